@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import yaml
 
-from millrace.broker.config import BrokerConfig
 from millrace.operator.model.definitions import cluster_definition, topic_definition
 
 FOLDER: Final = Path(__file__).parent
@@ -18,7 +17,7 @@ FOLDER: Final = Path(__file__).parent
 def definitions() -> dict[Path, str]:
     """Return the files with their content."""
     return {
-        FOLDER / "clusters.millrace.dev.yaml": _text(cluster_definition(BrokerConfig)),
+        FOLDER / "clusters.millrace.dev.yaml": _text(cluster_definition()),
         FOLDER / "topics.millrace.dev.yaml": _text(topic_definition()),
     }
 

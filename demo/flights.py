@@ -216,7 +216,7 @@ def consume(address: str, topic: str) -> Consumed:
         RuntimeError: nothing came for so long that nothing more will.
     """
     with SyncAdmin(address) as admin:
-        ends = {each: end.offset for each, end in admin.list_offsets(topic, "end").items()}
+        ends = {each: end.offset for (_, each), end in admin.list_offsets(topic).items()}
     columns: dict[str, list[pa.Array]] = {"partition": [], "offset": [], "key": [], "value": []}
     transfer = Transfer()
     started = last = time.monotonic()

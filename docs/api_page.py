@@ -7,9 +7,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import millrace.client
+from millrace.core import settings
 from millrace.core.errors import MillraceError
 
 _INTRODUCTION: Final = """\
@@ -129,17 +130,18 @@ def _function(
     decorators = [ast.unparse(each) for each in tree.decorator_list]
     doc = inspect.cleandoc(ast.get_docstring(tree) or "")
     if tree.name == "__init__":
-        return _Member(tree.name, _call(owner, tree.args, ""), "")
+        return _Member(tree.name, _call(owner, tree.args, "", constants), "")
     if tree.name.startswith("_") or "overload" in decorators:
         return None
     if "property" in decorators:
         return _Member(tree.name, "", " ".join(doc.split()))
     how = "await " if isinstance(tree, ast.AsyncFunctionDef) else ""
     returned = ast.unparse(tree.returns) if tree.returns is not None else "None"
-    return _Member(tree.name, how + _call(tree.name, tree.args, f" -> {returned}"), doc)
+    text = how + _call(tree.name, tree.args, f" -> {returned}", constants)
+    return _Member(tree.name, text, doc)
 
 
-def _call(name: str, args: ast.arguments, end: str) -> str:
+def _call(name: str, args: ast.arguments, end: str, constants: Mapping[str, object]) -> str:
     """Return how a function is called, in one line or one for each argument."""
     given = [*args.posonlyargs, *args.args]
     defaults: list[ast.expr | None] = [None] * (len(given) - len(args.defaults))
@@ -149,10 +151,36 @@ def _call(name: str, args: ast.arguments, end: str) -> str:
     elif args.kwonlyargs:
         shown.append("*")
     shown += [_argument(*each) for each in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    if args.kwarg is not None:
+        shown += ["*", *_settings(args.kwarg, constants)]
     line = f"{name}({', '.join(shown)}){end}"
     if len(line) <= _LINE_LENGTH:
         return line
     return "\n".join((f"{name}(", *(f"    {each}," for each in shown), f"){end}"))
+
+
+def _settings(argument: ast.arg, constants: Mapping[str, object]) -> Iterator[str]:
+    """Yield the settings that a client takes by keyword: of `Unpack[ProducerSettings]` each one."""
+    assert isinstance(argument.annotation, ast.Subscript)
+    typed: Any = constants[ast.unparse(argument.annotation.slice)]
+    config = vars(sys.modules[typed.__module__])[typed.__name__.replace("Settings", "Config")]
+    kinds = _kinds(typed)
+    for name, each in settings.settings_of(config).items():
+        yield f"{name}: {kinds[name]} = {each.default!r}"
+
+
+def _kinds(typed: Any) -> dict[str, str]:
+    """Return the types of a `TypedDict` as they are written."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(typed))).body
+    assert isinstance(tree, ast.ClassDef)
+    kinds: dict[str, str] = {}
+    for base in (vars(sys.modules[typed.__module__])[ast.unparse(each)] for each in tree.bases):
+        if base is not TypedDict:
+            kinds |= _kinds(base)
+    for each in tree.body:
+        if isinstance(each, ast.AnnAssign):
+            kinds[ast.unparse(each.target)] = ast.unparse(each.annotation)
+    return kinds
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

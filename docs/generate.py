@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from docs.api_page import api
+from docs.safety_page import safety
 
-from millrace.broker.config import ENVIRONMENT_PREFIX, BrokerConfig
+from millrace.broker.config import ENVIRONMENT_PREFIX
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.client._consumer_settings import ConsumerConfig
+from millrace.client._producer_settings import ProducerConfig
+from millrace.client._settings import AdminConfig
 from millrace.core import settings
+from millrace.core.broker_config import BrokerConfig
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
 from millrace.spark import options, sink_options
 from millrace.spark.option_table import markdown_refused, markdown_table
@@ -20,6 +25,7 @@ CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")
 API: Final = Path(__file__).with_name("api.md")
 SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
+SAFETY: Final = Path(__file__).with_name("safety.md")
 
 _INTRODUCTION: Final = f"""\
 # Configuration
@@ -50,13 +56,23 @@ Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=719
 `[listener]`, and a list is separated by commas. Relative paths start at the working directory.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
 
-Sizes are bytes and times milliseconds, as whole numbers, or as texts with a unit: `"64MiB"`
-(`B`, `KiB`, `MiB`, `GiB`, `TiB`, or `kB`, `MB`, `GB`, `TB` in thousands), `"7d"`
-(`ms`, `s`, `min`, `h`, `d`). All problems of a file are reported at once, and a name that does not
+All problems of a file are reported at once, and a name that does not
 exist is refused with the nearest one that does. The column "change" says when a new value counts:
 at once, or when the broker is started again; of `[cluster]` the controller's values count, and
 [clusters.md](clusters.md#changing-the-clusters-settings) says how to change them. Settings marked
 *Tuning* rarely need one.
+
+## Units
+
+Sizes are bytes and times milliseconds, as whole numbers, or as texts with a unit. These mean the
+same everywhere: for brokers, topics, clients, the resources on Kubernetes, and Spark.
+
+| what | units |
+|---|---|
+| sizes | `B`; `KiB`, `MiB`, `GiB`, `TiB` by 1024; `kB`, `MB`, `GB`, `TB` by 1000 |
+| times | `ms`, `s`, `min` or `m`, `h`, `d` |
+
+So `64MiB` is 67,108,864 bytes and `64MB` is 64,000,000. `64m` is refused, as it would mean either.
 
 ## Topics
 
@@ -64,9 +80,28 @@ By Kafka's names, set when a topic is created or at any time later:
 `millrace topic alter orders --set retention.ms=7d`. What is not set follows the default.
 """
 
+_CLIENT_CONFIGS: Final = {
+    "`Producer` and `SyncProducer`": ProducerConfig,
+    "`Consumer` and `SyncConsumer`": ConsumerConfig,
+    "`Admin` and `SyncAdmin`": AdminConfig,
+}
+
 _BROKER: Final = """\
 ## Brokers
 """
+
+
+_CLIENTS: Final = """\
+## Clients
+
+Producers, consumers and admins of the Python library take their settings by keyword:
+`Producer("localhost:7092", linger_ms=20, buffer_memory="64MiB")`. They are fixed when the client is
+made. Names are Kafka's with `_` in the place of `.` and `-`, where nothing else is said.
+Spark's options are on [a page of their own](spark-options.md).
+"""
+_CLIENT_COLUMNS: Final = {
+    title: show for title, show in settings.COLUMNS.items() if title != "change"
+}
 
 
 def configuration() -> str:
@@ -77,8 +112,11 @@ def configuration() -> str:
         "",
         _BROKER,
         *_sections(BrokerConfig, ""),
+        _CLIENTS,
     ]
-    return "\n".join(parts)
+    for title, config in _CLIENT_CONFIGS.items():
+        parts += [f"### {title}\n", settings.markdown_table(config, _CLIENT_COLUMNS) + "\n"]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def _sections(cls: type, name: str) -> Iterator[str]:
@@ -102,14 +140,14 @@ the number of topics, followers by the number of brokers, errors by the number o
 
 What to be woken for: `millrace_under_min_isr_partitions` and `millrace_offline_partitions` above 0
 (some writes fail), `millrace_offline_log_dirs` and `millrace_offline_replicas` above 0 (a disk or a
-log is damaged, and what it held is fetched anew where that is possible),
+log is damaged, and is fetched again if that is possible),
 `millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; where there are none,
 writes are refused), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
-`millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total` and
-`millrace_halted_replicas`. What to look at by day: `millrace_under_replicated_partitions` that
-stays above 0, ISRs that shrink often, `millrace_reluctance{reason="slow disk"}`,
-`millrace_log_dir_free_bytes` that will not last the week, and
-`millrace_differing_cluster_settings` above 0 when nobody is about to change them.
+`millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total`,
+`millrace_halted_replicas` and `millrace_incomplete_replicas`. What to look at by day:
+`millrace_under_replicated_partitions` that stays above 0, ISRs that shrink often,
+`millrace_reluctance{reason="slow disk"}`, `millrace_log_dir_free_bytes` that will not last the
+week, and `millrace_differing_cluster_settings` above 0 while no operator is changing them.
 
 | name | kind | meaning |
 |---|---|---|
@@ -132,9 +170,9 @@ _SPARK_OPTIONS: Final = """\
 This page is made from the code by `make docs`. How to use them: [spark.md](spark.md).
 
 Names are those of Spark's Kafka source wherever it has the option; in parentheses other names that
-mean the same. Upper and lower case are the same. Sizes may have a unit (`64k`, `8m`, `1g`), and
-times too (`500ms`, `30s`, `15m`). An option that does not exist is refused, and all that is
-wrong is told at once.
+mean the same. Upper and lower case are the same. Sizes and times may have a unit (`64MiB`, `30s`):
+[configuration.md](configuration.md#units) says which. An option that does not exist is
+refused with the nearest one that does, and all that is wrong is told at once.
 
 ## Reading
 
@@ -186,3 +224,4 @@ if __name__ == "__main__":
     METRICS.write_text(metrics(), encoding="utf-8")
     API.write_text(api(), encoding="utf-8")
     SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")
+    SAFETY.write_text(safety(SAFETY.read_text(encoding="utf-8")), encoding="utf-8")

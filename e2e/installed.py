@@ -39,11 +39,11 @@ def install_operator(cluster: Cluster, *settings: str) -> None:
     cluster.kubectl("rollout", "status", "--timeout=180s", *deployment)
 
 
-def helm(cluster: Cluster, *arguments: object) -> str:
+def helm(cluster: Cluster, *arguments: object, input: str | None = None) -> str:
     """Run helm on the cluster."""
     programs.HELM.main()
     config = f"--kubeconfig={cluster.kubectl.kubeconfig}"
-    return run(programs.path("helm"), config, *map(str, arguments))
+    return run(programs.path("helm"), config, *map(str, arguments), input=input)
 
 
 class Namespace:

@@ -1,6 +1,7 @@
 """A Spark job in pods, as a user runs it: a release of the chart `charts/spark-job`."""
 
 import contextlib
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -40,25 +41,23 @@ class SparkJob:
         repository, _, tag = SPARK.partition(":")
         places = ("--output=/data/out", "--checkpoint=/data/checkpoint", "--pages=0.0.0.0:8099")
         chosen = {
-            "image.repository": repository,
-            "image.tag": tag,
-            "job.file": f"{JOBS}/{program}.py",
-            "storage.storageClassName": "shared",
-            "storage.size": "1Gi",
-            "driver.cpu": "200m",
-            "executor.cpu": "200m",
-            **{name.replace("__", "."): value for name, value in values.items()},
+            "image": {"repository": repository, "tag": tag},
+            "job": {"file": f"{JOBS}/{program}.py", "arguments": [*places, *arguments]},
+            "storage": {"storageClassName": "shared", "size": "1Gi"},
+            "driver": {"cpu": "200m"},
+            "executor": {"cpu": "200m"},
         }
-        listed = ",".join(each.replace(",", "\\,") for each in (*places, *arguments))
+        for name, value in values.items():
+            *path, last = name.split("__")
+            place: dict[str, Any] = chosen
+            for each in path:
+                place = place[each]
+            place[last] = value
         helm(
             self._kubernetes,
             *("upgrade", "--install", self.name, CHART, "--namespace", self._namespace.name),
-            *(
-                part
-                for name, value in chosen.items()
-                for part in ("--set", f"{name}={str(value).lower() if value is True else value}")
-            ),
-            *("--set", f"job.arguments={{{listed}}}"),
+            *("--values", "-"),
+            input=json.dumps(chosen),
         )
 
     def start(self) -> None:
@@ -78,14 +77,16 @@ class SparkJob:
         return [each for each in items if "deletionTimestamp" not in each["metadata"]]
 
     def driver(self) -> str:
-        """Return the name of the driver's pod, once there is one."""
-        until(lambda: len(self.pods("spark-driver")) == 1, f"{self.name} has one driver")
-        name: str = self.pods("spark-driver")[0]["metadata"]["name"]
-        return name
+        """Return the name of the driver's pod, once one runs."""
+        until(lambda: len(self._running("spark-driver")) == 1, f"{self.name} has one driver")
+        return self._running("spark-driver")[0]
 
     def executors(self) -> list[str]:
         """Return the names of the executors' pods that run."""
-        pods = self.pods("spark-executor")
+        return self._running("spark-executor")
+
+    def _running(self, component: str) -> list[str]:
+        pods = self.pods(component)
         return [each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Running"]
 
     def written(self) -> Written:

@@ -59,7 +59,9 @@ def start_api_server(machine: Machine, certificates: Certificates) -> None:
         f"--service-account-key-file={certificates.path('service-accounts.pub')}",
         f"--service-account-signing-key-file={certificates.path('service-accounts.key')}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
+        # Pods have the zone of their node as a label: without being asked from Kubernetes 1.35 on.
+        "--feature-gates=PodTopologyLabelsAdmission=true",
+        "--enable-admission-plugins=NodeRestriction,PodTopologyLabels",
         "--allow-privileged=true",
         "--enable-aggregator-routing=true",  # No kube-proxy runs here: it has to reach pods itself.
         "--profiling=false",

@@ -139,7 +139,7 @@ def change_replicas(scene: Scene) -> str:
 
 
 @fault("topic-made-anew", "a Topic is deleted and made anew while a broker is down")
-def make_a_topic_anew(scene: Scene) -> str:
+def recreate_a_topic(scene: Scene) -> str:
     name = f"again{scene.dice.randrange(10**6)}"
     place = f"{scene.namespace.name}/{name}"
     spec = {"partitions": 3, "replicas": 3, "config": {"min.insync.replicas": 2}}

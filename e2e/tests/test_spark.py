@@ -1,11 +1,14 @@
 """Spark's drivers and executors as pods, beside the brokers that they read."""
 
+import re
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from e2e import spark_kills
 from e2e.cluster.native import NativeCluster
 from e2e.flights import produce_all
-from e2e.installed import Namespace
+from e2e.installed import Namespace, until
 from e2e.spark_job import SparkJob
 from e2e.spark_kills import Victim
 from tests.spark_jobs import expected
@@ -57,7 +60,7 @@ def test_a_cron_job_goes_on_exactly_where_its_last_run_ended(
     source = read_source(2 * DAYS)
     halves = source.parts(2)
     job = SparkJob(with_spark, with_flights, "ingest")
-    job.install("ingest_flights", "--batch-size=100k", schedule="0 0 1 1 *")
+    job.install("ingest_flights", "--batch-size=100KiB", schedule="0 0 1 1 *")
     sent = [produce_all(with_flights, halves[0])]
     with_flights("create", "job", "first", "--from=cronjob/ingest")
     with_flights.wait("job/first", "Complete")
@@ -77,6 +80,49 @@ def test_a_cron_job_goes_on_exactly_where_its_last_run_ended(
 
 def _ingested(sent: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(sent).select(expected.INGESTED)
+
+
+def test_any_user_may_run_it_and_other_executors_change_nothing(
+    with_spark: NativeCluster, with_flights: Namespace, source: Source
+) -> None:
+    """Roots are read-only in all tests."""
+    job = SparkJob(with_spark, with_flights, "delays")
+    halves = source.parts(2)
+    sent = [produce_all(with_flights, halves[0])]
+    chosen: dict[str, Any] = {"user": 123456, "group": 4321}
+    job.install("carrier_delays", executor__instances=1, **chosen)
+    job.wait_for_batch(after=-1)
+    job.install("carrier_delays", executor__instances=3, **chosen)
+    sent.append(produce_all(with_flights, halves[1]))
+    until(lambda: len(job.executors()) == 3, "there are three executors")
+    wanted = expected.carrier_delays(pa.concat_tables(sent))
+    job.wait_for_rows(wanted.num_rows)
+    assert expected.difference(job.written().table(), wanted) == ""
+
+
+def test_executors_read_from_the_replica_in_their_zone(
+    with_spark: NativeCluster, namespace: Namespace, source: Source
+) -> None:
+    namespace.make_cluster()
+    namespace.make_topic(FLIGHTS, partitions=1, replicas=3)
+    namespace.make_client()
+    sent = produce_all(namespace, source)
+    brokers = [f"logs-brokers-{number}" for number in range(3)]
+    near, far = (each for each in brokers if not namespace.led_by(FLIGHTS, each))
+    job = SparkJob(with_spark, namespace, "delays")
+    node = with_spark.node_of(near, namespace.name).name
+    job.install("carrier_delays", nodeSelector={"kubernetes.io/hostname": node})
+    job.wait_for_rows(expected.carrier_delays(sent).num_rows)
+    assert _fetched_bytes(namespace, far) == 0
+    assert _fetched_bytes(namespace, near) > 0
+
+
+def _fetched_bytes(namespace: Namespace, broker: str) -> float:
+    """Return what a follower has sent to readers."""
+    pages = f"/api/v1/namespaces/{namespace.name}/pods/{broker}:7093/proxy/metrics"
+    pattern = rf'^millrace_topic_fetched_bytes_total{{topic="{namespace.name}/{FLIGHTS}"}} (\S+)$'
+    found = re.search(pattern, namespace.kubectl("get", "--raw", pages), re.M)
+    return float(found[1]) if found else 0.0
 
 
 def test_two_tenants_read_their_own_topics_of_one_cluster(

@@ -32,7 +32,10 @@ def last_words(job: SparkJob, seconds: float = SECONDS_MAX) -> str:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"topicNamespace": "nowhere"}, "error: UnknownTopicOrPartitionError: nowhere/flights"),
+        (
+            {"topicNamespace": "nowhere"},
+            "error: UnknownTopicOrPartitionError: there is no topic nowhere/flights",
+        ),
         (
             {"bootstrap": "wrong-name:7092"},
             "error: ConnectionFailedError: no broker can be reached",
@@ -58,19 +61,29 @@ def test_missing_rights_are_told(with_spark: NativeCluster, with_flights: Namesp
     assert "forbidden" in last_words(job).lower()
 
 
-def _make_anew(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
+def test_executors_with_too_little_memory_are_told(
+    with_spark: NativeCluster, with_flights: Namespace
+) -> None:
+    """They are killed before they can say a word."""
+    job = SparkJob(with_spark, with_flights, "wrong")
+    job.install("carrier_delays", executor__memory="450m", executor__memoryOverhead="1m")
+    assert "as with too little memory" in last_words(job)
+
+
+def _recreate_topic(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
     namespace("delete", f"topic.millrace.dev/{FLIGHTS}", "--timeout=60s")
     namespace.make_topic(FLIGHTS, partitions=4, replicas=3)
 
 
 def _fill(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
     node, path = kubernetes.volume_of(f"{job.name}-data", namespace.name)
-    node.machine.run("sh", "-c", 'dd if=/dev/zero of="$0/filler" bs=1M 2>/dev/null || true', path)
+    fill = 'for size in 1M 4k; do dd if=/dev/zero of="$0/$size" bs=$size 2>/dev/null || true; done'
+    node.machine.run("sh", "-c", fill, path)
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
-    [(_make_anew, "error: TopicRecreatedError"), (_fill, "No space left on device")],
+    [(_recreate_topic, "error: TopicRecreatedError"), (_fill, "No space left on device")],
     ids=["a topic made anew", "a full volume"],
 )
 def test_what_happens_to_a_running_job_is_told(

@@ -16,7 +16,9 @@ export HOME=/tmp
 case "${1:-}" in
 driver)
     shift
-    settings=(--deploy-mode client --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS")
+    # Spark would give executors the name of a Service, which DNS knows only once the driver is ready.
+    settings=(--deploy-mode client
+        --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" --conf "spark.driver.host=$SPARK_DRIVER_BIND_ADDRESS")
     while [ "${1:-}" = --properties-file ] || [ "${1:-}" = --class ]; do
         [ "$1" = --properties-file ] && settings+=(--properties-file "$2")
         main=$2

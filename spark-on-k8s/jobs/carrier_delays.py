@@ -1,12 +1,12 @@
-"""How late the flights of each carrier leave, hour by hour: windows over event time.
+"""Delays of the flights of each carrier, hour by hour: windows over event time.
 
-What it shows: a flight counts in the hour in which it should have left, whenever it is read. An
-hour is written once, when the watermark says that no flight of it will come any more: `--lateness`
+What it shows: a flight counts in the hour in which it should have left, not in which it is read. An
+hour is written once, when the watermark shows that no more flights of it will come: `--lateness`
 behind the latest flight so far. So the last hours are not written before later flights come.
 
-A driver that is killed and started again with the same checkpoint goes on where it was: no flight
-is left out, and none counts twice. Parquet files (`--output`) are the same then; in a topic
-(`--output-topic`) rows may be there twice, with the same key: keep the last one of each.
+A driver that is killed and restarted with the same checkpoint continues: no flight is left out, and
+none counts twice. Parquet files (`--output`) are the same then; in a topic (`--output-topic`) rows
+may be duplicated, with the same key: keep the last one of each.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from millrace.spark.stopping import await_queries
 from millrace.spark.values import columns_to_json, json_to_columns
 
 FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
-"""What is taken of a flight. `dep_delay`: minutes, negative if early, null if it never left."""
+"""The columns of a flight. `dep_delay`: minutes, negative if early, null if it never left."""
 
 
 def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
@@ -48,7 +48,7 @@ def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
 
 
 def records(rows: DataFrame) -> DataFrame:
-    """Return rows as records; the key names a row, whenever it is written."""
+    """Return rows as records; the key identifies a row over repeated writes."""
     return columns_to_json(rows.withColumn("key", concat_ws("/", "carrier", "start")))
 
 
@@ -67,7 +67,6 @@ def main() -> None:
         .option("maxPartitions", options.tasks)
         .load()
     )
-    trigger = {"availableNow": True} if options.available_now else {"processingTime": options.every}
     rows = delays(flights, options.window, options.lateness)
     if options.output_topic:
         writer = (
@@ -82,7 +81,7 @@ def main() -> None:
         writer.outputMode("append")
         .queryName("carrier_delays")
         .option("checkpointLocation", options.checkpoint)
-        .trigger(**trigger)
+        .trigger(**job.trigger(options))
         .start()
     )
     with job.watched(spark, options):
@@ -96,16 +95,11 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     job.add_options(parser)
+    job.add_stream_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--output", metavar="FOLDER", help="where the Parquet files go")
     where.add_argument("--output-topic", metavar="TOPIC", help="or where the rows go, as JSON")
-    add(
-        "--checkpoint",
-        required=True,
-        metavar="FOLDER",
-        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
-    )
     add("--window", default="1 hour", help="length of a window (default: 1 hour)")
     add(
         "--lateness",
@@ -113,22 +107,6 @@ def arguments() -> argparse.Namespace:
         help="how much earlier than the latest flight so far another one may be and still count "
         "(default: 7 days). Partitions are not read in step: the longer the backlog, the more",
     )
-    add(
-        "--batch-records",
-        type=int,
-        default=100_000,
-        metavar="N",
-        help="records in a micro-batch at the most (default: 100,000)",
-    )
-    add(
-        "--tasks",
-        type=int,
-        default=2,
-        metavar="N",
-        help="tasks of each stage: as many as cores (default: 2)",
-    )
-    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
-    add("--available-now", action="store_true", help="read what is there, then end")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
 """Every flight with the weather where and when it left: a stream joined with a table, to Parquet.
 
-What it shows: the small side is a topic too, read once as a batch when the job starts, and kept in
-memory; a restart reads it anew. The join needs no state: each flight is written at once, and a
-flight of whose hour no weather is known is written without.
+What it shows: the small side is a topic, too, read once as a batch when the job starts, and kept in
+memory; a restart reads it again. The join needs no state: each flight is written at once, and a
+flight without known weather in its hour is written without it.
 
-A driver that is killed and started again with the same checkpoint goes on where it was, and the
-files are the same: no flight is missing, and none is there twice.
+A driver that is killed and restarted with the same checkpoint continues, and the files are the
+same: no flight is missing or duplicated.
 """
 
 import argparse
@@ -24,11 +24,12 @@ WEATHER = (
     "origin STRING, time_hour TIMESTAMP, "
     "temp DOUBLE, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE"
 )
-"""What is taken of both; `temp` in Fahrenheit, `wind_speed` in mph, `precip` in inches."""
+"""The columns of both; `temp` in Fahrenheit, `wind_speed` in mph, `precip` in inches."""
 
 
 def rows(records: DataFrame, schema: str) -> DataFrame:
-    """Return the columns of JSON values; one that is no such row ends the query, and is named."""
+    """Return the columns of JSON values; a malformed one ends the query with an error that names
+    it."""
     place = ("topic", "partition", "offset")
     return json_to_columns(records.select(*place, "value"), schema).drop(*place)
 
@@ -57,7 +58,6 @@ def main() -> None:
         .option("maxPartitions", options.tasks)
         .load()
     )
-    trigger = {"availableNow": True} if options.available_now else {"processingTime": options.every}
     # Cached: every batch would read the topic again, and find more in it than the batch before.
     table = rows(weather, WEATHER).cache()
     query = (
@@ -66,7 +66,7 @@ def main() -> None:
         .option("path", options.output)
         .queryName("flights_with_weather")
         .option("checkpointLocation", options.checkpoint)
-        .trigger(**trigger)
+        .trigger(**job.trigger(options))
         .start()
     )
     with job.watched(spark, options):
@@ -80,31 +80,10 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     job.add_options(parser)
+    job.add_stream_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     add("--weather", default="weather", metavar="TOPIC", help="weather as JSON (default: weather)")
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
-    add(
-        "--checkpoint",
-        required=True,
-        metavar="FOLDER",
-        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
-    )
-    add(
-        "--batch-records",
-        type=int,
-        default=100_000,
-        metavar="N",
-        help="records in a micro-batch at the most (default: 100,000)",
-    )
-    add(
-        "--tasks",
-        type=int,
-        default=2,
-        metavar="N",
-        help="tasks of a batch at the most: as many as cores (default: 2)",
-    )
-    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
-    add("--available-now", action="store_true", help="read what is there, then end")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
-"""What has come since the last time, to Parquet: run it every hour, by cron or a CronJob.
+"""New records since the last run, to Parquet: run it every hour, by cron or a CronJob.
 
-What it shows: each run reads what is in the topic when it begins, in batches of `--batch-size`,
-and ends; the checkpoint says where the next one goes on, to the record. Each row keeps the
-partition and the offset that it came from. A value that is no flight is kept as it is, in the
-column `unparsed`: one bad record neither stops the runs nor gets lost.
+What it shows: each run reads the records that are in the topic when it begins, in batches of
+`--batch-size`, and ends; the checkpoint has the exact record where the next run continues. Each row
+keeps the partition and the offset of its record. A value that is no flight is kept unchanged, in
+the column `unparsed`: one bad record neither stops the runs nor gets lost.
 
-A run that is killed is made good by the next one: no record is missing, and none is there twice.
+The next run completes a killed one: no record is missing or duplicated.
 """
 
 import argparse
@@ -23,9 +23,10 @@ FLIGHT = (
 
 
 def flights_of(records: DataFrame) -> DataFrame:
-    """Return the columns of JSON values, beside where each record was.
+    """Return the columns of JSON values, with the place of each record.
 
-    `values.json_to_columns` ends the query at what is no flight, or makes it null; here it is kept.
+    `values.json_to_columns` ends the query at a value that is no flight, or makes it null; here it
+    is kept.
     """
     text = col("value").cast("string")
     flight = from_json(
@@ -33,7 +34,7 @@ def flights_of(records: DataFrame) -> DataFrame:
         f"{FLIGHT}, broken STRING",
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken"},
     )
-    # Of a value without anything in it, Spark makes a flight that is null, and not a broken one.
+    # From an empty value Spark makes a flight that is null, and not a broken one.
     unparsed = coalesce("flight.broken", when(col("flight").isNull(), col("value")))
     place = ("partition", "offset", "timestamp")
     return (
@@ -44,7 +45,7 @@ def flights_of(records: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Read what is there, then end."""
+    """Read the present records, then end."""
     options = arguments()
     spark = SparkSession.builder.appName("ingest_flights").getOrCreate()
     records = (
@@ -86,9 +87,9 @@ def arguments() -> argparse.Namespace:
     )
     add(
         "--batch-size",
-        default="64m",
+        default="64MiB",
         metavar="BYTES",
-        help="about so many bytes in a batch, as they are stored: 64m, 1g (default: 64m)",
+        help="about so many bytes in a batch, as they are stored: 64MiB, 1GB (default: 64MiB)",
     )
     add(
         "--tasks",

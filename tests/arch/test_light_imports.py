@@ -1,10 +1,14 @@
 """What processes must not load: a broker no pandas, which pyarrow takes in by itself where there is
-one; the operator no pyarrow, which it does not need and which is a third of its memory.
+one; the operator no pyarrow, which it does not need and which is a third of its memory. Nor does it
+load the broker: the settings that it fills in and checks are in the core.
 """
 
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from tests.arch.repository import ROOT
 
 READ_A_BATCH = """
 import sys
@@ -36,6 +40,15 @@ def test_a_broker_that_opens_batches_does_not_load_pandas(tmp_path: Path) -> Non
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
+def loads(module: str, unwanted: str) -> bool:
+    code = f"import sys, {module}; sys.exit({unwanted!r} in sys.modules)"
+    return subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode != 0
+
+
 def test_the_operator_does_without_arrow() -> None:
-    code = "import sys, millrace.operator.app; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert not loads("millrace.operator.app", "pyarrow")
+
+
+@pytest.mark.parametrize("module", ["millrace.operator.app", "crds.generate"])
+def test_the_settings_of_a_broker_are_read_without_a_broker(module: str) -> None:
+    assert not loads(module, "millrace.broker")

@@ -53,7 +53,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         ("../README.md", False),
         ("bench/", False),
         ("#is-it-here", False),
-        ("clusters.md#who-leads", False),
+        ("clusters.md#elections", False),
         ("https://example.org/nowhere", False),
         ("nowhere.md", True),
         ("CONTRIBUTING.md", True),

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from tests.bad_resources.cases import GOOD
 
-from millrace.broker.config import LoggingConfig, check_settings
 from millrace.broker.telemetry.logs import configure_logging
+from millrace.core.broker_config import LoggingConfig
 from millrace.operator import app
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.reconcile import brokers
@@ -30,7 +30,6 @@ def main() -> None:
         image="millrace",
         namespace="default",
         holder="the-operator",
-        check_settings=check_settings,
         port=0,
     )
     configure_logging(LoggingConfig())

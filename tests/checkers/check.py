@@ -27,8 +27,8 @@ def check(
         modes: of `ALLOWED`; what any of them allows is allowed.
         expectations: what must have happened at all.
         availability_ns: the longest a write may wait while a window is open.
-        realtime_lag_ns: how old a log may be that a poll sees while a window is open; only measured
-            when None.
+        realtime_lag_ns: how old the log that a poll sees may be while a window is open; None only
+            measures.
         allowances: how much of each resource a process may gain.
         log_starts: offsets before which records were deleted in order, by key.
     """
@@ -59,11 +59,11 @@ def check(
 def _hold_against(
     expectations: Expectations, history: Sequence[Op], seen: contents.Contents, report: Report
 ) -> None:
-    """Note what happened, and what was expected and did not."""
+    """Note what happened, and which expectations were not met."""
     completed: Counter[str] = Counter()
     went_well: Counter[str] = Counter()
     faults: Counter[str] = Counter()
-    leader_changes: Counter[str] = Counter()  # By who saw them: some miss some.
+    leader_changes: Counter[str] = Counter()  # By observer: each may miss some.
     isr_changes: Counter[str] = Counter()
     states: dict[tuple[str, int], tuple[object, object]] = {}
     for op in history:

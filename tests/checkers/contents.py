@@ -1,7 +1,7 @@
-"""What the logs hold against what was sent: C1 to C6 and C27, in one pass.
+"""Compares what was read with what was sent: C1 to C6 and C27, in one pass.
 
-What a consumer saw in an operation that failed is seen all the same: nobody may ever be shown what
-is not there. Only a read that was `ok` counts as reading.
+Records seen by an operation that failed are judged too: no consumer may ever see a record that is
+not there. Only a read that was `ok` counts as reading.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from tests.checkers.report import Anomaly
 
 @dataclass(slots=True)
 class Write:
-    """What became of one value."""
+    """What happened to one value."""
 
     op: int
     outcome: str = INVOKE
@@ -52,7 +52,7 @@ class Contents:
                 writes[value] = Write(op.index)
                 continue
             write = writes.get(value)
-            if write is None:  # A completion alone says that it was sent, too.
+            if write is None:  # A completion without an invocation: it was sent, too.
                 write = writes[value] = Write(op.index)
             write.outcome = outcome
             if outcome == INFO and len(op.sends) > 1:
@@ -160,7 +160,7 @@ def _judge_writes(
         if write.outcome != OK and not any(
             _is_read(contents, places, *sibling) for sibling in write.siblings
         ):
-            continue  # Nothing says that it must be there.
+            continue  # It need not be there.
         offsets = own.get(value, ())
         if offsets and max(offsets) < log_start:
             continue
@@ -178,5 +178,5 @@ def _is_read(contents: Contents, places: Mapping[int, Places], key: int, value: 
     if read is None:
         return False
     known = contents.known.of(key)
-    # What stood at its offset when it was read may have been something else.
+    # Another value may have been at its offset when it was read.
     return any(o in read and known[o] == value for o in places.get(key, {}).get(value, ()))

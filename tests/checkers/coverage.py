@@ -1,4 +1,4 @@
-"""Sets of offsets, kept as runs: what was read of a log is a handful of them."""
+"""Sets of offsets, stored as runs: the offsets read of a log are a few runs."""
 
 from bisect import bisect_right
 

@@ -1,4 +1,4 @@
-"""What clients did and saw, one line of JSON for each thing, in the order of time.
+"""What clients did and saw: one line of JSON for each event, in the order of time.
 
     {"i":7,"t":1200,"p":"c3","type":"ok","f":"poll","v":[["p",{"0":[[4,19],["r",5,80]]}]]}
 
@@ -18,13 +18,13 @@ A *key* is an integer that stands for a partition. A *value* is an integer, uniq
 never sent again by another operation. Micro-operations: a send `["s",key,value]`, which becomes
 `["s",key,[offset,value]]` when its offset is known; a poll `["p"]`, which becomes
 `["p",{key:[...]}]` with `[offset,value]` for each record, or `["r",first,last]` for a run of
-offsets without a hole, whose values are those that the history showed there first. So a record that
-is read a thousand times costs its line once.
+offsets without a hole, whose values are the first that the history showed there. So a record that
+is read a thousand times is written once.
 
 | `f` | `v` | |
 |---|---|---|
 | `send`, `poll`, `txn` | micro-operations | |
-| `final` | micro-operations | polls from the beginning to the end, when all is healed |
+| `final` | micro-operations | polls from the beginning to the end, after all faults |
 | `assign`, `subscribe` | `[key,...]` | positions of other keys are forgotten |
 | `seek` | `{key:offset}` | positions of these keys are forgotten |
 | `list_offsets` | `{key:end offset}` | invoked with `{key:null}` |
@@ -35,7 +35,7 @@ is read a thousand times costs its line once.
 | `dump` | one poll | `info`; what a replica holds, read from its files |
 | `resources` | `{name:amount}` | `info`; of the process `p` |
 
-The format is that of Jepsen's queue workload for Kafka, with runs added.
+The format is that of Jepsen's queue workload for Kafka, plus runs.
 """
 
 import itertools
@@ -86,7 +86,7 @@ class Op:
 
     Attributes:
         details: `v` where it is not of micro-operations.
-        ends: where the log ended, by key, as a poll was told that did not bring all of it.
+        ends: the log's end by key, for polls that did not return everything up to it.
         index: its number, given by the recorder.
     """
 
@@ -190,7 +190,7 @@ class Recorder:
 
 
 def of_keys(history: Iterable[Op], keys: Container[int]) -> Iterator[Op]:
-    """Yield what a history says of some keys alone, numbered anew; and what is of no key."""
+    """Yield the operations of some keys, and those without a key, with new numbers."""
     index = itertools.count()
     for op in history:
         sends, polls, details = op.sends, op.polls, op.details

@@ -1,8 +1,8 @@
 """Partitions' states by their epochs: C24, in one pass.
 
-A partition epoch is the version of a register: whoever shows one shows the same state. The store
-shows each once, in order; changes that were made together are one step there, which may be longer
-than one. Others may leave some out, but never go back.
+A partition epoch is the version of a register: all observers show the same state for it. The store
+shows each once, in order; changes made together are one step there, which may skip epochs. Other
+observers may miss some, but never go back.
 
 `details` of a `metadata` operation: `key`, `partition_epoch`, `leader_epoch`, `controller_epoch`,
 `leader` (-1 is none), `isr` and `replicas` as lists of broker ids.
@@ -18,7 +18,7 @@ NO_LEADER = -1
 
 
 def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
-    """Yield what no metadata may do."""
+    """Yield changes that metadata must not make."""
     states: dict[tuple[int, int], Mapping[str, Any]] = {}  # By key and partition epoch.
     latest: dict[tuple[str, int], Mapping[str, Any]] = {}  # By observer and key.
     leaders: dict[tuple[int, int], int] = {}  # By key and leader epoch.

@@ -1,8 +1,8 @@
-"""In which order single clients saw and sent things: C9, C10, C11, in one pass.
+"""The order in which each client read and sent records: C9, C10, C11, in one pass.
 
-A poll goes on where the one before ended. A larger offset is a jump only if somebody read a record
-between, which is known at the end. One that was acknowledged and that nobody ever read is lost, not
-jumped over.
+A poll goes on where the one before ended. A larger offset is a jump only if some client read a
+record between, which is known at the end. A record that was acknowledged and never read is lost,
+not jumped over.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
             yield from _judge_sends(op, sent_to.setdefault(op.process, {}))
         if op.polls:
             if op.f == "final":
-                positions = {}  # It begins anew.
+                positions = {}  # It starts over.
             yield from _judge_polls(op, positions, read, gaps)
         elif op.f in ("assign", "subscribe"):
             kept = set(op.details)

@@ -1,4 +1,4 @@
-"""What had ended before something else began: C15, C16, C25 and C26, each in one pass.
+"""Real-time order, availability and lag: C15, C16, C25 and C26, each in one pass.
 
 Histories are in the order of time, so what was acknowledged before an operation was invoked is what
 was acknowledged above its line.
@@ -74,7 +74,7 @@ def _judge_end(
 
 
 class Availability:
-    """C25: how long sends waited, while a `window` was open in which all should be well.
+    """C25: how long sends waited while a `window` was open, in which all should be available.
 
     A key is unavailable from the first send without an answer to the next acknowledged one; what
     began before the window counts from its beginning.
@@ -124,14 +124,14 @@ class Availability:
 
 
 class RealtimeLag:
-    """C26: how much older than its own beginning the log is that a poll saw.
+    """C26: how old the log that a poll saw was when the poll began.
 
-    The lag of a poll is the time from when some offset behind the last one it saw was known to
-    anybody, to its beginning. A poll that brings nothing for a key saw what its process saw before.
-    One that brings as much as there is room for saw the log up to the end that it was told: how
-    seldom a process polls, and in how many pieces it reads, says nothing about the log.
-    Final polls read from the beginning and do not count. Only while a `window` is open, and from
-    its beginning: before, nobody could read what the leader did not serve.
+    The lag of a poll: from when any client first knew an offset after the last one it saw, to the
+    poll's beginning. A poll that returns nothing for a key saw what its process saw before. A full
+    one saw the log up to the end that it was told: how rarely a process polls, and in how many
+    pieces it reads, says nothing about the log. Final polls read from the beginning and do not
+    count. Lag counts only while a `window` is open, and from its beginning: before it, the leader
+    may not have served reads.
 
     Attributes:
         longest_ns: the longest lag, of any poll.
@@ -202,7 +202,7 @@ def _learn(
 def _known_since(
     known: dict[int, tuple[list[int], list[int]]], key: int, offset: int
 ) -> int | None:
-    """Return when this offset or a later one was first known to be there."""
+    """Return when this offset or a later one was first known."""
     offsets, times = known.get(key, ([], []))
     at = bisect_left(offsets, offset)
     return times[at] if at < len(offsets) else None

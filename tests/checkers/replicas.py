@@ -1,7 +1,7 @@
-"""Replicas of one partition against each other, when all is quiet: C23.
+"""Compares the replicas of a partition when no client writes: C23.
 
-Committed batches are the same bytes everywhere, and so is where each leader epoch begins. What lies
-before any replica's log start, or behind any replica's high watermark, is nobody's business.
+Committed batches are the same bytes everywhere, and so is where each leader epoch begins. Batches
+before any replica's log start, or after any replica's high watermark, are not compared.
 
 `details` of a `replica` operation, whose process is the broker: `key`, `log_start`,
 `high_watermark`, `batches` as [base offset, last offset, digest of the bytes], and `epochs` as
@@ -16,7 +16,7 @@ from tests.checkers.report import Anomaly
 
 
 def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
-    """Yield where the last sight of each replica differs from another's."""
+    """Yield differences between the last reports of the replicas."""
     last: dict[int, dict[str, Op]] = {}  # By key and broker.
     for op in history:
         if op.f == "replica":

@@ -1,7 +1,7 @@
-"""What a check found, what it may find, and whether the run was worth checking.
+"""What a check found, which anomalies are allowed, and whether the run proves anything.
 
-A run is good when every anomaly found is allowed in its mode, and what was expected to happen did
-happen: a run in which nothing was sent, no fault fired and no leader changed proves nothing.
+A run is good when its mode allows every anomaly found, and everything expected has happened: a run
+in which nothing was sent, no fault fired and no leader changed proves nothing.
 """
 
 from collections import Counter
@@ -48,11 +48,11 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Writes acknowledged by the leader alone may be lost when it is.
     "acks-1": frozenset({"lost-write", "unseen", "realtime-inversion", "stale-end-offset",
                          "end-offset-regression", "nonmonotonic-send"}),
-    # Likewise, where no send tells its offset, and `unreplicated` judges what is gone.
+    # Likewise; no send returns its offset, and `unreplicated` judges lost writes.
     "unreplicated": frozenset({"unseen"}),
     "not-idempotent": frozenset({"duplicate", "nonmonotonic-send", "int-nonmonotonic-send"}),
-    # A part of the log was given up on demand; clients were told, and offsets are used again. An
-    # operation that sends several things may have begun before.
+    # An operator gave up a part of the log; clients were told, and offsets are used again. An
+    # operation with several sends may have begun before.
     "unclean-election": frozenset({"inconsistent-offset", "duplicate", "lost-write", "unseen",
                                    "nonmonotonic-send", "int-nonmonotonic-send",
                                    "nonmonotonic-poll", "realtime-inversion", "stale-end-offset",
@@ -63,7 +63,7 @@ EXAMPLES_MAX: Final = 10
 
 
 class Anomaly(NamedTuple):
-    """One promise broken.
+    """One broken promise.
 
     Attributes:
         kind: of `ANOMALIES`.
@@ -100,10 +100,10 @@ class Report:
     """See the module.
 
     Attributes:
-        allowed: kinds that are no failure in this run's mode.
+        allowed: kinds that this run's mode allows.
         counts: anomalies by kind.
         examples: the first anomalies of each kind.
-        measures: what else was found out, by name.
+        measures: other measurements, by name.
         missing: expectations that were not met, as sentences.
     """
 

@@ -1,7 +1,7 @@
-"""What processes hold at the end against the beginning: C29.
+"""Compares the resources of processes at the end and at the beginning: C29.
 
 Samples are taken at rest: before the load and after it. What grows with every failed operation
-grows without bound, so the allowance is one amount, whatever happened between.
+grows without bound, so the allowance does not depend on what happened between.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +11,9 @@ from tests.checkers.report import Anomaly
 
 
 def anomalies(history: Iterable[Op], allowances: Mapping[str, int]) -> Iterator[Anomaly]:
-    """Yield what grew by more than its allowance, by name of the resource.
+    """Yield resources that grew by more than their allowances.
 
-    A process is one life of a program: who starts again is another process.
+    A process is one life of a program: after a restart it is another process.
     """
     first: dict[str, Mapping[str, int]] = {}
     last: dict[str, tuple[int, Mapping[str, int]]] = {}

@@ -1,8 +1,8 @@
-"""What is promised of writes that nobody replicates before they are acknowledged: W10.
+"""Promises about writes that are acknowledged before they are replicated.
 
-They may be lost, but only when another leader is elected; nothing that was read is lost, and what
-is there stands in the order in which it was sent, once. Each key has one writer, whose values
-ascend. What of that holds for all writes the other checkers judge.
+They may be lost, but only when another leader is elected; records that were read are not lost, and
+the records are in the order in which they were sent, once. Each key has one writer, whose values
+ascend. The other checkers judge what holds for all writes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from tests.checkers.history import OK, Op, Run
 from tests.checkers.report import Anomaly
 
 _LATE_NS = 10 * 10**9
-"""How late the metadata's watcher may see an election."""
+"""How late the observer of metadata may see an election."""
 
 
 def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
@@ -48,7 +48,7 @@ def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
 
 
 def share_seen(history: Sequence[Op]) -> float:
-    """Return how much of what was sent was read last."""
+    """Return the share of sent records that the final polls read."""
     contents = Contents(history)
     sent = sum(map(len, contents.writes.values()))
     seen = sum(

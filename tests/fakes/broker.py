@@ -31,6 +31,7 @@ from millrace.core.records.batch import BatchLimits, check, open_batch, walk
 from millrace.core.records.header import SEQUENCE_MAX, stamp
 from millrace.core.topics import parse_topic_name
 from millrace.proto import codec
+from millrace.proto.callers import client_id_from_metadata
 from millrace.proto.errors import error_to_trailers
 from millrace.proto.v1 import (
     cluster_pb2,
@@ -499,9 +500,13 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         self._broker = broker
 
     async def Hello(
-        self, request: common_pb2.HelloRequest, context: object
+        self,
+        request: common_pb2.HelloRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> common_pb2.HelloResponse:
-        self._broker.software.append((request.client_id, request.software_name))
+        metadata = context.invocation_metadata() or ()
+        software = str(dict(metadata)["user-agent"]).partition("/")[0]
+        self._broker.software.append((client_id_from_metadata(metadata), software))
         return common_pb2.HelloResponse(
             cluster_id=self._broker.cluster_id,
             broker_id=self._broker.broker_id,

@@ -11,6 +11,7 @@ from millrace.core.metadata.effects import (
     AskLogEnds,
     Effect,
     ElectedUncleanly,
+    LackingCommitted,
     PublishImage,
     ReadObject,
     Resigned,
@@ -56,6 +57,7 @@ class ControllerDriver:
         reluctances: what the heartbeats of `beat` say.
         media, outside_addresses: likewise, by broker.
         asks: which brokers were asked for log ends.
+        lacking: what was said of eligible replicas that lack records.
         unclean: what was said of unclean elections.
         now: the time; only `pass_time` moves it.
         resigned: why the machine resigned.
@@ -86,6 +88,7 @@ class ControllerDriver:
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
         self.asks: list[AskLogEnds] = []
+        self.lacking: list[LackingCommitted] = []
         self.unclean: list[ElectedUncleanly] = []
         self.resigned: str | None = None
         self.now = 0
@@ -107,6 +110,8 @@ class ControllerDriver:
                     self.images.append(image)
                 case AskLogEnds():
                     self.asks.append(effect)
+                case LackingCommitted():
+                    self.lacking.append(effect)
                 case ElectedUncleanly():
                     self.unclean.append(effect)
                 case Respond(request_id, result):

@@ -15,7 +15,9 @@ import errno
 import os
 import posixpath
 import random
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from millrace.core.records.header import Buffer
@@ -302,6 +304,9 @@ class Disk:
 
     def free_space(self, path: str) -> int:
         return self.room()
+
+    def new_mutex(self) -> AbstractContextManager[object]:
+        return threading.Lock()
 
     def lock(self, path: str) -> "DiskLock":
         if path in self.locks:

@@ -27,9 +27,7 @@ SETTINGS: Final[dict[str, object]] = {
     # As for one machine, and quick, so that many faults fit into a minute.
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,
-    "replication.isr_flap_window_ms": 1000,
     "replication.isr_rejoin_pause_ms": 200,
-    "replication.isr_rejoin_pause_max_ms": 1000,
     "storage.ballast_bytes": 1 << 20,
     "storage.recovery_point_interval_ms": 1000,
     "storage.recovery_point_bytes": 1 << 20,

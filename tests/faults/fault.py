@@ -1,4 +1,4 @@
-"""A fault: its number in the fault matrix, what it needs, and how it is done and seen.
+"""A fault: its id in docs/safety.md, what it needs, and how it is done and seen.
 
 `inject` breaks something and returns what was seen of it, as a sentence: an epoch or an ISR that
 changed, a refusal, a recovery. It raises `NotSeenError` when nothing was; then the fault does not

@@ -347,7 +347,7 @@ class Load(threading.Thread):
                     # (P40): that is no promise.
                     ends = {
                         key: end.offset
-                        for partition, end in found.items()
+                        for (_, partition), end in found.items()
                         if end.leader_epoch >= newest[key := self._places.key_of(topic, partition)]
                     }
                     record(name, OK, "list_offsets", details=ends)
@@ -357,7 +357,7 @@ class Load(threading.Thread):
         async with Admin(self._addresses) as admin:
             ends: dict[int, int] = {}
             for topic in self._places.topics:
-                for partition, end in (await admin.list_offsets(topic)).items():
+                for (_, partition), end in (await admin.list_offsets(topic)).items():
                     ends[self._places.key_of(topic, partition)] = end.offset
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         async with Consumer(self._addresses) as consumer:

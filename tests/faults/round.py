@@ -149,7 +149,7 @@ def play(
 
 
 def _judge_the_unsure(history: History) -> list[str]:
-    """Hold what was not written with `acks=all` against what is promised of that (W10)."""
+    """Hold what was not written with `acks=all` against what is promised of that."""
     failures: list[str] = []
     for acks, keys, outcomes in ((1, ACKS_1_KEYS, ("send", "poll")), (0, ACKS_0_KEYS, ("poll",))):
         ops = list(of_keys(history.ops, keys))

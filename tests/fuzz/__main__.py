@@ -5,6 +5,7 @@ An input that breaks the target is printed and written to .fuzz/: put it into th
 mend, where every test run tries it again.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -38,4 +39,9 @@ def main(target: str, seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    # The memory limit is compared with the peak of the process. Exec does not reset that peak, so
+    # it would be the peak of the test runner that started this; a child has a peak of its own.
+    child = os.fork()
+    if child == 0:
+        main(sys.argv[1], int(sys.argv[2]))
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

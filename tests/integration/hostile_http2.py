@@ -63,23 +63,35 @@ def frame(kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def call_headers(path: str, stream: int, more: dict[str, str] | None = None) -> bytes:
+def call_headers(path: str, stream: int, more: dict[str, bytes] | None = None) -> bytes:
     """Return the frame that begins a gRPC call."""
     fields = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": path,
-        ":authority": "broker",
-        "te": "trailers",
-        "content-type": "application/grpc",
+        ":method": b"POST",
+        ":scheme": b"http",
+        ":path": path.encode(),
+        ":authority": b"broker",
+        "te": b"trailers",
+        "content-type": b"application/grpc",
         **(more or {}),
     }
     block = b"".join(
-        b"\x00" + _string(name.encode()) + _string(value.encode()) for name, value in fields.items()
+        b"\x00" + _string(name.encode()) + _string(value) for name, value in fields.items()
     )
     return frame(HEADERS, block, flags=END_HEADERS, stream=stream)
 
 
+def message_frame(message: bytes, *, stream: int) -> bytes:
+    """Return the frame with a gRPC message, after which no other comes."""
+    prefixed = b"\x00" + struct.pack(">I", len(message)) + message
+    return frame(DATA, prefixed, flags=END_STREAM, stream=stream)
+
+
 def _string(text: bytes) -> bytes:
-    assert len(text) < 127
-    return bytes([len(text)]) + text
+    """Return a text as HPACK has it, by its length: an integer with a prefix of 7 bits."""
+    if len(text) < 127:
+        return bytes([len(text)]) + text
+    length, rest = b"\x7f", len(text) - 127
+    while rest >= 128:
+        length += bytes([rest % 128 | 128])
+        rest //= 128
+    return length + bytes([rest]) + text

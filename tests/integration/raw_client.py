@@ -90,14 +90,20 @@ class RawStream:
     Args:
         channel: the connection.
         method: path of the method.
+        metadata: of the call.
     """
 
     def __init__(
-        self, channel: grpc.Channel, method: str, *, timeout: float = TIMEOUT_SECONDS
+        self,
+        channel: grpc.Channel,
+        method: str,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        metadata: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         open_stream: Any = channel.stream_stream(method)
-        self.call = open_stream(iter(self._outgoing.get, None), timeout=timeout)
+        self.call = open_stream(iter(self._outgoing.get, None), timeout=timeout, metadata=metadata)
 
     def send(self, message: bytes) -> None:
         """Queue a message."""

@@ -15,7 +15,7 @@ from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.client import SyncAdmin
 from millrace.core.errors import UnsupportedFeatureError
 from millrace.core.metadata.lease import LeaseRecord
-from millrace.proto.errors import error_from_wire
+from millrace.proto.errors import error_from_wire, error_to_trailers
 from millrace.proto.v1 import common_pb2, controller_pb2, fetch_pb2
 from millrace.proto.v1.common_pb2 import Feature
 
@@ -88,7 +88,9 @@ def test_a_running_broker_refuses_peers_of_another_release_and_goes_on(
 
 def test_a_broker_ends_when_the_controller_is_of_another_release(tmp_path: Path) -> None:
     def refuse(_: object, context: grpc.ServicerContext) -> None:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "upgrade the broker that calls")
+        error = UnsupportedFeatureError("upgrade the broker that calls")
+        context.set_trailing_metadata(error_to_trailers(error))
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
 
     handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(refuse)}
     server = grpc.server(ThreadPoolExecutor(4))

@@ -39,13 +39,13 @@ def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
     folder: Path,
 ) -> None:
     wait_until((folder / "status.json").exists, "it works")
-    _mark(folder, {"window": "open"}, {"fault": ["F00", "nothing"]})
+    _mark(folder, {"window": "open"}, {"fault": ["F01", "nothing"]})
     wait_until(lambda: _has_written(folder, 10), "both partitions take writes")
     _mark(folder, {"finish": True})
     wait_until(lambda: _status(folder)["is_finished"], "it has read everything")
     history = _history(folder)
     assert [(op.f, op.details) for op in history if op.f in ("window", "fault")] == [
-        ("window", "open"), ("fault", ["F00", "nothing"]), ("window", "close"),
+        ("window", "open"), ("fault", ["F01", "nothing"]), ("window", "close"),
     ]  # fmt: skip
     report = check(history, expectations=Expectations(ok_shares={"send": 1.0, "poll": 1.0}))
     assert report.is_good, report.text()

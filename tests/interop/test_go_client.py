@@ -227,6 +227,15 @@ def test_a_broker_of_another_cluster_is_told_from_all_other_refusals(
     assert "not of another" in refused["message"]
 
 
+def test_the_broker_knows_who_calls(go_client: Path, shared_broker: RunningBroker) -> None:
+    to = ("-bootstrap", shared_broker.address, "-topic", "of-interop")
+    run(go_client, *to, "create")
+    said = map(json.loads, shared_broker.log_path.read_text().splitlines())
+    (line,) = (each for each in said if each.get("entries") == "of-interop")
+    assert (line["request"], line["client_id"]) == ("create_topics", "interop")
+    assert line["software"].startswith("millrace-go-test grpc-go/")
+
+
 def test_refusals_come_as_codes_and_say_what_to_do(
     go_client: Path, shared_broker: RunningBroker, topic_name: str
 ) -> None:

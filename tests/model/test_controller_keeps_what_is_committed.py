@@ -1,10 +1,10 @@
 """The controller against a model of who has which committed records.
 
-Brokers die, come back with or without what they had, are drained, stopped in good order, get other
-partitions, and empty damaged replicas; controllers are replaced, and topics are flushed from some
-time on, or not any more. The model says of each replica how many of the committed
-records it has. No leader may lack one, unless the election was reported as unclean (P25, P26, P30,
-P31); and epochs, ISR and ELR keep their rules in every image that is published.
+Brokers die, come back with or without what they had, or with a part of it, are drained, stopped in
+good order, get other partitions, and empty damaged replicas; controllers are replaced, and topics
+are flushed from some time on, or not any more. The model says of each replica how many of the
+committed records it has. No leader may lack one, unless the election was reported as unclean (P25,
+P26, P30, P31); and epochs, ISR and ELR keep their rules in every image that is published.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from tests.fakes.controller_driver import ControllerDriver, Objects
 from millrace.core.errors import MillraceError
 from millrace.core.ids import (
     NO_BROKER,
+    UNKNOWN_OFFSET,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -24,6 +25,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.image import MetadataImage
@@ -101,6 +103,7 @@ class ControllerModel(RuleBasedStateMachine):
         self.looked_at = 0
         # Whether a replica may leave an ISR although the others are fewer than min ISR then.
         self.may_shrink = True
+        self.given_up: set[TopicPartition] = set()  # A person wants a leader, whatever it lacks.
 
     # What the model derives.
 
@@ -218,6 +221,32 @@ class ControllerModel(RuleBasedStateMachine):
                 if broker_id in state.replicas:
                     self.records.setdefault(key, Records()).held[broker_id] = 0
 
+    @rule(broker_id=brokers, number=picks, lost=st.integers(1, 2))
+    def put_back(self, broker_id: BrokerId, number: int, lost: int) -> None:
+        """The disk of an eligible broker that does not run is one of earlier in the same life.
+
+        Its leader has said what is committed; where none could, nothing can be known (P26).
+        """
+        key, state, _ = self.pick(number)
+        records = self.records.setdefault(key, Records())
+        process = self.processes[broker_id]
+        is_eligible = broker_id in {life.broker_id for life in state.elr}
+        if (
+            process.life is None
+            and is_eligible
+            and state.committed_end.end_offset == records.committed > 0
+        ):
+            records.held[broker_id] = max(0, self.held(key, broker_id) - lost)
+            process.marker = None
+
+    @rule()
+    def tell(self) -> None:
+        """Leaders say what is committed, to whom that is of use (P26)."""
+        self.may_shrink = False
+        for key, state, _ in self.partitions():
+            if state.elr and self.serves(state.leader):
+                self.ask_for_isr(key, state, state.isr)
+
     @rule(broker_id=brokers, is_drained=st.booleans())
     def drain(self, broker_id: BrokerId, is_drained: bool) -> None:
         self.may_shrink = False
@@ -236,7 +265,14 @@ class ControllerModel(RuleBasedStateMachine):
                     self.driver.beat(ask.broker, log_ends=self.log_ends(ask.broker, ask.partitions))
 
     def log_ends(self, life: BrokerLife, keys: tuple[TopicPartition, ...]) -> list[LogEnd]:
-        return [LogEnd(key, LeaderEpoch(0), Offset(self.held(key, life.broker_id))) for key in keys]
+        return [self.log_end(key, self.held(key, life.broker_id)) for key in keys]
+
+    def log_end(self, key: TopicPartition, held: int) -> LogEnd:
+        state = self.image.partition(key)
+        assert state is not None
+        counted_on = state.committed_end.end_offset
+        shown = counted_on if held >= counted_on else UNKNOWN_OFFSET
+        return LogEnd(key, LeaderEpoch(0), Offset(held), shown)
 
     @rule()
     def replace_controller(self) -> None:
@@ -309,10 +345,15 @@ class ControllerModel(RuleBasedStateMachine):
             partition_epoch=state.partition_epoch,
             isr=isr,
             is_unflushed=state.is_unflushed and not is_flushed,
+            committed_end=self.committed_end(key),
         )
         answers = self.driver.ask(AlterPartitions(changes=[change]))
         assert isinstance(answers, list)
         return answers[0]
+
+    def committed_end(self, key: TopicPartition) -> EpochEnd:
+        committed = self.records.setdefault(key, Records()).committed
+        return EpochEnd(LeaderEpoch(0), Offset(committed))
 
     @rule(number=picks)
     def shrink(self, number: int) -> None:
@@ -458,7 +499,7 @@ class ControllerModel(RuleBasedStateMachine):
         assert reported
         assert reported[-1].leader == leader
         allowed = topic.overrides.get("unclean.leader.election.enable") == "true"
-        assert allowed or not (before.isr or before.elr)
+        assert allowed or not (before.isr or before.elr) or key in self.given_up
         records.committed = self.held(key, leader.broker_id)
 
     def teardown(self) -> None:
@@ -472,6 +513,7 @@ class ControllerModel(RuleBasedStateMachine):
                 self.restart(broker_id)
             self.wait(600)
             self.catch_up()
+        self.give_up()
         self.wait(5000)
         self.catch_up()
         self.wait(5000)
@@ -480,6 +522,17 @@ class ControllerModel(RuleBasedStateMachine):
             assert state.leader == state.replicas[0]
             assert not state.elr
             assert not state.adding
+
+    def give_up(self) -> None:
+        """Elect where every eligible replica was put back from earlier: nobody else comes."""
+        for key, state, _ in self.partitions():
+            if state.leader == NO_BROKER:
+                ends = [self.held(key, life.broker_id) for life in state.elr]
+                assert ends
+                assert max(ends) < state.committed_end.end_offset, (key, state, ends)
+                self.given_up.add(key)
+                self.driver.ask(ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=[key]))
+                self.look()
 
 
 TestController = ControllerModel.TestCase

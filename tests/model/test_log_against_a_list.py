@@ -4,7 +4,7 @@ Whatever happens: the log is a prefix of what was appended, it holds all that wa
 epochs and producers are those of its batches.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -31,12 +31,17 @@ PRODUCERS = 3
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`batches` is what the log should hold, from offset 0 on; `start` hides the first of them."""
+    """`batches` is what the log should hold, from offset 0 on; `start` hides the first of them.
+
+    `cut` has what the log held before truncations that no flush has followed. Loss of power may
+    undo these: the log makes a truncation durable at once only where it takes flushed batches away.
+    """
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
         self.disk = Disk(seed)
         self.batches: list[StampedBatch] = []
+        self.cut: list[list[StampedBatch]] = []
         self.start = 0
         self.flushed = 0
         self.epoch = 0
@@ -71,16 +76,40 @@ class LogMachine(RuleBasedStateMachine):
         try:
             action()
         except PowerCut:
-            self.disk.cut_power()
-            self.reopen(self.flushed, [*self.batches, *may_append])
+            self.disk.capacity = None  # Opening a log needs some room.
+            self.lose_power(may_append)
             return False
         return True
 
-    def reopen(self, at_least: int, candidates: list[StampedBatch]) -> None:
+    def lose_power(self, may_append: Sequence[StampedBatch] = ()) -> None:
+        self.disk.cut_power()
+        self.reopen(self.flushed, [*self.batches, *may_append], *self.cut)
+        self.cut = []
+
+    def do_flush(self, flush: Callable[[], object]) -> None:
+        has_news = self.opened.log.flushed_offset < self.end  # Else nothing is done.
+        if self.do(flush, []):
+            self.flushed = self.end
+            if has_news:
+                self.cut = []
+
+    def reopen(self, at_least: int, *candidates: list[StampedBatch]) -> None:
         self.opened = LogOnDisk(self.disk, CONFIG)
         log = self.opened.log
         assert at_least <= log.log_end_offset
-        self.batches = [b for b in candidates if b.next_offset <= log.log_end_offset]
+        held = batches_of(log, 700)
+        prefixes = [
+            [b for b in candidate if b.next_offset <= log.log_end_offset]
+            for candidate in candidates
+        ]
+        self.batches = next(
+            (
+                prefix
+                for prefix in prefixes
+                if held.items() <= {b.base_offset: bytes_of(b) for b in prefix}.items()
+            ),
+            prefixes[0],
+        )
         self.start = log.log_start_offset
         self.flushed = log.flushed_offset
         assert self.end == log.log_end_offset
@@ -98,13 +127,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        if self.do(self.opened.log.flush, []):
-            self.flushed = self.end
+        self.do_flush(self.opened.log.flush)
 
     @rule()
     def checkpoint(self) -> None:
-        if self.do(self.opened.checkpoint, []):
-            self.flushed = self.end
+        self.do_flush(self.opened.checkpoint)
 
     @rule()
     def roll(self) -> None:
@@ -136,6 +163,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.start, self.end))
         kept = [batch for batch in self.batches if batch.next_offset <= offset]
         flushed_before = self.flushed
+        self.cut.append(self.batches)
         self.flushed = min(self.flushed, kept[-1].next_offset if kept else 0)
         if self.do(lambda: self.opened.log.truncate_to(Offset(offset), NOW), []):
             self.batches = kept
@@ -166,8 +194,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def cut_power(self) -> None:
-        self.disk.cut_power()
-        self.reopen(self.flushed, self.batches)
+        self.lose_power()
 
     @rule(calls=st.integers(1, 12))
     def cut_power_soon(self, calls: int) -> None:
@@ -193,8 +220,7 @@ class LogMachine(RuleBasedStateMachine):
             self.opened.log.flush()
         with pytest.raises(LogDirFailedError):
             self.opened.append(*self.next_batches([1], 0))
-        self.disk.cut_power()
-        self.reopen(self.flushed, self.batches)
+        self.lose_power()
 
     @rule(data=st.data(), max_bytes=st.integers(1, 2000))
     def read(self, data: st.DataObject, max_bytes: int) -> None:

@@ -44,7 +44,7 @@ def crashed() -> Disk:
         opened.append(batch)
         if offset + 1 == FLUSHED:
             opened.checkpoint()
-    assert opened.log.segment_count == 3
+    assert len(opened.log.segments) == 3
     opened.disk.restart()
     return opened.disk
 

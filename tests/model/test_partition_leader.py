@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.fakes.batch import PARTITION, WALL, header_of
 
 from millrace.core.errors import (
     Appended,
@@ -22,23 +23,14 @@ from millrace.core.ids import (
     MonotonicMs,
     Offset,
     PartitionEpoch,
-    ProducerEpoch,
     ProducerId,
-    TopicId,
-    TopicPartition,
-    WallMs,
 )
 from millrace.core.log.producer_states import BATCHES_KEPT, ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.records.batch import prepare
-from millrace.core.records.columns import Columns
-from millrace.core.records.header import BatchHeader, parse_header
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.rules import AppendRules
 
-PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
-NOW = WallMs(1_000_000)
 ALONE = PartitionState(
     replicas=(BrokerId(0),),
     leader=BrokerId(0),
@@ -62,13 +54,6 @@ class Batch:
     @property
     def next_offset(self) -> int:
         return self.base_offset + self.records
-
-
-def header_of(records: int, producer_id: int, sequence: int) -> BatchHeader:
-    """Return a batch's header as a checking thread hands it over."""
-    prepared = prepare(PARTITION, Columns(records, NOW, [b"x"] * records))
-    epoch = ProducerEpoch(-1 if producer_id < 0 else 0)
-    return parse_header(prepared.finish(ProducerId(producer_id), epoch, sequence))
 
 
 class LeaderModel(RuleBasedStateMachine):
@@ -122,7 +107,7 @@ class LeaderModel(RuleBasedStateMachine):
 
     def _append(self, records: int, producer_id: int, sequence: int, acks: Acks) -> Waiter:
         owner = object()
-        waiter = self.leader.append(header_of(records, producer_id, sequence), acks, owner, NOW)
+        waiter = self.leader.append(header_of(records, producer_id, sequence), acks, owner, WALL)
         assert waiter.owner is owner
         return waiter
 

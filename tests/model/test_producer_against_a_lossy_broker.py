@@ -42,14 +42,13 @@ from millrace.core.producer.sender import (
     AllocateProducerId,
     Answer,
     Complete,
-    Connect,
     Disconnect,
-    RefreshMetadata,
     Refusal,
     Sender,
     SenderConfig,
     Transmit,
 )
+from millrace.core.routing.router import Connect, RefreshMetadata, Router
 
 PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(2)]
 BROKER = BrokerId(1)
@@ -137,12 +136,11 @@ class LossyBroker(RuleBasedStateMachine):
                 acks=-1,
                 request_timeout_ms=1_000,
                 delivery_timeout_ms=20_000,
-                retry_backoff_ms=100,
-                retry_backoff_ms_max=1_000,
                 request_bytes_max=300,
                 requests_in_flight_max=5,
                 leader_silence_ms=2_000,
-            )
+            ),
+            Router(100, 1_000, 300_000, MonotonicMs(0)),
         )
         self.logs = {place: Log() for place in PLACES}
         self.leader_epoch = 0
@@ -400,6 +398,7 @@ def test_what_a_rival_has_is_not_sent_again_under_another_number() -> None:
     run.hand_back()
     run.send(place, [1])
     run.wait(7_000)  # Less than a leader may be silent, and more than its answer may take.
+    run.wait(100)
     look_up_and_connect()
     run.send(place, [1])
     for _ in range(2):

@@ -6,6 +6,7 @@ runs find it. `python -m tests.sim scenarios`: run the named scenarios.
 
 import argparse
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -108,6 +109,7 @@ def play_scenarios(options: list[str]) -> int:
 
 
 def main() -> int:
+    logging.disable(logging.CRITICAL)  # Brokers that are killed have much to say.
     if sys.argv[1:2] == ["mutants"]:
         return look_for_mutants(sys.argv[2:])
     if sys.argv[1:2] == ["scenarios"]:

@@ -2,8 +2,14 @@
 
 from typing import Final
 
+from tests.sim.client_scenarios import CLIENT_SCENARIOS
 from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
 
-ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (*SCENARIOS, *RULE_SCENARIOS, *PUT_BACK_SCENARIOS)
+ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    *SCENARIOS,
+    *RULE_SCENARIOS,
+    *PUT_BACK_SCENARIOS,
+    *CLIENT_SCENARIOS,
+)

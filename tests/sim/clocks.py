@@ -8,9 +8,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from tests.sim.world import MILLISECOND, Event, World
-
-from millrace.core.ids import MonotonicMs, WallMs
+from tests.sim.world import Event, World
 
 EPOCH_US: Final = 1_700_000_000 * 1_000_000
 """The wall time at which worlds begin."""
@@ -22,41 +20,35 @@ class MachineClock:
     Args:
         world: whose time it distorts.
         owner: the machine's name, for the trace.
-        deliver: is given the token of each timer that is due.
     """
 
-    def __init__(self, world: World, owner: str, deliver: Callable[[object], object]) -> None:
+    def __init__(self, world: World, owner: str) -> None:
         dice = world.random(f"clock {owner}")
         self._world = world
         self._label = f"{owner} timer"
-        self._deliver = deliver
         self._rate = 1.0
         self._at = 0  # World time at which the rate last changed,
         self._local = dice.randrange(10**12)  # and what the clock showed then.
         self._wall_offset = EPOCH_US - self._local + dice.randrange(-(10**6), 10**6)
-        self._timers: list[tuple[int, int, object]] = []
+        self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._set = 0
         self._next: Event | None = None
 
     # --- What a process sees -----------------------------------------------------------------
 
-    def monotonic(self) -> MonotonicMs:
-        """Return the time of a clock that never goes back and goes on while the process is dead."""
-        # As `_local_now`, without a call: this is asked several times in every handler.
-        return MonotonicMs(
-            (self._local + int((self._world.now - self._at) * self._rate)) // MILLISECOND
-        )
+    def monotonic(self) -> int:
+        """Return microseconds of a clock that never goes back, and outlives processes."""
+        return self._local + int((self._world.now - self._at) * self._rate)
 
-    def wall(self) -> WallMs:
-        """Return the time of day."""
-        return WallMs((self._local_now() + self._wall_offset) // MILLISECOND)
+    def wall(self) -> int:
+        """Return the time of day, in microseconds since 1970."""
+        return self.monotonic() + self._wall_offset
 
-    def set_timer(self, delay_ms: float, token: object) -> None:
-        """Let the process hear `token` so much later by `monotonic`. There is no cancelling:
-        who no longer cares ignores it, and all are forgotten when the process ends."""
+    def after(self, delay_us: int, action: Callable[[], object]) -> None:
+        """Let something happen so much later by `monotonic`. There is no cancelling: who no longer
+        cares ignores it, and all are forgotten when the process ends."""
         self._set += 1
-        due = self._local_now() + max(int(delay_ms * MILLISECOND), 0)
-        heappush(self._timers, (due, self._set, token))
+        heappush(self._timers, (self.monotonic() + max(delay_us, 0), self._set, action))
         if self._timers[0][1] == self._set:
             self._plan()
 
@@ -65,7 +57,7 @@ class MachineClock:
     def set_rate(self, rate: float) -> None:
         """Let the clock run so many times as fast as the world's."""
         assert rate > 0
-        self._local, self._at = self._local_now(), self._world.now
+        self._local, self._at = self.monotonic(), self._world.now
         self._rate = rate
         self._plan()
 
@@ -84,23 +76,20 @@ class MachineClock:
         self._timers.clear()
         self._plan()
 
-    def _local_now(self) -> int:
-        return self._local + int((self._world.now - self._at) * self._rate)
-
     def _plan(self) -> None:
         if self._next is not None:
             self._next.cancel()
             self._next = None
         if self._timers:
-            left = max(self._timers[0][0] - self._local_now(), 0)
+            left = max(self._timers[0][0] - self.monotonic(), 0)
             # Rounded up, so that a timer is never early.
             self._next = self._world.after(int(left / self._rate) + 1, self._label, self._fire)
 
     def _fire(self) -> None:
         self._next = None
-        due, now = [], self._local_now()
+        due, now = [], self.monotonic()
         while self._timers and self._timers[0][0] <= now:
             due.append(heappop(self._timers)[2])
         self._plan()
-        for token in due:
-            self._deliver(token)
+        for action in due:
+            action()

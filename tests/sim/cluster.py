@@ -1,15 +1,16 @@
-"""A simulated cluster of brokers of the product, its clients, and what must hold.
+"""A simulated cluster: the brokers and clients that ship, and what must hold.
 
-Judged after every event: the states that the store is given (C24). Every few events, what nobody
-in the cluster can know, but all rules together are for (`invariants`). In quiet: everything is in
-sync, led, and moves on. At the end: the history of the clients, and the replicas' bytes and epochs
-below their high watermarks (C23).
+Judged at every write of the store: the states that it is given (C24). Many times a second, what no
+broker can know, but all rules together are for (`invariants`). In quiet: everything is in sync,
+led, and moves on. At the end: the history of the clients, and the replicas' bytes and epochs below
+their high watermarks (C23).
 """
 
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -17,28 +18,44 @@ from typing import Final
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.broker import REPLICATION, RETENTION, SCRUB_MS, SimulatedBroker
-from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
-from tests.sim.controlling import ControllerHost
+from tests.sim.admin import Administration
+from tests.sim.clients import (
+    Client,
+    EndReader,
+    FinalReader,
+    Keeper,
+    Load,
+    Reader,
+    Site,
+    Writer,
+)
 from tests.sim.coordination import NAME as STORE_NAME
-from tests.sim.coordination import SimulatedStore, StoreWeather
+from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
+from tests.sim.explorers import AdminExplorer, ConsumerExplorer
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
-from tests.sim.machine import Machine
-from tests.sim.messages import Administer
-from tests.sim.network import Network, NetworkEvent
+from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
+from tests.sim.network import Network
 from tests.sim.operator import Operator
+from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.settings import REPLICATION, Settings
 from tests.sim.state_witness import StateWitness
-from tests.sim.telling import named, told
 from tests.sim.telling import state as told_state
 from tests.sim.witness import Witness
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptBatchError, CorruptLogError
-from millrace.core.ids import BrokerId, Offset, TopicId, TopicPartition
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
@@ -59,23 +76,20 @@ from millrace.core.metadata.requests import (
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
-from millrace.core.replication.leader import Acks
-from millrace.core.replication.rules import ReplicationConfig
 
-_EVENTS_PER_LOOK: Final = 512
-"""After every event what it touched is judged; after so many, everything."""
-_EVENTS_PER_LATE_LOOK: Final = 1024
+RETENTION: Final = ("retention.ms", "retention.bytes")
+"""Only topics that set one of them give anything up."""
+_LOOKS_EVERY_US: Final = 40 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
-_FINAL_US: Final = 60 * SECOND
+_FINAL_US: Final = 90 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
-_LAG_NS: Final = 10 * 10**9
-"""A consumer that polls has in quiet what was known so long before (C26)."""
 _IN_SYNC_US: Final = 15 * SECOND
 """A machine with an empty disk has everything again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """A topic that becomes durable is flushed everywhere within this time."""
+_PORT: Final = 7092
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +97,12 @@ class TopicPlan:
     """A topic of the cluster, and what its clients do.
 
     Attributes:
-        loads: of the producers of each partition.
-        polls_every_us: the mean pause between two polls; each partition has a consumer.
-        reads_followers: whether each partition has a consumer that reads from followers, too.
-        asks_ends: whether somebody asks where each partition ends.
+        loads: of its producers, each of which writes to all partitions.
+        polls_every_us: the mean pause between two polls.
+        reads_followers: whether a reader reads from the replica in its zone, too.
+        asks_ends: whether somebody asks where the partitions end.
+        keeps_positions: whether somebody commits positions in it.
+        is_explored: whether clients call all of their interface on it.
         is_disposable: whether operators delete it, and make another of its name.
         incarnation: how often they did so before.
     """
@@ -99,25 +115,18 @@ class TopicPlan:
     polls_every_us: int = 300 * MILLISECOND
     reads_followers: bool = False
     asks_ends: bool = False
+    keeps_positions: bool = False
+    is_explored: bool = False
     is_disposable: bool = False
     incarnation: int = 0
-
-    @property
-    def topic_id(self) -> TopicId:
-        name = f"{self.name}.{self.incarnation}" if self.incarnation else self.name
-        return TopicId(f"{name} of simulated clusters".encode()[:16])
-
-    @property
-    def keys(self) -> list[TopicPartition]:
-        return [TopicPartition(self.topic_id, number) for number in range(self.partitions)]
 
     @property
     def modes(self) -> list[str]:
         """What its producers may lose or double, as the checkers call it."""
         modes = ["assign"]
-        if any(load.acks is not Acks.ALL for load in self.loads):
+        if any(load.acks != "all" for load in self.loads):
             modes.append("acks-1")
-        if any(load.acks is None for load in self.loads):
+        if any(load.acks == 0 for load in self.loads):
             modes.append("not-idempotent")
         return modes
 
@@ -127,46 +136,19 @@ class TopicPlan:
         return any(name in self.config for name in RETENTION)
 
 
-class Admin:
-    """Asks for the topics until they are there, and passes on what an operator wants."""
+class _RunningTopic:
+    """A topic that is there, and its clients."""
 
-    name = "admin"
-    is_powered = True
-    is_listening = True
-
-    def __init__(self, cluster: "SimulatedCluster", world: World) -> None:
-        self._cluster = cluster
-        self._world = world
-        self._network = cluster.network.attach(self)
-
-    def deliver(self, event: NetworkEvent) -> None:
-        """Nobody answers."""
-
-    def administer(self, request: Request) -> None:
-        """Ask every broker; one of them knows the controller."""
-        for name in self._cluster.machines:
-            self._network.send(name, Administer(request))
-
-    def ask(self) -> None:
-        cluster = self._cluster
-        missing = [each for each in cluster.wanted() if each.keys[0] not in cluster.states]
-        if not missing:
-            return
-        if cluster.stored_brokers() >= len(cluster.machines):
-            request = CreateTopics(
-                topics=[
-                    NewTopic(
-                        name=each.name,
-                        partitions=each.partitions,
-                        replication_factor=each.replication_factor,
-                        config=each.config,
-                    )
-                    for each in missing
-                ],
-                topic_ids=[each.topic_id for each in missing],
-            )
-            self.administer(request)
-        self._world.after(500 * MILLISECOND, "admin asks", self.ask)
+    def __init__(self, plan: TopicPlan, topic_id: TopicId, first_key: int) -> None:
+        self.plan = plan
+        self.topic_id = topic_id
+        self.recorder = Recorder()
+        self.keys = range(first_key, first_key + plan.partitions)
+        self.partitions = [TopicPartition(topic_id, each) for each in range(plan.partitions)]
+        self.writers: list[Writer] = []
+        self.readers: list[Client] = []
+        self.final: FinalReader | None = None
+        self.is_gone = False
 
 
 class SimulatedCluster:
@@ -180,129 +162,98 @@ class SimulatedCluster:
     """
 
     brokers = 3
+    is_calm = False
+    """Whether nothing fails, so that clients are never kept waiting."""
     topics: Sequence[TopicPlan] = (TopicPlan(),)
     families: tuple[Family, ...] = ()
-    replication: ReplicationConfig = REPLICATION
-    config: ClusterConfig = ClusterConfig()
-    new_host: type[ControllerHost] = ControllerHost
-    scrub_ms: int = SCRUB_MS
+    settings: Settings = Settings()
+    new_store: type[BlockingStore] = BlockingStore
 
     def __init__(self, world: World) -> None:
-        wrong = list(self.config.validate())
-        assert not wrong, wrong
-        self.network = Network(world, tell=told)
+        self.network = Network(world)
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
+        self._world = world
+        self._processes: dict[str, str] = {}
         logs = LogWitness()
         replicas = ReplicaWitness(logs)
         states = StateWitness(self, logs, replicas, self._is_led)
         self.witness = Witness(logs, replicas, states)
-        self.machines: dict[str, Machine] = {
-            f"broker-{number}": Machine(
-                world, f"broker-{number}", self.network, self.store, self._new_broker
+        self.machines: dict[str, BrokerMachine] = {
+            f"broker-{number}": BrokerMachine(
+                world,
+                f"broker-{number}",
+                self.network,
+                f"10.0.0.{number + 1}",
+                self._new_process,
             )
             for number in range(self.brokers)
         }
-        self._world = world
-        self._admin = Admin(self, world)
+        self._bootstrap = ",".join(f"{each.host}:{_PORT}" for each in self.machines.values())
+        self._clients: dict[str, ClientMachine] = {}
+        self._administration = Administration(
+            self._new_client("admin"), self._bootstrap, self.stored_topics
+        )
         self.operator = Operator(world, self.machines)
         self.invariants = Invariants(self)
-        self.plans: dict[TopicId, TopicPlan] = {}
-        self.recorders: dict[TopicId, Recorder] = {}
-        self.keys: dict[TopicPartition, int] = {}
-        self.producers: list[Producer] = []
-        self.readers: list[Client] = []
-        self._final: list[Consumer] = []
-        self._producers_planned = 0
-        for each in self.topics:
-            self._plan_clients(each)
+        self._probes = Probes(self)
+        self.watching = self._probes.watching
+        self.running: dict[TopicId, _RunningTopic] = {}
+        self._plans: dict[str, TopicPlan] = {each.name: each for each in self.topics}
+        self._keys_used = 0
+        self._writers_made = 0
         self._tombstones: dict[int, Mapping[TopicId, object]] = {}
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
         self._elected_uncleanly: dict[TopicPartition, None] = {}
         self._writes_seen = 0
-        self._events = 0
+        self._looks_at = 0
         self._had_odd_store = False
-        self._acknowledged_before: dict[Producer, int] = {}
+        self._had_unclean_internal = False
+        self._acknowledged_before: dict[tuple[Writer, int], int] = {}
+        self._committed_before: dict[TopicPartition, Offset] = {}
+        self._quiet_since = 0
 
-    def wanted(self) -> list[TopicPlan]:
-        """The topics that should be there."""
-        return [each for each in self.plans.values() if each.topic_id not in self.deleted]
-
-    def _plan_clients(self, plan: TopicPlan) -> None:
-        self.plans[plan.topic_id] = plan
-        self.recorders[plan.topic_id] = Recorder()
-        for topic_partition in plan.keys:
-            self.keys[topic_partition] = len(self.keys)
-        site = Site(
-            self._world,
-            self.network,
-            self.recorders[plan.topic_id],
-            list(self.machines),
-            self.may_be_cut,
-            self.operator.hear_of_damage,
-            lambda topic_partition: self.states[topic_partition].leader_epoch,
-            self.kept_from,
+    def _new_process(self, machine: BrokerMachine, name: str) -> BrokerProcess:
+        return BrokerProcess(
+            machine,
+            name,
+            self.settings.of(machine.name, machine.host, _PORT),
+            lambda: self.new_store(self.store, machine.name),
+            self._on_unexpected,
         )
-        for topic_partition in plan.keys:
-            key = self.keys[topic_partition]
-            for load in plan.loads:
-                number = self._producers_planned
-                self._producers_planned += 1
-                self.producers.append(
-                    Producer(
-                        f"producer-{number}",
-                        site,
-                        topic_partition,
-                        key,
-                        producer_number=number,
-                        load=load,
-                    )
-                )
-            every_us = plan.polls_every_us
-            self.readers.append(
-                Consumer(f"consumer-{key}", site, topic_partition, key, every_us=every_us)
-            )
-            if plan.reads_followers:
-                self.readers.append(
-                    Consumer(
-                        f"neighbour-{key}",
-                        site,
-                        topic_partition,
-                        key,
-                        every_us=every_us,
-                        reads_followers=True,
-                    )
-                )
-            if plan.asks_ends:
-                self.readers.append(
-                    EndReader(f"asker-{key}", site, topic_partition, key, every_us=every_us)
-                )
-            self._final.append(
-                Consumer(
-                    f"final-{key}", site, topic_partition, key, f="final", every_us=MILLISECOND
-                )
-            )
 
-    def _new_broker(self) -> SimulatedBroker:
-        return SimulatedBroker(
-            self.config,
-            self.replication,
-            self.invariants,
-            self.witness,
-            hear_of_damage=self.operator.hear_of_damage,
-            new_host=self.new_host,
-            scrub_ms=self.scrub_ms,
+    def _on_unexpected(self, error: BaseException) -> None:
+        if self._probes.violation is None:
+            text = "".join(traceback.format_exception(error))
+            self._probes.violation = Violation(f"a broker fails unexpectedly\n{text}")
+
+    def process_of(self, incarnation_id: str) -> str:
+        """Return the name of the process that calls itself that."""
+        drawn = bytes.fromhex(incarnation_id)
+        for machine in self.machines.values():
+            if machine.node is not None and drawn in machine.node.host.drawn:
+                self._processes[incarnation_id] = machine.node.name
+        return self._processes.get(incarnation_id, "")
+
+    def _is_led(self) -> bool:
+        return any(
+            node.is_controller and not self.machines[name].is_frozen
+            for name, node in self.nodes().items()
         )
+
+    def _new_client(self, name: str) -> ClientMachine:
+        self._clients[name] = ClientMachine(self._world, name, self.network)
+        return self._clients[name]
 
     # --- Cluster -----------------------------------------------------------------------------
 
     @property
     def clients(self) -> list[str]:
-        return [each.name for each in (*self.producers, *self.readers)]
+        return list(self._clients)
 
     @property
     def administered(self) -> "SimulatedCluster":
@@ -312,6 +263,10 @@ class SimulatedCluster:
     def has_lost_disks(self) -> bool:
         """Whether a machine ever got an empty disk."""
         return any(machine.disk.wipes for machine in self.machines.values())
+
+    @property
+    def config(self) -> ClusterConfig:
+        return self.settings.cluster
 
     @property
     def now(self) -> int:
@@ -325,12 +280,6 @@ class SimulatedCluster:
             self._had_odd_store = True
         return self._had_odd_store
 
-    def _is_led(self) -> bool:
-        return any(
-            node.host.is_active and not self.machines[name].is_frozen
-            for name, node in self.nodes().items()
-        )
-
     def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
         """The registered lives of a partition's replicas that are not fenced."""
         assert self.stored_cluster is not None
@@ -340,38 +289,50 @@ class SimulatedCluster:
     def start(self) -> None:
         for machine in self.machines.values():
             machine.start()
-        self._admin.ask()
-        self._start([*self.producers, *self.readers])
+        self._create_topics()
 
-    def _start(self, clients: Sequence[Client]) -> None:
-        for client in clients:
-            self._world.after(3 * SECOND, f"{client.name} starts", client.start)
+    def _create_topics(self) -> None:
+        """Ask for the topics until they are there."""
+        there = {str(topic.name) for topic in self.stored_topics.values()}
+        missing = [each for name, each in self._plans.items() if name not in there]
+        if not missing:
+            return
+        if self.stored_brokers() >= len(self.machines):
+            for each in missing:
+                new = NewTopic(
+                    name=each.name,
+                    partitions=each.partitions,
+                    replication_factor=each.replication_factor,
+                    config=each.config,
+                )
+                self._administration.ask(CreateTopics(topics=[new], topic_ids=[]))
+        self._world.after(2 * SECOND, "admin asks", self._create_topics)
 
     def disposable(self) -> list[TopicId]:
         return [
             each.topic_id
-            for each in self.wanted()
-            if each.is_disposable and each.topic_id in self.stored_topics
+            for each in self.running.values()
+            if each.plan.is_disposable and not each.is_gone
         ]
 
     def administer(self, request: Request) -> None:
         if isinstance(request, ElectLeaders) and request.kind is ElectionKind.UNCLEAN:
             self._elected_uncleanly.update(dict.fromkeys(request.partitions))
-        self._admin.administer(request)
+        self._administration.ask(request)
 
-    def nodes(self) -> dict[str, SimulatedBroker]:
+    def nodes(self) -> dict[str, BrokerProcess]:
         """The brokers that run, by name."""
         return {
             name: machine.node
             for name, machine in self.machines.items()
-            if isinstance(machine.node, SimulatedBroker)
+            if machine.node is not None
         }
 
     def role(self, role: str) -> list[str]:
         found: list[str] = []
         for name, node in self.nodes().items():
             if role == "controller":
-                plays = node.host.controller is not None
+                plays = node.is_controller
             elif node.replicas is None:
                 plays = False
             else:
@@ -388,52 +349,91 @@ class SimulatedCluster:
     def may_be_cut(self, topic_partition: TopicPartition) -> bool:
         """Whether an unclean election of the partition is on record: records may be gone."""
         state = self.states.get(topic_partition)
-        return state is not None and state.unclean_epoch >= 0
+        return state is None or state.unclean_epoch >= 0
 
     def kept_from(self, topic_partition: TopicPartition) -> Offset:
         """Up to where retention may have given up a partition's records; 0: nowhere."""
-        if not self.plans[topic_partition.topic_id].gives_up:
+        topic = self.running.get(topic_partition.topic_id)
+        if topic is None or not topic.plan.gives_up:
             return Offset(0)
         return self.invariants.log_starts.get(topic_partition, Offset(0))
 
+    def _newest_epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
+        state = self.states.get(topic_partition)
+        return NO_LEADER_EPOCH if state is None else state.leader_epoch
+
     def check(self) -> None:
+        if self._probes.violation is not None:
+            raise self._probes.violation
         while self._writes_seen < len(self.store.writes):
             self._on_stored(self._writes_seen)
             self._writes_seen += 1
-        if self.invariants.touched:
-            self.invariants.look_at_touched()
-        self._events += 1
-        if self._events % _EVENTS_PER_LOOK == 0:
+        if self._world.now >= self._looks_at:
+            self._looks_at = self._world.now + _LOOKS_EVERY_US
             self.invariants.look()
-        if self._events % _EVENTS_PER_LATE_LOOK == 0:
             self.witness.states.look()
 
+    def all_writers(self) -> Iterator[Writer]:
+        """Of all topics that are there."""
+        for topic in self.running.values():
+            if not topic.is_gone:
+                yield from topic.writers
+
     def begin_quiet(self) -> None:
-        self._acknowledged_before = {each: each.acknowledged for each in self.producers}
-        for recorder in self.recorders.values():
-            self._record(recorder, INFO, "swarm", "window", "open")
+        self._committed_before = dict(self.witness.replicas.committed)
+        self._quiet_since = self._world.now
+        self._acknowledged_before = {
+            (writer, key): count
+            for writer in self.all_writers()
+            for key, count in writer.acknowledged.items()
+        }
+        for topic in self.running.values():
+            self._record(topic.recorder, INFO, "swarm", "window", "open")
 
     def end_quiet(self) -> None:
-        for recorder in self.recorders.values():
-            self._record(recorder, INFO, "swarm", "window", "close")
-        for producer in self.producers:
-            if producer not in self._acknowledged_before:
-                continue  # Its topic was made meanwhile.
-            count = producer.acknowledged - self._acknowledged_before[producer]
-            # One that sends seldom may just have paused; nobody waits for long.
-            is_short = count < 5 and producer.load.every_us <= SECOND
-            is_waiting = not producer.is_idle and self._world.now - producer.begun_at > _WAIT_MAX
-            if producer.load.acks is not None and (is_short or is_waiting):
-                raise Violation(
-                    f"{producer.name} was told of {count} values only, though all is quiet; "
-                    f"{self.describe()}"
-                )
+        for topic in self.running.values():
+            self._record(topic.recorder, INFO, "swarm", "window", "close")
+        for writer in self.all_writers():
+            for key, count in writer.acknowledged.items():
+                before = self._acknowledged_before.get((writer, key))
+                if before is None:
+                    continue  # Its topic was made meanwhile.
+                # One that sends seldom may just have paused; nobody waits for long.
+                is_short = count - before < 5 and writer.load.every_us <= SECOND
+                since = writer.waits_since.get(key, self._world.now)
+                if is_short or self._world.now - since > _WAIT_MAX:
+                    raise Violation(
+                        f"{writer.name} was told of {count - before} values of key {key} only, "
+                        f"though all is quiet; {self.describe()}"
+                    )
+        self._judge_readers(
+            {
+                topic_partition: end
+                for topic_partition, end in self._committed_before.items()
+                if not self.may_be_cut(topic_partition)
+            }
+        )
         for topic_partition, state in self.states.items():
             is_moving = bool(state.adding or state.removing)
             if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
         if any(self._tombstones.values()):
             raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
+
+    def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
+        """A reader that read when quiet began gets at least to these ends while it lasts."""
+        for topic in self.running.values():
+            for reader in () if topic.is_gone else topic.readers:
+                if not isinstance(reader, Reader) or reader.began_at > self._quiet_since:
+                    continue
+                for topic_partition in topic.partitions:
+                    end = ends.get(topic_partition, 0)
+                    at = reader.next_offsets.get(topic_partition.partition, 0)
+                    if at < end:
+                        raise Violation(
+                            f"{reader.name} is at {at} of {topic_partition}, and should be at "
+                            f"{end}; {self.describe()}"
+                        )
 
     def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
         """Replicas that should be in sync and are not: damage may be found late, even in quiet."""
@@ -443,9 +443,9 @@ class SimulatedCluster:
         late = self._just_replaced()
         late += [
             name
-            for name, node in self.nodes().items()
-            if node.renewed.get(topic_partition, since) > since
-            or node.found_damaged.get(topic_partition, since) > since
+            for name in self.machines
+            if self.invariants.damaged_at.get((name, topic_partition), since) > since
+            or self.invariants.renewed.get((name, topic_partition), since) > since
         ]
         brokers = self.stored_cluster.brokers
         return [
@@ -459,42 +459,55 @@ class SimulatedCluster:
         return [name for name, at in self.operator.replaced_at.items() if at > since]
 
     def finish(self) -> Mapping[str, float]:
-        for producer in self.producers:
-            producer.is_stopped = True
+        topics = [each for each in self.running.values() if not each.is_gone]
+        for topic in topics:
+            for client in (*topic.writers, *topic.readers):
+                client.is_stopped = True
         end = self._world.now + _FINAL_US
-        self._run_until(end, lambda: all(each.is_idle for each in self.producers))
-        for final in self._final:
-            final.start()
-        self._run_until(end, lambda: all(each.is_done for each in self._final))
+        self._run_until(end, lambda: all(each.is_over for each in self.all_writers()))
+        for topic in topics:
+            name = f"final-{topic.plan.name}-{topic.plan.incarnation}"
+            topic.final = FinalReader(
+                name, self._site(topic), self._new_client(name), every_us=MILLISECOND
+            )
+            topic.final.start()
+        self._run_until(
+            end, lambda: all(each.final is not None and each.final.is_over for each in topics)
+        )
         self._record_replicas()
         measures: dict[str, float] = {}
-        for plan in self.wanted():
-            for name, value in self._judge_history(plan).items():
+        for topic in topics:
+            for name, value in self._judge_history(topic).items():
                 known = measures.get(name, 0.0)
                 measures[name] = max(known, value) if name.startswith("longest") else known + value
         measures["operations"] = sum(
             op.type != "invoke" and op.f in ("send", "poll", "list_offsets")
-            for recorder in self.recorders.values()
-            for op in recorder.ops
+            for topic in topics
+            for op in topic.recorder.ops
         )
         measures["brokers"] = len(self.machines)
-        measures["partitions"] = sum(each.partitions for each in self.wanted())
+        measures["partitions"] = sum(each.plan.partitions for each in topics)
         return measures
 
+    def end(self) -> None:
+        """End all processes."""
+        for machine in self.machines.values():
+            machine.kill()
+        for client in self._clients.values():
+            client.process.bury()
+
     def _judge_history(
-        self, plan: TopicPlan, expectations: Expectations = _TO_THE_END
+        self, topic: _RunningTopic, expectations: Expectations = _TO_THE_END
     ) -> Mapping[str, float]:
-        modes = plan.modes
-        if any(map(self.may_be_cut, plan.keys)):
+        modes = topic.plan.modes
+        if any(map(self.may_be_cut, topic.partitions)):
             modes.append("unclean-election")
-        log_starts = {self.keys[each]: self.kept_from(each) for each in plan.keys}
+        log_starts = {
+            key: self.kept_from(each)
+            for key, each in zip(topic.keys, topic.partitions, strict=True)
+        }
         report = check(
-            self.recorders[plan.topic_id].ops,
-            modes=modes,
-            expectations=expectations,
-            # Where records may be lost, an offset that was known may be gone.
-            realtime_lag_ns=_LAG_NS if modes == ["assign"] else None,
-            log_starts=log_starts,
+            topic.recorder.ops, modes=modes, expectations=expectations, log_starts=log_starts
         )
         if not report.is_good:
             raise Violation(f"{', '.join([*report.failures, *report.missing])}\n{report.text()}")
@@ -520,27 +533,33 @@ class SimulatedCluster:
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         self._tombstones[shard.number] = shard.deletions
         for topic_id in shard.deletions:
-            if topic_id in self.plans and topic_id not in self.deleted:
-                self._on_deleted(topic_id)
+            if topic_id in self.running and topic_id not in self.deleted:
+                self._on_deleted(self.running[topic_id])
         for topic_id, topic in shard.topics.items():
+            if str(topic.name) not in self._plans:  # The cluster's own.
+                is_unclean = any(state.unclean_epoch >= 0 for state in topic.partitions)
+                self._had_unclean_internal = self._had_unclean_internal or is_unclean
+                continue
+            if topic_id not in self.running:
+                self._begin_topic(self._plans[str(topic.name)], topic_id)
             self._on_settings(topic)
+            running = self.running[topic_id]
             for partition, state in enumerate(topic.partitions):
                 topic_partition = TopicPartition(topic_id, partition)
                 known = self.states.get(topic_partition)
-                if known == state or topic_id not in self.plans:
+                if known == state:
                     continue
                 self.states[topic_partition] = state
-                if self._world.trace.is_detailed:
-                    self._world.note(f"{named(topic_partition)}: {told_state(state)}")
+                self._world.note(f"{topic.name}-{partition}: {told_state(state)}")
                 self.invariants.on_state(topic_partition, known, state)
                 self.witness.states.on_state(topic_partition, topic, known, state)
                 self._record(
-                    self.recorders[topic_id],
+                    running.recorder,
                     INFO,
                     STORE,
                     "metadata",
                     {
-                        "key": self.keys[topic_partition],
+                        "key": running.keys[partition],
                         "partition_epoch": state.partition_epoch,
                         "leader_epoch": state.leader_epoch,
                         "controller_epoch": shard.controller_epoch,
@@ -550,24 +569,74 @@ class SimulatedCluster:
                     },
                 )
 
-    def _on_deleted(self, topic_id: TopicId) -> None:
+    def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
+        topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
+        self._keys_used += plan.partitions
+        site = self._site(topic)
+        suffix = f"{plan.name}-{plan.incarnation}"
+        for load in plan.loads:
+            number, self._writers_made = self._writers_made, self._writers_made + 1
+            name = f"producer-{number}"
+            topic.writers.append(
+                Writer(name, site, self._new_client(name), number=number, load=load)
+            )
+
+        def add(kind: str, client: Callable[..., Client], **arguments: object) -> None:
+            name = f"{kind}-{suffix}"
+            machine = self._new_client(name)
+            made = client(name, site, machine, every_us=plan.polls_every_us, **arguments)
+            topic.readers.append(made)
+
+        add("consumer", Reader)
+        if plan.reads_followers:
+            zone = self._world.random(f"neighbour-{suffix}").choice(list(self.machines))
+            add("neighbour", Reader, zone=zone)
+        if plan.asks_ends:
+            add("asker", EndReader)
+        if plan.keeps_positions:
+            add("keeper", Keeper, may_be_lost=self._may_lose_positions)
+        if plan.is_explored:
+            add("explorer", ConsumerExplorer, is_calm=self.is_calm)
+            add(
+                "inspector",
+                AdminExplorer,
+                is_calm=self.is_calm,
+                may_be_lost=self._may_lose_positions,
+            )
+        for client in (*topic.writers, *topic.readers):
+            client.start()
+
+    def _may_lose_positions(self) -> bool:
+        return self._had_unclean_internal
+
+    def _site(self, topic: _RunningTopic) -> Site:
+        return Site(
+            self._world,
+            self._bootstrap,
+            topic.plan.name,
+            topic.recorder,
+            topic.keys,
+            topic.partitions,
+            self.may_be_cut,
+            self.kept_from,
+            self._newest_epoch,
+            lambda each: self.witness.replicas.committed.get(each, Offset(0)),
+            lambda: topic.is_gone,
+        )
+
+    def _on_deleted(self, topic: _RunningTopic) -> None:
         """Judge what there was, and let another topic have the name."""
-        plan = self.plans[topic_id]
-        self._judge_history(plan, _UP_TO_NOW)
-        self.deleted[topic_id] = None
-        self.stored_topics.pop(topic_id, None)
-        for topic_partition in plan.keys:
+        self._judge_history(topic, _UP_TO_NOW)
+        topic.is_gone = True
+        self.deleted[topic.topic_id] = None
+        self.stored_topics.pop(topic.topic_id, None)
+        for topic_partition in topic.partitions:
             self.states.pop(topic_partition, None)
-        for client in (*self.producers, *self.readers):
-            if client.topic_partition.topic_id == topic_id:
-                client.retire()
-        self.producers = [each for each in self.producers if not each.is_gone]
-        self.readers = [each for each in self.readers if not each.is_gone]
-        self._final = [each for each in self._final if each.topic_partition.topic_id != topic_id]
-        producers, readers = len(self.producers), len(self.readers)
-        self._plan_clients(dataclasses.replace(plan, incarnation=plan.incarnation + 1))
-        self._start([*self.producers[producers:], *self.readers[readers:]])
-        self._admin.ask()
+        for client in (*topic.writers, *topic.readers):
+            self._clients[client.name].process.bury()
+        plan = topic.plan
+        self._plans[plan.name] = dataclasses.replace(plan, incarnation=plan.incarnation + 1)
+        self._world.after(0, "admin asks", self._create_topics)
 
     def _on_settings(self, topic: Topic) -> None:
         topic_id, now = topic.topic_id, self._world.now
@@ -602,24 +671,23 @@ class SimulatedCluster:
             if node.replicas is None:
                 continue
             for topic_partition in node.replicas:
-                if topic_partition.topic_id in self.deleted:
+                topic = self.running.get(topic_partition.topic_id)
+                log = node.logs.get(topic_partition)
+                if topic is None or topic.is_gone or log is None:
                     continue
-                log = node.logs[topic_partition]
                 try:
                     batches = batches_of(log)
                 except (CorruptBatchError, CorruptLogError):
                     self.operator.hear_of_damage(name)
                     continue
                 details = {
-                    "key": self.keys[topic_partition],
+                    "key": topic.keys[topic_partition.partition],
                     "log_start": log.log_start_offset,
                     "high_watermark": node.replicas.get(topic_partition).high_watermark,
                     "batches": batches,
                     "epochs": [list(entry) for entry in log.leader_epochs.entries],
                 }
-                recorder = self.recorders[topic_partition.topic_id]
-                self._record(recorder, INFO, name, "replica", details)
-            self.machines[name].disk.take_cost()  # That was not the broker's work.
+                self._record(topic.recorder, INFO, name, "replica", details)
 
     def _record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
         recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
@@ -648,71 +716,26 @@ def _families(*fault_ids: str) -> tuple[Family, ...]:
     return tuple(FAMILIES[fault_id] for fault_id in fault_ids)
 
 
-class CrashingCluster(SimulatedCluster):
-    """Processes end, stand still, and come back."""
-
-    families = _families("F01", "F02", "F03", "F08", "F09", "F10", "F38", "F39", "F47", "F49")
-
-
-class CutCluster(SimulatedCluster):
-    """The network between brokers fails in every way, and clocks do."""
-
-    families = _families(
-        "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34"
-    )
-
-
-class PowerCluster(SimulatedCluster):
-    """Machines lose power, and disks are slow, full, or fail."""
-
-    families = _families("F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33")
-
-
-class StoreCluster(SimulatedCluster):
-    """The coordination store is out, late, throttled, and loses answers."""
-
-    families = _families("F40", "F42", "F43")
-
-
-class SetBackCluster(SimulatedCluster):
-    """Objects of the coordination store are gone, or older, until somebody restores them.
-
-    Nobody goes on from there, which the end of each fault looks at.
-    """
-
-    families = _families("F01", "F02", "F03", "F38", "F41", "F45")
-
-
-class VictimCluster(SimulatedCluster):
-    """One machine gets an empty disk, or damage in files that are no segments."""
-
-    families = _families("F30", "F36")
-
-
-class DamagedCluster(SimulatedCluster):
-    """One machine's segments are damaged; an operator gives it another disk."""
-
-    families = _families("F25", "F28", "F29", "F31", "F32")
-
-
-class ChangedCluster(SimulatedCluster):
-    """Operators move replicas, change, delete and make topics, and drain brokers."""
-
-    families = _families("F48", "F70", "F71", "F72", "F73")
+ALL_FAMILIES: Final = _families(
+    # Processes end, stand still, and come back.
+    "F01", "F02", "F03", "F08", "F09", "F10", "F38", "F39", "F47", "F49",
+    # The network fails in every way, and clocks do.
+    "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34",
+    # Machines lose power, and disks are slow, full, or fail.
+    "F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33",
+    # The store is out, late, throttled, and loses answers.
+    "F40", "F42", "F43",
+    # One machine gets an empty disk, or damage.
+    "F25", "F28", "F29", "F30", "F31", "F32", "F36",
+    # Operators move replicas, change, delete and make topics, and drain brokers.
+    "F48", "F70", "F71", "F72", "F73",
+)  # fmt: skip
 
 
 class BrokerCluster(SimulatedCluster):
     """All of these faults, as the swarm draws them, on a cluster that is drawn, too."""
 
-    families = (
-        *CrashingCluster.families,
-        *CutCluster.families,
-        *PowerCluster.families,
-        *StoreCluster.families,
-        *VictimCluster.families,
-        *DamagedCluster.families,
-        *ChangedCluster.families,
-    )
+    families = ALL_FAMILIES
 
     def __init__(self, world: World) -> None:
         self.shape(world)
@@ -725,8 +748,10 @@ class BrokerCluster(SimulatedCluster):
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
-        self.replication = dataclasses.replace(
-            REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
+        self.settings = Settings(
+            replication=dataclasses.replace(
+                REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
+            )
         )
 
 
@@ -757,12 +782,14 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
                 (patient,),
                 (patient, impatient),
                 (patient, patient),
-                (patient, impatient, Load(every_us=300 * MILLISECOND, acks=Acks.LEADER)),
-                (patient, Load(every_us=300 * MILLISECOND, acks=None)),
+                (patient, impatient, Load(every_us=300 * MILLISECOND, acks=1)),
+                (patient, Load(every_us=300 * MILLISECOND, acks=0)),
             )
         ),
         reads_followers=dice.random() < 0.5,
         asks_ends=dice.random() < 0.5,
+        keeps_positions=dice.random() < 0.3,
+        is_explored=dice.random() < 0.4,
     )
 
 

@@ -1,10 +1,10 @@
 """The coordination store as brokers meet it: over a network, late, throttled, answers lost.
 
-The semantics are those of `CoordinationStore` (objects by version and controller epoch, a lease),
-without the hint that the lease has changed: brokers look when their time has come. Every call is
-two messages. A call may fail before it was done, be done and its answer lost, be done after the
-caller gave up, or not be answered for an outage. What the caller hears then is
-`CoordinationUnavailableError`, which says nothing about whether it was done.
+The semantics are those of `CoordinationStore`: objects by version and controller epoch, a lease,
+and a hint that it has changed. Every call is two messages. A call may fail before it was done, be
+done and its answer lost, be done after the caller gave up, or not be answered for an outage. What
+the caller hears then is `CoordinationUnavailableError`, which says nothing about whether it was
+done.
 
 Somebody may also delete objects, steal the lease, or restore all of it to an earlier revision.
 
@@ -13,12 +13,13 @@ Reads are never stale, because neither real store serves them from a cache.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.sim.network import Link, Network, NetworkEvent
+from tests.sim.network import Link, Network
+from tests.sim.threads import SimulatedThread
 from tests.sim.world import MILLISECOND, SECOND, Micros, Violation, World
 
-from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.broker.coordination.store import CoordinationUnavailableError, always
 from millrace.core.metadata.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.stored import StoredObject
 
@@ -79,7 +80,7 @@ class SimulatedStore:
 
     name = NAME
     is_powered = True
-    is_listening = True
+    is_frozen = False
 
     def __init__(self, world: World, network: Network) -> None:
         self.world = world
@@ -100,19 +101,6 @@ class SimulatedStore:
         self._newest: dict[str, tuple[StoredObject, StoredObject | None]] = {}
         self._busy_until = 0
         network.attach(self)
-
-    def handle(self, owner: str, guard: Callable[[Answered], Answered]) -> "StoreHandle":
-        """Return the store as one machine sees it.
-
-        Args:
-            owner: the machine's name.
-            guard: makes of what a process wants called what may be called at any time, such as
-                after the process ended.
-        """
-        return StoreHandle(self, owner, guard)
-
-    def deliver(self, event: NetworkEvent) -> None:
-        """The store talks through handles only."""
 
     # --- What others do to it ----------------------------------------------------------------
 
@@ -194,6 +182,13 @@ class SimulatedStore:
         self.lease = new
         return True
 
+    def on_refused(self, owner: str, reason: str) -> None:
+        """A machine will not be the controller of what is stored."""
+        if not self.was_set_back:
+            raise Violation(f"{owner} refuses a sound store: {reason}")
+        self.world.note(f"{owner} refuses the store: {reason}")
+        self.refused.append((owner, reason))
+
     # --- How calls are done ------------------------------------------------------------------
 
     def arrive(self, call: "Call") -> None:
@@ -253,15 +248,12 @@ class Call:
 
 
 class StoreHandle:
-    """The methods of `CoordinationStore`; each answer comes later, and once."""
+    """The calls of one machine; each answer comes later, and once."""
 
-    def __init__(
-        self, store: SimulatedStore, owner: str, guard: Callable[[Answered], Answered]
-    ) -> None:
+    def __init__(self, store: SimulatedStore, owner: str) -> None:
         self._store = store
         self._owner = owner
         self._world = store.world
-        self._guard = guard
         self._there = store.network.link(owner, NAME)
         self._back = store.network.link(NAME, owner)
 
@@ -294,13 +286,6 @@ class StoreHandle:
             refusal=False,
         )
 
-    def on_refused(self, reason: str) -> None:
-        """The machine will not be the controller of what is stored."""
-        if not self._store.was_set_back:
-            raise Violation(f"{self._owner} refuses a sound store: {reason}")
-        self._world.note(f"{self._owner} refuses the store: {reason}")
-        self._store.refused.append((self._owner, reason))
-
     def _call(
         self,
         answered: Answered,
@@ -311,7 +296,6 @@ class StoreHandle:
     ) -> None:
         """Send a call; answer once, at the latest with the time-out."""
         is_open = True
-        answered = self._guard(answered)
 
         def conclude(result: object) -> None:
             nonlocal is_open
@@ -340,3 +324,69 @@ class StoreHandle:
         while link.weather.loss and link.dice.random() < link.weather.loss:
             delay += 200 * MILLISECOND
         self._world.after(delay, link.label, arrive, what)
+
+
+class BlockingStore:
+    """One process's connection to the store, whose threads wait; implements `CoordinationStore`."""
+
+    def __init__(self, store: SimulatedStore, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+        self._handle = StoreHandle(store, owner)
+
+    def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
+        found: list[StoredObject | None] = self._wait(
+            lambda answered: self._handle.read_all(keys, answered)
+        )
+        return found
+
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
+        done: list[bool] = []
+        for write in writes:
+            done += self._write(write) if may_write() else [False]
+        return done
+
+    def _write(self, write: tuple[str, StoredObject]) -> list[bool]:
+        done: list[bool] = self._wait(
+            lambda answered: self._handle.compare_and_swap_all([write], answered)
+        )
+        return done
+
+    def read_lease(self) -> LeaseRecord | None:
+        record: LeaseRecord | None = self._wait(self._handle.read_lease)
+        return record
+
+    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        is_written: bool = self._wait(
+            lambda answered: self._handle.compare_and_swap_lease(new, answered)
+        )
+        return is_written
+
+    def lease_mark(self) -> int:
+        # As of a watch, which is silent while the store cannot be reached.
+        if self._store.weather.is_out or self._store.network.link(NAME, self._owner).is_held:
+            return -1
+        return 0 if self._store.lease is None else self._store.lease.version
+
+    def close(self) -> None:
+        """Others use it still."""
+
+    def _wait(self, call: Callable[[Answered], object]) -> Any:
+        thread = SimulatedThread.current
+        assert thread is not None, "an event loop must not wait for the store"
+        answers: list[object] = []
+
+        def answered(answer: object) -> None:
+            answers.append(answer)
+            thread.wake_after(0, wait)
+
+        wait = thread.begin_wait()
+        call(answered)
+        while not answers:
+            wait = thread.begin_wait()
+            thread.wait()
+        if isinstance(answers[0], CoordinationUnavailableError):
+            raise answers[0]
+        return answers[0]

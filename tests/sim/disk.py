@@ -1,7 +1,7 @@
-"""A machine's disk: the one of `tests.fakes.disk`, with a price on calls and more ways to fail.
+"""A machine's disk: the one of `tests.fakes.disk`, whose calls take time, with more ways to fail.
 
-Storage code is synchronous. It runs to completion at one moment of virtual time and leaves what it
-would have cost in `take_cost`; who called it is busy for so long.
+A thread that calls it waits, and others run meanwhile; what an event loop asks of it, it gets at
+once. A call takes its time first, and is then done at one moment.
 
 A file belongs to one process: using it after the process ended is a mistake of the simulation, and
 fails an assertion. What the process wrote stays.
@@ -10,14 +10,28 @@ fails an assertion. What the process wrote stays.
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NoReturn
 
-from tests.fakes.disk import SECTOR_BYTES, Directory, Disk, DiskFile, DiskLock, Entry, Inode
-from tests.sim.world import World
+from tests.fakes.disk import (
+    SECTOR_BYTES,
+    Directory,
+    Disk,
+    DiskFile,
+    DiskLock,
+    Entry,
+    Inode,
+    PowerCut,
+)
+from tests.sim.threads import SimulatedLock, SimulatedThread
+from tests.sim.world import MILLISECOND, World
 
 from millrace.core.records.header import Buffer
+
+_STALL_STEP_US: Final = 100 * MILLISECOND
+"""How often a call that a slow disk holds up looks whether it still is slow."""
 
 
 @dataclass(slots=True)
@@ -32,11 +46,8 @@ class DiskTimes:
     """Added to every write and flush while the disk is slow, until it is slow no longer."""
 
 
-class Cost(NamedTuple):
-    """What calls cost, in microseconds; and what they cost besides if the disk stays slow."""
-
-    calls_us: int
-    stall_us: int
+def _no_power() -> NoReturn:
+    raise PowerCut
 
 
 class UnorderedDirectory(Directory):
@@ -54,6 +65,9 @@ class SimulatedDisk(Disk):
     Args:
         world: gives the dice.
         owner: the machine's name.
+
+    Attributes:
+        lose_power: called when the power goes in the middle of a call; it does not return.
     """
 
     def __init__(self, world: World, owner: str) -> None:
@@ -67,26 +81,27 @@ class SimulatedDisk(Disk):
         self.reads_to_fail = 0
         self.writes_to_fail = 0
         self.wipes = 0
+        self.set_backs = 0
+        """How often it became what it had been earlier, without anything on it that says so."""
         self.is_older_copy = False
         """Whether what is on it was put back, and lacks what it had since."""
         self.damaged: list[str] = []
         """Files that were changed behind the process's back."""
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
-        self._cost = 0.0
-        self._stall = 0
+        self.lose_power: Callable[[], NoReturn] = _no_power
+        self._is_appending = False
         self._flush_dice = world.random(f"flush times {owner}")
+
+    @property
+    def replaced(self) -> int:
+        """How often there was something else on it from one moment to the next."""
+        return self.wipes + self.set_backs
 
     @property
     def is_damaged(self) -> bool:
         """Whether bytes were changed behind the process's back."""
         return bool(self.damaged)
-
-    def take_cost(self) -> Cost:
-        """Return what calls cost since this was asked last."""
-        cost = Cost(int(self._cost), self._stall)
-        self._cost, self._stall = 0.0, 0
-        return cost
 
     def is_durable(self, path: str) -> bool:
         """Whether a file would survive a power cut as it is: its bytes, its name and directories.
@@ -103,12 +118,21 @@ class SimulatedDisk(Disk):
         assert isinstance(directory, Inode)
         return not directory.never_written and directory.flushed_bytes >= len(directory.data)
 
+    def durable_contents(self, path: str) -> bytes:
+        """Return what a file surely holds after a power cut; nothing where it may be gone."""
+        directory: Entry = self.root
+        for name in filter(None, path.split("/")):
+            found = directory.durable.get(name) if isinstance(directory, Directory) else None
+            if found is None:
+                return b""
+            directory = found
+        return bytes(directory.durable) if isinstance(directory, Inode) else b""
+
     # --- What faults do to it ----------------------------------------------------------------
 
     def restart(self) -> None:
         super().restart()
         self.generation += 1
-        self._cost, self._stall = 0.0, 0
 
     def fail_next_flush(self) -> None:
         """The next flush says EIO; what it should have written is lost."""
@@ -140,6 +164,11 @@ class SimulatedDisk(Disk):
         self._found.clear()
         self.is_older_copy = is_older
 
+    def set_back(self, snapshot: Disk) -> None:
+        """Replace all that is on it by a snapshot of the same life, while no process uses it."""
+        self.put_back(snapshot, is_older=False)
+        self.set_backs += 1
+
     def evict_all(self) -> None:
         """Drop the page cache: what a failed flush never wrote is now seen to be missing."""
         for path in self.files():
@@ -167,14 +196,18 @@ class SimulatedDisk(Disk):
             self.call()
             directory.change({name: UnorderedDirectory()})
 
-    def fsync_directory(self, path: str) -> None:
-        super().fsync_directory(path)
-        self.charge_flush()
+    def new_mutex(self) -> SimulatedLock:
+        return SimulatedLock()
 
     def call(self) -> None:
-        super().call()
-        self._cost += self.times.call_us
-        self._stall += self.times.stall_us
+        if self._is_appending:  # It has taken its time, and ends by itself when the power goes.
+            super().call()
+        else:
+            self.take(self.times.call_us)
+            try:
+                super().call()
+            except PowerCut:
+                self.lose_power()
         if self.is_read_only:
             self.failures += 1
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -182,16 +215,33 @@ class SimulatedDisk(Disk):
     def count_flush(self, inode: Inode | None = None) -> None:
         if self.flushes + 1 == self.fail_flush_at:
             self.failures += 1
-        super().count_flush(inode)
-
-    def charge_flush(self) -> None:
         times = self.times
         mean = max(times.flush_us_mean, 1)
-        self._cost += times.flush_us_min + self._flush_dice.expovariate(1 / mean)
-        self._stall += times.stall_us
+        self.take(times.flush_us_min + int(self._flush_dice.expovariate(1 / mean)))
+        super().count_flush(inode)
 
-    def charge_bytes(self, size: int) -> None:
-        self._cost += size * self.times.us_per_64kib / 65536
+    def take(self, time_us: int) -> None:
+        """Let a call take some time, and more while the disk is slow."""
+        thread = SimulatedThread.current
+        if thread is None:
+            return
+        thread.sleep(time_us)
+        left_us = self.times.stall_us
+        while left_us > 0 and self.times.stall_us:
+            thread.sleep(min(left_us, _STALL_STEP_US))
+            left_us -= _STALL_STEP_US
+
+    def append_at_once(self, append: Callable[[], int], size: int) -> int:
+        """Append so many bytes, some of which may be written when the power goes."""
+        self.take(self.times.call_us + size * self.times.us_per_64kib // 65536)
+        self._is_appending = True
+        try:
+            return append()
+        except PowerCut:
+            self._is_appending = False
+            self.lose_power()
+        finally:
+            self._is_appending = False
 
     def fail_read(self, path: str) -> None:
         """Raise EIO if a read is to fail."""
@@ -224,22 +274,19 @@ class SimulatedFile(DiskFile):
         self._simulated.fail_write(self._path)
         size = sum(map(len, buffers))
         try:
-            written = super().append(buffers)
+            written = self._simulated.append_at_once(partial(super().append, buffers), size)
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 self._simulated.count_full()
             raise
         if written < size:
             self._simulated.count_full()
-        self._simulated.charge_bytes(written)
         return written
 
     def pread(self, size: int, offset: int) -> bytes:
         self._check()
         self._simulated.fail_read(self._path)
-        data = super().pread(size, offset)
-        self._simulated.charge_bytes(len(data))
-        return data
+        return super().pread(size, offset)
 
     def truncate(self, size: int) -> None:
         self._check()
@@ -248,12 +295,10 @@ class SimulatedFile(DiskFile):
     def rewrite(self, size: int, offset: int) -> None:
         self._check()
         super().rewrite(size, offset)
-        self._simulated.charge_bytes(2 * size)
 
     def fdatasync(self) -> None:
         self._check()
         super().fdatasync()
-        self._simulated.charge_flush()
 
     def _check(self) -> None:
         assert self._generation == self._simulated.generation, "its process is dead"

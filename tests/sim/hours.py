@@ -3,23 +3,23 @@
 import dataclasses
 from typing import Final
 
-from tests.sim.broker import REPLICATION
-from tests.sim.client import Load
+from tests.sim.clients import Load
 from tests.sim.cluster import BrokerCluster, TopicPlan, disposable_topic, drawn_config
-from tests.sim.controlling import ControllerHost
+from tests.sim.settings import CLUSTER, COORDINATION, REPLICATION, Settings
 from tests.sim.swarm import Plan
 from tests.sim.world import MILLISECOND, MINUTE, World
 
-from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.lease import LeaseTimes
+from millrace.core.broker_config import CoordinationKind
 
 HOUR: Final = 60 * MINUTE
-
-
-class PatientHost(ControllerHost):
-    """With the lease as it is held in Kubernetes."""
-
-    times = LeaseTimes(duration_ms=6_000, renew_deadline_ms=4_000, retry_ms=500, watch_ms=500)
+_CLUSTER: Final = dataclasses.replace(
+    CLUSTER,
+    controller_tick_ms=500,
+    broker_heartbeat_interval_ms=500,
+    broker_reconnect_grace_ms=600,
+)
+_COORDINATION: Final = dataclasses.replace(COORDINATION, kind=CoordinationKind.KUBERNETES)
+"""For how long a lease lasts there."""
 
 
 class HoursCluster(BrokerCluster):
@@ -28,17 +28,16 @@ class HoursCluster(BrokerCluster):
     An hour costs by what is sent, hardly by what is polled; so sends come in bursts, and seldom.
     """
 
-    config = ClusterConfig(
-        controller_tick_ms=500, broker_heartbeat_interval_ms=500, broker_reconnect_grace_ms=600
-    )
-    new_host = PatientHost
-    scrub_ms = 10_000  # What it reads again and again grows slowly.
-
     def shape(self, world: World) -> None:
         dice = world.random("shape")
         self.brokers = dice.choice((3, 3, 3, 4))
-        self.replication = dataclasses.replace(
-            REPLICATION, replica_lag_time_max_ms=dice.choice((2_000, 10_000))
+        self.settings = Settings(
+            replication=dataclasses.replace(
+                REPLICATION, replica_lag_time_max_ms=dice.choice((2_000, 10_000))
+            ),
+            cluster=_CLUSTER,
+            coordination=_COORDINATION,
+            scrub_bytes_per_second=4_000,  # What it reads again and again grows slowly.
         )
         self.topics = [
             TopicPlan(

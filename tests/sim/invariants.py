@@ -22,8 +22,8 @@ a rule that is missing shows here long before a client is told something wrong.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.sim.broker import DIRECTORY
 from tests.sim.disk import SimulatedDisk
+from tests.sim.settings import DIRECTORY
 from tests.sim.world import MILLISECOND, Violation
 
 from millrace.broker.storage import inspection
@@ -47,11 +47,11 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.follower import RecordsLost
-from millrace.core.replication.leader import Acks, PartitionLeader
+from millrace.core.replication.leader import PartitionLeader
 
 if TYPE_CHECKING:
-    from tests.sim.broker import SimulatedBroker
     from tests.sim.cluster import SimulatedCluster
+    from tests.sim.machine import BrokerProcess
 
 
 _BROKER_EPOCH: Final = "broker-epoch"
@@ -77,10 +77,12 @@ class _WhichDisk(NamedTuple):
         wipes: how often it was replaced.
         forgot: how often it lost which life it is of: nobody knows how old it is, so what is on it
             counts as lost until the replica is in sync again.
+        set_backs: how often it became what it had been earlier in the same life.
     """
 
     wipes: int = 0
     forgot: int = 0
+    set_backs: int = 0
 
 
 class _Leader(NamedTuple):
@@ -102,13 +104,16 @@ class Invariants:
             was the one that is stored.
         log_starts: the highest offset of each that any leader's log began at.
         lost: what brokers have reported of each that unclean elections cost.
+        damaged_at: when a log of a broker was last seen to be damaged.
+        renewed: when a broker last began one anew because of that.
     """
 
     def __init__(self, cluster: "SimulatedCluster") -> None:
         self.committed: dict[TopicPartition, Offset] = {}
         self.log_starts: dict[TopicPartition, Offset] = {}
         self.lost: dict[TopicPartition, list[RecordsLost]] = {}
-        self.touched: dict[TopicPartition, None] = {}
+        self.damaged_at: dict[tuple[str, TopicPartition], int] = {}
+        self.renewed: dict[tuple[str, TopicPartition], int] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._given_up: dict[TopicPartition, Offset] = {}
@@ -192,8 +197,9 @@ class Invariants:
         elected = (
             None if after.leader_life is None else self._nodes_by_life().get(after.leader_life)
         )
-        if elected is not None and topic_partition in elected.logs:
-            end = elected.logs[topic_partition].log_end_offset
+        log = None if elected is None else elected.log(topic_partition)
+        if log is not None:
+            end = log.log_end_offset
             given_up = self._given_up.get(topic_partition, Offset(0))
             self._given_up[topic_partition] = min(given_up, end)
         assert cluster.stored_cluster is not None
@@ -217,7 +223,7 @@ class Invariants:
         for broker_id in before.replicas:
             broker = cluster.stored_cluster.brokers[broker_id]
             node, machine = nodes.get(broker.life), cluster.machines[broker.name]
-            log = None if node is None else node.logs.get(topic_partition)
+            log = None if node is None else node.log(topic_partition)
             if log is not None:
                 ends[broker.life] = (log.leader_epochs.latest_epoch, log.log_end_offset)
             elif machine.node is None and not machine.disk.is_damaged:
@@ -229,7 +235,7 @@ class Invariants:
     def _disk_of(self, broker: BrokerRegistration) -> _WhichDisk:
         disk = self._cluster.machines[broker.name].disk
         forgot = sum(path.endswith(f"/{_BROKER_EPOCH}") for path in disk.damaged)
-        return _WhichDisk(disk.wipes, forgot)
+        return _WhichDisk(disk.wipes, forgot, disk.set_backs)
 
     def _has_lost(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
         """Whether a replica got another disk, or one that counts as that: not in sync since."""
@@ -237,11 +243,18 @@ class Invariants:
         disk = self._disk_of(self._cluster.stored_cluster.brokers[broker_id])
         return disk != self._disk_in_sync.get((topic_partition, broker_id), _WhichDisk())
 
+    def _is_set_back(self, topic_partition: TopicPartition, life: BrokerLife) -> bool:
+        """Whether a replica lacks what its disk had: it has to show that before it leads (P26)."""
+        last = self._disk_in_sync.get((topic_partition, life.broker_id), _WhichDisk())
+        return self._disks[life].set_backs != last.set_backs
+
     # --- At what brokers do ------------------------------------------------------------------
 
     def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
         """A broker is about to delete its data of a partition (P33, P70)."""
         cluster = self._cluster
+        if topic_partition.topic_id not in cluster.running:
+            return
         if topic_partition.topic_id in cluster.deleted:
             return
         state = cluster.states.get(topic_partition)
@@ -264,42 +277,35 @@ class Invariants:
             given_up = self._given_up.get(topic_partition, Offset(0))
             self._given_up[topic_partition] = max(given_up, offset)
 
-    def look_at_touched(self) -> None:
-        """Judge the partitions that something was done to; to be called after every event."""
-        nodes = self._cluster.nodes()
-        by_life = {node.life: node for node in nodes.values() if node.life is not None}
-        touched = list(self.touched)
-        self.touched.clear()
-        for topic_partition in touched:
-            for name, node in nodes.items():
-                replica = None if node.replicas is None else node.replicas.find(topic_partition)
-                if replica is not None and replica.leader is not None and replica.leads:
-                    self._judge_leader(name, topic_partition, replica.leader, by_life)
-                    self._judge_start(name, topic_partition, node.logs[topic_partition])
-            state = self._cluster.states.get(topic_partition)
-            if state is not None:
-                self._judge_eligible(topic_partition, state, by_life)
-
     # --- At every look -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Judge all brokers as they are, also where nothing seems to happen."""
+        """Judge all brokers as they are."""
         by_life = self._nodes_by_life()
         for name, node in self._cluster.nodes().items():
-            if node.replicas is None:
+            replicas, image = node.replicas, node.metadata
+            if replicas is None or self._cluster.machines[name].is_frozen:
                 continue
-            for topic_partition in node.replicas:
-                replica = node.replicas.get(topic_partition)
-                if replica.leader is not None and not replica.leader.is_resigned:
-                    self._judge_leader(name, topic_partition, replica.leader, by_life)
+            if image is not None:
+                self._judge_image(name, image)
+            for topic_partition in node.failed:
+                self.damaged_at[name, topic_partition] = self._cluster.now
+            for topic_partition in replicas:
+                if topic_partition.topic_id not in self._cluster.running:
+                    continue
+                leader = replicas.get(topic_partition).leader
+                log = node.log(topic_partition)
+                if leader is not None and not leader.is_resigned and log is not None:
+                    self._judge_leader(name, topic_partition, leader, log, by_life)
+                    self._judge_start(name, topic_partition, log)
         for topic_partition, state in self._cluster.states.items():
             self._judge_eligible(topic_partition, state, by_life)
 
-    def _nodes_by_life(self) -> "dict[BrokerLife, SimulatedBroker]":
+    def _nodes_by_life(self) -> "dict[BrokerLife, BrokerProcess]":
         return {node.life: node for node in self._cluster.nodes().values() if node.life is not None}
 
-    def on_image(self, name: str, image: MetadataImage) -> None:
-        """A broker follows another image from now on (P39)."""
+    def _judge_image(self, name: str, image: MetadataImage) -> None:
+        """A broker never follows an earlier controller than before (P39)."""
         controller_epoch = image.cluster.controller_epoch
         key = name, self._cluster.machines[name].disk.wipes
         known = self._followed.get(key)
@@ -312,7 +318,8 @@ class Invariants:
         name: str,
         topic_partition: TopicPartition,
         leader: PartitionLeader,
-        nodes: "dict[BrokerLife, SimulatedBroker]",
+        log: PartitionLog,
+        nodes: "dict[BrokerLife, BrokerProcess]",
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
         what = _Leader(name, topic_partition, leader.leader_epoch)
@@ -334,10 +341,7 @@ class Invariants:
             )
         self._judge_short(what, topic_partition, leader, reign)
         reign.high_watermark = leader.high_watermark
-        own = nodes.get(leader.broker)
-        if own is not None and topic_partition in own.logs:
-            log_start_offset = own.logs[topic_partition].log_start_offset
-            self.on_given_up(topic_partition, leader.leader_epoch, log_start_offset)
+        self.on_given_up(topic_partition, leader.leader_epoch, log.log_start_offset)
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was replaced, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
@@ -375,8 +379,8 @@ class Invariants:
             return
         if leader.high_watermark > reign.high_watermark:
             raise Violation(f"{what}, commits, and only {state.isr} are in sync")
-        plan = self._cluster.plans[topic_partition.topic_id]
-        if leader.next_offset > since[2] and all(load.acks is Acks.ALL for load in plan.loads):
+        plan = self._cluster.running[topic_partition.topic_id].plan
+        if leader.next_offset > since[2] and all(load.acks == "all" for load in plan.loads):
             raise Violation(f"{what}, appends, and only {state.isr} are in sync")
 
     def _judge_members(
@@ -385,7 +389,7 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
-        nodes: "dict[BrokerLife, SimulatedBroker]",
+        nodes: "dict[BrokerLife, BrokerProcess]",
     ) -> None:
         """Everything below the high watermark is on every replica that counts as in sync.
 
@@ -394,7 +398,7 @@ class Invariants:
         given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
             node = nodes.get(life)
-            log = None if node is None else node.logs.get(topic_partition)
+            log = None if node is None else node.log(topic_partition)
             if log is not None and log.log_start_offset > given_up:
                 raise Violation(
                     f"{what}, takes {life} for in sync, whose log begins at "
@@ -411,22 +415,24 @@ class Invariants:
         self,
         topic_partition: TopicPartition,
         state: PartitionState,
-        nodes: "dict[BrokerLife, SimulatedBroker]",
+        nodes: "dict[BrokerLife, BrokerProcess]",
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
         for life in state.elr or (state.isr if state.leader == NO_BROKER else ()):
             kept = self._kept(nodes.get(life), topic_partition)
-            if kept is not None and kept < committed:
+            if (
+                kept is not None
+                and kept < committed
+                and not self._is_set_back(topic_partition, life)
+            ):
                 raise Violation(
                     f"{life} may lead {topic_partition}, where {committed} is committed, and "
                     f"keeps {kept}"
                 )
 
-    def _kept(
-        self, node: "SimulatedBroker | None", topic_partition: TopicPartition
-    ) -> Offset | None:
+    def _kept(self, node: "BrokerProcess | None", topic_partition: TopicPartition) -> Offset | None:
         """What a broker keeps of a partition; None where that is not known."""
-        log = None if node is None else node.logs.get(topic_partition)
+        log = None if node is None else node.log(topic_partition)
         if log is None:
             return None
         state = self._cluster.states.get(topic_partition)

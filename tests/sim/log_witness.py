@@ -13,12 +13,12 @@ not when the power goes.
 Where bytes were changed behind the process's back, only what recovery can know is judged.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from tests.sim.disk import SimulatedDisk
-from tests.sim.machine import Machine
+from tests.sim.machine import BrokerMachine
+from tests.sim.settings import DIRECTORY
 from tests.sim.world import Violation
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
@@ -33,8 +33,8 @@ from millrace.core.metadata.seen import NOTHING_SEEN
 from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, verify_body
 
-_REPLACED: Final = ("broker-epoch", "controller-epoch", "identity", CHECKPOINT)
-"""Files of a log directory that must survive as they are."""
+_OF_A_LIFE: Final = ("broker-epoch", "identity")
+_SEEN: Final = "controller-epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,13 @@ class Start:
 
 @dataclass(slots=True)
 class _Promise:
-    """Up to where a log was flushed, and up to where recovery knows that."""
+    """Up to where a log was flushed, and up to where recovery knows that.
 
-    wipes: int
+    Attributes:
+        replaced: how often there was something else on the disk by then.
+    """
+
+    replaced: int
     flushed_offset: Offset
     recovery_point: Offset
 
@@ -63,7 +67,7 @@ class LogWitness:
     """See the module. One for all machines, which outlives their processes.
 
     Attributes:
-        starts: of each incarnation that was started.
+        starts: of each process that was started, by its name.
         believes_witnesses: whether a log must not be shortened even where its directory's
             checkpoint is damaged: then nothing else may be that could have told.
     """
@@ -78,32 +82,41 @@ class LogWitness:
 
     # --- Directories -------------------------------------------------------------------------
 
-    def on_closed(self, machine: Machine) -> None:
+    def on_closed(self, machine: BrokerMachine) -> None:
         """A process has closed its directory, and ends."""
         self._closed[machine.name] = machine.disk.wipes
 
-    def on_started(
-        self, machine: Machine, directory: LogDirectory, incarnation: str, found: Iterable[object]
-    ) -> None:
-        """A process has opened its directory, and read what the ones before remembered."""
+    def on_started(self, machine: BrokerMachine, process: str, directory: LogDirectory) -> None:
+        """A process has opened its directory."""
         wipes = machine.disk.wipes
         was_closed = self._closed.pop(machine.name, -1) == wipes
         if directory.was_clean and not was_closed:
             raise Violation(f"{machine.name} takes its directory for closed in order: it was not")
-        self.starts[incarnation] = Start(was_closed, wipes)
-        for each in found:
-            if each not in (None, NOTHING_SEEN, *self._remembered.get(machine.name, ())):
-                raise Violation(f"{machine.name} remembers {each}, which it never wrote")
+        self.starts[process] = Start(was_closed, wipes)
 
-    def on_remembering(self, machine: Machine, what: object) -> None:
+    def on_recalled(self, machine: BrokerMachine, what: object) -> None:
+        """A process has read what the ones before remembered."""
+        if what not in (None, NOTHING_SEEN, *self._remembered.get(machine.name, ())):
+            raise Violation(f"{machine.name} remembers {what}, which it never wrote")
+
+    def on_remembering(self, machine: BrokerMachine, what: object) -> None:
         """A process replaces what it remembers of its lives, or of the store."""
         self._remembered.setdefault(machine.name, set()).add(what)
 
+    def on_life_begun(self, machine: BrokerMachine) -> None:
+        """A process has written down which life it is."""
+        for name in _OF_A_LIFE:
+            self._judge_file(machine, f"{DIRECTORY}/{name}")
+
+    def on_seen_kept(self, machine: BrokerMachine) -> None:
+        """A process has replaced what it remembers of the store."""
+        self._judge_file(machine, f"{DIRECTORY}/{_SEEN}")
+
     # --- Flushes -----------------------------------------------------------------------------
 
-    def on_flushed(self, machine: Machine, log: PartitionLog) -> None:
+    def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """A log says up to where it is flushed; what lies behind may be, or not."""
-        path = log._segments[-1].path
+        path = log.segments[-1].path
         if not machine.disk.exists(path):
             return  # The partition was dropped meanwhile.
         # Of an empty log nothing has to be found after a power cut.
@@ -111,19 +124,21 @@ class LogWitness:
         if is_all and not machine.disk.is_durable(path):
             raise Violation(f"{machine.name} takes {path} for flushed, and it is not")
         self._promises[machine.name, log.topic_partition] = _Promise(
-            machine.disk.wipes, log.flushed_offset, self._known_point(machine, log)
+            machine.disk.replaced, log.flushed_offset, self._known_point(machine, log)
         )
 
-    def _known_point(self, machine: Machine, log: PartitionLog) -> Offset:
+    def _known_point(self, machine: BrokerMachine, log: PartitionLog) -> Offset:
         known = self._promises.get((machine.name, log.topic_partition))
-        is_known = known is not None and known.wipes == machine.disk.wipes
+        is_known = known is not None and known.replaced == machine.disk.replaced
         return known.recovery_point if known is not None and is_known else Offset(0)
 
-    def on_cutting(self, machine: Machine, topic_partition: TopicPartition) -> None:
+    def on_cutting(self, machine: BrokerMachine, topic_partition: TopicPartition) -> None:
         """A log is about to be cut, emptied or dropped: nothing that it had is promised."""
         self._promises.pop((machine.name, topic_partition), None)
 
-    def on_checkpoint(self, machine: Machine, logs: dict[TopicPartition, PartitionLog]) -> None:
+    def on_checkpoint(
+        self, machine: BrokerMachine, logs: dict[TopicPartition, PartitionLog]
+    ) -> None:
         """The recovery points of all logs are durable."""
         disk = machine.disk
         for topic_partition, log in logs.items():
@@ -132,17 +147,19 @@ class LogWitness:
                 promise.recovery_point = log.recovery_point
         if disk.failures or disk.is_damaged:
             return
-        for name in _REPLACED:
-            self._judge_file(machine, f"/data/{name}")
+        self._judge_file(machine, f"{DIRECTORY}/{CHECKPOINT}")
         for topic_partition, log in logs.items():
             self._judge_epochs(machine, topic_partition, log)
 
-    def _judge_file(self, machine: Machine, path: str) -> None:
-        if machine.disk.exists(path) and not machine.disk.is_durable(path):
+    def _judge_file(self, machine: BrokerMachine, path: str) -> None:
+        disk = machine.disk
+        if disk.failures or disk.is_damaged:
+            return
+        if disk.exists(path) and not disk.is_durable(path):
             raise Violation(f"{path} of {machine.name} would not survive a power cut")
 
     def _judge_epochs(
-        self, machine: Machine, topic_partition: TopicPartition, log: PartitionLog
+        self, machine: BrokerMachine, topic_partition: TopicPartition, log: PartitionLog
     ) -> None:
         """What begins below the recovery point is never read again by recovery."""
         due = [each for each in log.leader_epochs.entries if each.start_offset < log.recovery_point]
@@ -150,8 +167,7 @@ class LogWitness:
         if not due or self._epochs_seen.get(key) == due[-1]:
             return
         path = f"{log.directory}/{EPOCHS}"
-        self._judge_file(machine, path)
-        lines = machine.disk.contents(path).splitlines() if machine.disk.exists(path) else []
+        lines = machine.disk.durable_contents(path).splitlines()
         for epoch, start_offset in due:
             if f"{epoch} {start_offset}".encode() not in lines:
                 raise Violation(f"{path} of {machine.name} does not say that {epoch} began")
@@ -159,11 +175,11 @@ class LogWitness:
 
     # --- Logs --------------------------------------------------------------------------------
 
-    def on_opened(self, machine: Machine, log: PartitionLog) -> None:
+    def on_opened(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """A log was opened, recovered and, where the topic says so, flushed."""
         disk, what = machine.disk, f"{machine.name} opens {log.topic_partition}"
         promise = self._promises.get((machine.name, log.topic_partition))
-        if promise is not None and promise.wipes == disk.wipes:
+        if promise is not None and promise.replaced == disk.replaced:
             end = promise.flushed_offset
             if disk.is_damaged:  # A damaged tail looks like a torn one.
                 end = promise.recovery_point
@@ -171,13 +187,13 @@ class LogWitness:
                     end = Offset(0)
             if log.log_end_offset < end:
                 raise Violation(f"{what} up to {log.log_end_offset}, and had flushed up to {end}")
-        for found in log._segments[:-1]:
+        for found in log.segments[:-1]:
             if disk.size(found.path) != found.size:
                 raise Violation(f"{what}, and takes {found.path} for {found.size} bytes long")
         self.on_flushed(machine, log)
         self.judge_contents(machine, log)
 
-    def on_cut(self, machine: Machine, log: PartitionLog) -> None:
+    def on_cut(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """A log was cut."""
         for name in machine.disk.list(log.directory):
             as_of = parse_offset_name(name, SNAPSHOT)
@@ -186,13 +202,13 @@ class LogWitness:
         self.on_flushed(machine, log)
         self.judge_contents(machine, log)
 
-    def on_not_written(self, machine: Machine, log: PartitionLog) -> None:
+    def on_not_written(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """Batches were not written, for the disk is full."""
-        active = log._segments[-1]
+        active = log.segments[-1]
         if machine.disk.size(active.path) != active.size:
             raise Violation(f"{machine.name} leaves half a batch in {active.path}")
 
-    def judge_contents(self, machine: Machine, log: PartitionLog) -> None:
+    def judge_contents(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """What a log knows of its batches is so, at least of those in its last segment."""
         what = f"{machine.name}, {log.topic_partition}"
         headers, is_sound = self._headers(machine, log)
@@ -216,7 +232,7 @@ class LogWitness:
             if entry is None or entry.batches[-1].base_offset != header.base_offset:
                 raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {header}")
 
-    def _headers(self, machine: Machine, log: PartitionLog) -> tuple[list[BatchHeader], bool]:
+    def _headers(self, machine: BrokerMachine, log: PartitionLog) -> tuple[list[BatchHeader], bool]:
         """Return the headers of the last batches, and whether none of them is damaged.
 
         Of all batches where the disk is damaged, because small files may be.
@@ -224,7 +240,7 @@ class LogWitness:
         disk = machine.disk
         found: list[BatchHeader] = []
         try:
-            for each in log._segments if disk.is_damaged else log._segments[-1:]:
+            for each in log.segments if disk.is_damaged else log.segments[-1:]:
                 for header, batch in walk(disk.contents(each.path)[: each.size]):
                     if header.next_offset > log.log_start_offset:
                         verify_body(log.topic_partition, header, batch)

@@ -9,7 +9,8 @@ for a while, and then do the same each time: an empty disk, as of a machine that
 from collections.abc import Mapping
 from typing import Final
 
-from tests.sim.machine import Machine
+from tests.sim.machine import BrokerMachine
+from tests.sim.settings import DIRECTORY
 from tests.sim.world import MINUTE, SECOND, Violation, World
 
 LOOKS_EVERY_US: Final = SECOND
@@ -28,7 +29,7 @@ class Operator:
         replaced_at: when each of them did last.
     """
 
-    def __init__(self, world: World, machines: Mapping[str, Machine]) -> None:
+    def __init__(self, world: World, machines: Mapping[str, BrokerMachine]) -> None:
         self.replaced: list[str] = []
         self.replaced_at: dict[str, int] = {}
         self._world = world
@@ -58,7 +59,7 @@ class Operator:
 
     def _look(self) -> None:
         for name, machine in self._machines.items():
-            if getattr(machine.node, "is_damaged", False):
+            if machine.node is not None and machine.node.failed:
                 if not machine.disk.is_damaged and not machine.disk.failures:
                     raise Violation(f"a log of {name} is damaged, and its disk is sound")
                 self._note(name)
@@ -67,12 +68,12 @@ class Operator:
                 self._replace(machine)
             tries = len(machine.exits) - self._exits.setdefault(name, 0)
             if tries >= _STARTS_MAX and all(
-                reason.startswith("the log directory") for reason in machine.exits[-_STARTS_MAX:]
+                DIRECTORY in reason for reason in machine.exits[-_STARTS_MAX:]
             ):
                 self._replace(machine)
         self._world.after(LOOKS_EVERY_US, "operator looks", self._look)
 
-    def _replace(self, machine: Machine) -> None:
+    def _replace(self, machine: BrokerMachine) -> None:
         self._world.note(f"{machine.name} gets an empty disk")
         self._exits[machine.name] = len(machine.exits)
         self._damaged.pop(machine.name, None)

@@ -1,40 +1,47 @@
 """Named scenarios of what is put back from a backup, and of brokers that would rather not lead."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.fakes.disk import Disk
-from tests.sim.broker import SimulatedBroker
+from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
-from tests.sim.machine import Machine
+from tests.sim.machine import BrokerMachine
 from tests.sim.scenarios import AWAY, Busy, Scenario, ScenarioCluster, again
-from tests.sim.world import SECOND
+from tests.sim.settings import Settings
+from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
-from millrace.core.metadata.model import Reluctance
-
-
-class UnwillingBroker(SimulatedBroker):
-    """All but one would rather not lead."""
-
-    @property
-    def reluctance(self) -> Reluctance:
-        return Reluctance.NONE if self._machine.name == "broker-0" else Reluctance.SLOW_DISK
+from millrace.core.metadata.model import PartitionState
+from millrace.core.records.batch import walk
 
 
 class Unwilling(ScenarioCluster):
-    """Who would rather not lead is in sync all the same, which the quiet window looks at."""
+    """All but one have slow disks, and would rather not lead; they are in sync all the same."""
 
-    def _new_broker(self) -> SimulatedBroker:
-        return UnwillingBroker(
-            self.config,
-            self.replication,
-            self.invariants,
-            self.witness,
-            hear_of_damage=self.operator.hear_of_damage,
-            new_host=self.new_host,
-        )
+    settings = Settings(slow_flush_ms=10)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        for name, machine in self.machines.items():
+            if name != "broker-0":
+                machine.disk.times.flush_us_min = 15 * MILLISECOND
 
 
-def _directory_epoch(scene: Scene, machine: Machine) -> int:
+class LedByTheQuick(Unwilling):
+    """So the one with the quick disk leads all partitions."""
+
+    topics = (TopicPlan(partitions=3),)
+
+    def finish(self) -> Mapping[str, float]:
+        assert self.stored_cluster is not None
+        brokers = self.stored_cluster.brokers
+        for topic_partition, state in self.states.items():
+            if brokers[state.leader].name != "broker-0":
+                raise Violation(f"{topic_partition} is led on a slow disk: {state}")
+        return super().finish()
+
+
+def _directory_epoch(scene: Scene, machine: BrokerMachine) -> int:
     """The last life that the cluster knows to be remembered by a machine's disk."""
     assert scene.administered is not None
     assert scene.administered.stored_cluster is not None
@@ -80,13 +87,126 @@ OLDER_COPY: Final = Family(
     "F36", "an older copy of a disk is put back", _put_an_older_copy_back, (SECOND, SECOND)
 )
 
+
+class LedAgain(ScenarioCluster):
+    """One record is written at a time, and the partition is not lost with one of its replicas."""
+
+    def begin_quiet(self) -> None:
+        super().begin_quiet()
+        if any(map(self.may_be_cut, self.states)):
+            raise Violation("an unclean election, though nobody wanted one")
+
+
+def _let_only_an_eligible_one_live(
+    scene: Scene, change: Callable[[BrokerMachine, Disk, PartitionState], None]
+) -> Undo | None:
+    """One broker dies, then another, which is eligible; it comes back alone, and lacks something.
+
+    The leader lives long enough to say what is committed, as soon as there is a controller.
+
+    Args:
+        change: makes its disk lack something that it had when it died. Given a snapshot from some
+            time before, and the partition's state.
+    """
+    leaders, followers = scene.role("leader"), scene.role("follower")
+    if scene.administered is None or len(leaders) != 1 or len(followers) != 2:
+        return None
+    leader = scene.machines[leaders[0]]
+    third, eligible = (scene.machines[name] for name in scene.dice.sample(followers, 2))
+    snapshots: list[Disk] = []
+    third.kill()
+
+    def put_back(state: PartitionState) -> None:
+        leader.kill()
+        change(eligible, snapshots[0], state)
+        eligible.start()
+
+    def look(last: PartitionState | None = None, looks: int = 12) -> None:
+        assert scene.administered is not None
+        (state,) = scene.administered.states.values()
+        is_said = state is last and state.committed_end.end_offset > 0
+        if is_said or not looks:
+            put_back(state)
+        else:
+            scene.world.after(SECOND, "the leader has yet to say it", look, state, looks - 1)
+
+    scene.world.after(SECOND, "a snapshot", lambda: snapshots.append(eligible.disk.copy()))
+    scene.world.after(3 * SECOND, "the last follower dies", eligible.kill)
+    scene.world.after(4 * SECOND, "the leader may have said it", look)
+
+    def undo() -> None:
+        leader.start()
+        third.start()
+
+    return undo
+
+
+def _put_a_snapshot_back(scene: Scene) -> Undo | None:
+    def change(machine: BrokerMachine, snapshot: Disk, state: PartitionState) -> None:
+        machine.disk.set_back(snapshot)
+
+    return _let_only_an_eligible_one_live(scene, change)
+
+
+def _cut_a_committed_batch_off(scene: Scene) -> Undo | None:
+    def change(machine: BrokerMachine, snapshot: Disk, state: PartitionState) -> None:
+        end = state.committed_end.end_offset
+        disk = machine.disk
+        for path in disk.files():
+            kept = 0
+            for header, batch in walk(disk.contents(path)) if path.endswith(".log") else ():
+                if header.base_offset < end <= header.next_offset:
+                    scene.world.note(f"{path} of {machine.name} is cut at {header.base_offset}")
+                    disk.write(path, disk.contents(path)[:kept])
+                    disk.set_backs += 1
+                kept += len(batch)
+
+    return _let_only_an_eligible_one_live(scene, change)
+
+
+SNAPSHOT: Final = Family(
+    "F36", "a snapshot of the same life is put back", _put_a_snapshot_back, (SECOND, SECOND)
+)
+CUT_TAIL: Final = Family(
+    "F29", "damage cuts the last committed batch off", _cut_a_committed_batch_off, (SECOND, SECOND)
+)
+
 PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    Scenario(
+        about="P25",
+        name="all disks but one are slow",
+        cluster=LedByTheQuick,
+        seeds=2,
+        mutants=["a broker with a bad disk leads as gladly as any other"],
+    ),
     Scenario(
         about="P28",
         name="an older copy of a log directory is put back, and then the newest",
         cluster=Busy,
         steps=[AWAY, *again(OLDER_COPY, 10, 14, 2, 12)],
         mutants=["an older copy of a log directory is taken for the newest"],
+    ),
+    Scenario(
+        about="P26",
+        name="an eligible replica is put back from a snapshot of the same life, and the others die",
+        cluster=Busy,
+        steps=again(SNAPSHOT, 6, 60, 2, 35),
+        mutants=[
+            "what is committed is not kept for eligible replicas",
+            "a leader does not say what is committed",
+            "an eligible replica need not show its log",
+            "an eligible replica of whose log nothing is known has shown enough",
+        ],
+    ),
+    Scenario(
+        about="P26",
+        name="damage cuts the last committed record of an eligible replica off",
+        cluster=LedAgain,
+        steps=again(CUT_TAIL, 6, 60, 2, 35),
+        mutants=[
+            "an eligible replica may lack one record",
+            "an eligible replica must have one record more than it had",
+        ],
     ),
     Scenario(
         about="P39",
@@ -104,6 +224,6 @@ PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="brokers that would rather not lead die, and come in sync again",
         cluster=Unwilling,
         steps=[*again("F01", 6, 4, 3, 1), *again("F02", 8, 4, 3, 1)],
-        mutants=["who would rather not lead does not come in sync"],
+        mutants=["a broker that is reluctant to lead does not come in sync"],
     ),
 )

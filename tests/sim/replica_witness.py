@@ -10,8 +10,6 @@ is done, whether or not it does harm this time.
   its epoch wrote, bit for bit (P1, P8).
 - The high watermark never goes back, stands still while too few are in sync, and passes only what
   every replica has reported in this leader epoch that is in sync or may be (P9, P12, P13, P20).
-- Readers get what is committed, from the leader epoch that they know (P6, P10), and hear where the
-  log ends only when that is known (P11).
 - A producer's batches follow on one another, and none is taken for another (P14, P42, P43, P64);
   what it is told of them is so (P15 to P18).
 - Who is proposed has everything that may be committed (P22), the leader among them (P24), and a
@@ -25,8 +23,7 @@ from typing import Final
 
 import crc32c
 from tests.sim.log_witness import LogWitness
-from tests.sim.machine import Machine
-from tests.sim.messages import Batches, End, Sent
+from tests.sim.machine import BrokerMachine
 from tests.sim.world import Violation
 
 from millrace.broker.storage.log import PartitionLog
@@ -38,6 +35,7 @@ from millrace.core.ids import (
     BrokerId,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     ProducerId,
     TopicPartition,
 )
@@ -46,7 +44,7 @@ from millrace.core.log.producer_states import BATCHES_KEPT
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
-from millrace.core.replication.follower import Append, FetchFrom, Truncate
+from millrace.core.replication.follower import Append, Truncate
 from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
@@ -82,7 +80,7 @@ class _Ledger:
     """What one leader gave offsets to, by producer; a leader that comes later begins another."""
 
     leader: PartitionLeader
-    producers: dict[ProducerId, deque[_Given]]
+    producers: dict[tuple[ProducerId, ProducerEpoch], deque[_Given]]
 
 
 Reports = dict[BrokerLife, tuple[Offset, Offset]]
@@ -104,7 +102,7 @@ class ReplicaWitness:
         self.committed: dict[TopicPartition, Offset] = {}
         self.proposals: dict[TopicPartition, deque[IsrProposal]] = {}
         self._logs = logs
-        self._said: dict[tuple[BrokerLife, BrokerId, int], _Said] = {}
+        self._said: dict[tuple[BrokerLife, BrokerId, TopicPartition], _Said] = {}
         self._reports: dict[tuple[TopicPartition, LeaderEpoch], Reports] = {}
         self._begun: set[tuple[TopicPartition, LeaderEpoch]] = set()
         self._ledgers: dict[tuple[BrokerLife, TopicPartition], _Ledger] = {}
@@ -122,7 +120,7 @@ class ReplicaWitness:
         logs: Mapping[TopicPartition, PartitionLog],
     ) -> None:
         """A follower says to a leader where it stands."""
-        for handle, topic_partition, position, progress in request.added:
+        for _, topic_partition, position, progress in request.added:
             replica, log = replicas.find(topic_partition), logs.get(topic_partition)
             if replica is None or replica.follower is None or log is None:
                 continue
@@ -137,67 +135,80 @@ class ReplicaWitness:
                 raise Violation(f"{life} says {position}, and its log is of {epochs.entries}")
             if progress.flushed_offset > log.flushed_offset:
                 raise Violation(f"{life} says {progress}; {log.flushed_offset} is flushed")
-            self._said[life, leader, handle] = _Said(epochs.entries, start, end, start)
+            self._said[life, leader, topic_partition] = _Said(epochs.entries, start, end, start)
 
     def on_served(
         self,
-        leader: BrokerLife,
+        leader: PartitionLeader,
         log: PartitionLog,
         follower: BrokerLife,
-        handle: int,
-        position: FetchFrom,
+        fetch_offset: Offset,
         *,
         diverges: bool,
     ) -> None:
         """A leader took up a position, or said that it diverges."""
-        said = self._said.get((follower, leader.broker_id, handle))
-        if said is None or said.end_offset != position.fetch_offset:
+        said = self._said.get((follower, leader.broker.broker_id, leader.topic_partition))
+        if said is None or said.end_offset != fetch_offset:
             return
         shared = _shared(said, log)
         if diverges:
             said.shared = shared
         elif shared < said.end_offset:
             raise Violation(
-                f"{leader} serves {position} of {follower}, whose log is of {said.epochs}, and its "
-                f"own of {log.leader_epochs.entries}"
+                f"{leader.broker} serves {fetch_offset} of {follower}, whose log is of "
+                f"{said.epochs}, and its own of {log.leader_epochs.entries}"
             )
 
     def on_fetched(
         self,
         life: BrokerLife,
         leader: BrokerId,
-        message: Sent,
+        leader_epoch: LeaderEpoch,
         replica: Replica | None,
         effects: Iterable[Effect],
     ) -> None:
-        """A follower took what a leader sent; these are its effects."""
-        changes = [each.change for each in effects if isinstance(each, LogChange)]
-        for change in changes:
+        """A follower took what a leader sent to a position of an epoch; these are its effects."""
+        for change in [each.change for each in effects if isinstance(each, LogChange)]:
             if not isinstance(change, Append | Truncate):
                 continue
             follower = None if replica is None else replica.follower
             if follower is None or (follower.leader, follower.leader_epoch) != (
                 leader,
-                message.leader_epoch,
+                leader_epoch,
             ):
-                raise Violation(f"{life} applies what {leader} sent in {message.leader_epoch}")
+                raise Violation(f"{life} applies what {leader} sent in {leader_epoch}")
             if isinstance(change, Truncate):
-                said = self._said.get((life, leader, message.handle))
+                said = self._said.get((life, leader, follower.topic_partition))
                 if said is not None and change.end_offset < said.shared:
                     raise Violation(
                         f"{life} cuts {follower.topic_partition} to {change.end_offset}, and "
                         f"shares it with {leader} up to {said.shared}"
                     )
-                continue
-            for batch in change.batches:
-                assert isinstance(batch, StampedBatch)
-                key = follower.topic_partition, batch.leader_epoch, batch.base_offset
-                if self._sums.get(key) != _sum(batch):
-                    raise Violation(f"{life} keeps {key} as nobody wrote it")
+
+    def on_writing(
+        self,
+        life: BrokerLife,
+        topic_partition: TopicPartition,
+        batch: StampedBatch,
+        leads: LeaderEpoch | None,
+    ) -> None:
+        """A batch is on its way to a log: its leader's own, or what was sent (P1, P8).
+
+        Args:
+            leads: the epoch in which this broker leads; None: it does not.
+        """
+        key = topic_partition, batch.leader_epoch, batch.base_offset
+        if leads is None:
+            if self._sums.get(key) != _sum(batch):
+                raise Violation(f"{life} keeps {key} as nobody wrote it")
+        elif batch.leader_epoch != leads:
+            raise Violation(f"{life} in {leads} stamps {batch.leader_epoch}")
+        else:
+            self._sums[key] = _sum(batch)
 
     # --- Leading -----------------------------------------------------------------------------
 
-    def on_image(self, machine: Machine, replicas: Replicas, logs: "Logs") -> None:
+    def on_image(self, machine: BrokerMachine, replicas: Replicas, logs: "Logs") -> None:
         """A broker has followed the metadata."""
         for topic_partition in replicas:
             leader = replicas.get(topic_partition).leader
@@ -248,7 +259,11 @@ class ReplicaWitness:
                 f"{replica.broker}, follower of {replica.topic_partition}, ends at "
                 f"{follower.written_offset}, and takes {after} for committed"
             )
-        if leader is None or leader.is_resigned or after == before:
+        if leader is None or leader.is_resigned:
+            return
+        known = self.committed.get(replica.topic_partition, Offset(0))
+        self.committed[replica.topic_partition] = max(known, after)
+        if after == before:
             return
         what = f"{leader.broker}, leader of {replica.topic_partition} in {leader.leader_epoch}"
         if after < before:
@@ -263,24 +278,6 @@ class ReplicaWitness:
                 raise Violation(
                     f"{what}, commits up to {after}; {life} reported {self._reported(leader, life)}"
                 )
-        known = self.committed.get(replica.topic_partition, Offset(0))
-        self.committed[replica.topic_partition] = max(known, after)
-
-    # --- Readers -----------------------------------------------------------------------------
-
-    def on_read(self, replica: Replica, expected: LeaderEpoch, answer: Batches | End) -> None:
-        """A replica answered a reader, who expected a leader epoch."""
-        leader = replica.leader
-        end = answer.end_offset if isinstance(answer, End) else answer.high_watermark
-        what = f"{replica.broker} answers {end} of {replica.topic_partition}"
-        if end > replica.high_watermark:
-            raise Violation(f"{what}, and {replica.high_watermark} is committed")
-        if leader is None:
-            return
-        if expected not in (NO_LEADER_EPOCH, leader.leader_epoch):
-            raise Violation(f"{what} in {leader.leader_epoch} to one who knows {expected}")
-        if isinstance(answer, End) and end < leader.leader_epoch_start_offset:
-            raise Violation(f"{what}; it began at {leader.leader_epoch_start_offset}")
 
     # --- Producers ---------------------------------------------------------------------------
 
@@ -324,22 +321,16 @@ class ReplicaWitness:
         ledger = self._ledgers.get(key)
         if ledger is None or ledger.leader is not leader:
             ledger = self._ledgers[key] = _Ledger(leader, {})
-        found = ledger.producers.get(header.producer_id)
+        producer = header.producer_id, header.producer_epoch
+        found = ledger.producers.get(producer)
         if found is None:
             entry = log.producer_states.entry(header.producer_id)
             found = deque(maxlen=_BATCHES_KEPT)
             if entry is not None and entry.epoch == header.producer_epoch:
                 for each in entry.batches:
                     found.append(_Given(each.base_sequence, each.last_sequence, each.base_offset))
-            ledger.producers[header.producer_id] = found
+            ledger.producers[producer] = found
         return found
-
-    def on_stamped(self, leader: PartitionLeader, batch: StampedBatch) -> None:
-        """A leader hands a batch to its log."""
-        if batch.leader_epoch != leader.leader_epoch:
-            raise Violation(f"{leader.broker} in {leader.leader_epoch} stamps {batch.leader_epoch}")
-        key = leader.topic_partition, batch.leader_epoch, batch.base_offset
-        self._sums[key] = _sum(batch)
 
     def on_taken_back(self, replica: Replica, base_offset: Offset) -> None:
         """What was given offsets from here on was not written, as its leader will hear."""

@@ -6,38 +6,37 @@ that a mutant of that rule is looked for here first.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from tests.sim.client import Load
+from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
-from tests.sim.controlling import ControllerHost
+from tests.sim.coordination import BlockingStore, SimulatedStore
 from tests.sim.faults import Family, Scene, Undo
-from tests.sim.machine import Machine
-from tests.sim.messages import Ask, AskAll
-from tests.sim.network import Stream, Weather
+from tests.sim.machine import BrokerMachine
+from tests.sim.network import Weather
 from tests.sim.scenarios import (
     AWAY,
     CUT_A_FOLLOWER,
     Busy,
     BusyOfFour,
-    ForgetfulController,
     Forward,
     Restless,
     Scenario,
     ScenarioCluster,
     Step,
     again,
+    hasty,
 )
+from tests.sim.settings import CLUSTER, Settings
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
-from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.requests import AlterPartitions
+from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES
-from millrace.core.replication.leader import Acks
 
 _DATA: Final = "/data"
 _MARKER: Final = f"{_DATA}/clean-shutdown"
@@ -55,7 +54,7 @@ class Everyday(BusyOfFour):
             partitions=1,
             loads=(
                 *Busy.topics[0].loads,
-                Load(every_us=100 * MILLISECOND, acks=Acks.LEADER),
+                Load(every_us=100 * MILLISECOND, acks=1),
             ),
             asks_ends=True,
             reads_followers=True,
@@ -63,61 +62,51 @@ class Everyday(BusyOfFour):
     )
 
 
-class LateHost(ControllerHost):
-    """It looks at changes of in-sync replicas late, behind what came up to seconds later."""
-
-    def on_message(self, stream: Stream, message: Ask | AskAll) -> None:
-        look = partial(super().on_message, stream, message)
-        if isinstance(message, Ask) and isinstance(message.request, AlterPartitions):
-            self._machine.clock.set_timer(self._machine.random.randrange(2_500), look)
-        else:
-            look()
-
-
-class LateController(Restless):
-    """Controllers that are late with what leaders ask for."""
+class Late(Restless):
+    """Four brokers, so that the controller may be one without a replica."""
 
     brokers = 4
-    new_host = LateHost
 
 
-class HeedlessHost(ControllerHost):
-    """A controller that does not look whether it still is one; brokers hear late who is."""
+class HeedlessStore(BlockingStore):
+    """Lets a broker that had the lease go on having it, as far as it is told."""
 
     sane_from_us = 26 * SECOND
 
+    def __init__(self, store: SimulatedStore, owner: str) -> None:
+        super().__init__(store, owner)
+        self._own: LeaseRecord | None = None
+
     @property
-    def _is_heedless(self) -> bool:
-        return self._machine.world.now < self.sane_from_us
+    def _lies(self) -> bool:
+        return self._own is not None and self._store.world.now < self.sane_from_us
 
-    def look_at_lease(self) -> None:
-        if self.controller is None or not self._is_heedless:
-            super().look_at_lease()
+    def read_lease(self) -> LeaseRecord | None:
+        return self._own if self._lies else super().read_lease()
 
-    def _on_lease(self, result: object) -> None:
-        if not self._is_heedless:
-            super()._on_lease(result)
-        elif self.controller is None:
-            if self._machine.random.random() < 0.7:
-                super()._on_lease(result)
-            else:
-                self._machine.clock.set_timer(1_000, partial(super()._on_lease, result))
-
-    def _may_write(self) -> bool:
-        return self._is_heedless or super()._may_write()
+    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        if self._lies:
+            self._own = new
+            return True
+        is_written = super().compare_and_swap_lease(new)
+        if is_written and new.holder == self._owner:
+            self._own = new
+        return is_written
 
 
 class Heedless(Busy):
     """Several controllers at a time: each acts on until the store refuses what it writes (P34)."""
 
-    new_host = HeedlessHost
-    config = ClusterConfig(broker_reconnect_grace_ms=3_000)
+    new_store = HeedlessStore
+    settings = Settings(
+        replication=hasty(1_000), cluster=replace(CLUSTER, broker_reconnect_grace_ms=3_000)
+    )
 
 
 class Witnesses(ScenarioCluster):
     """Nothing but the checkpoint and the last segment is damaged: other files tell of both."""
 
-    topics = (TopicPlan(partitions=1, loads=(Load(every_us=15 * MILLISECOND),)),)
+    topics = (TopicPlan(partitions=1, loads=(Load(every_us=150 * MILLISECOND),)),)
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -158,7 +147,7 @@ class SoonGivenUp(ScenarioCluster):
 # --- Faults ----------------------------------------------------------------------------------
 
 
-def _follower(scene: Scene, *, may_control: bool = True) -> Machine | None:
+def _follower(scene: Scene, *, may_control: bool = True) -> BrokerMachine | None:
     """A replica's machine that leads nothing."""
     names = [name for name in scene.role("follower") if name not in scene.role("leader")]
     if not may_control:
@@ -264,7 +253,7 @@ def _restore_an_old_marker(scene: Scene) -> Undo | None:
 OLD_MARKER: Final = Family("F30", "an old marker is put back", _restore_an_old_marker, _ANY)
 
 
-def _segments(machine: Machine, suffix: str = ".log") -> list[str]:
+def _segments(machine: BrokerMachine, suffix: str = ".log") -> list[str]:
     return [path for path in machine.disk.files() if path.endswith(suffix)]
 
 
@@ -468,7 +457,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P19, P21",
         name="what leaders ask for is looked at late, when much is otherwise",
-        cluster=LateController,
+        cluster=Late,
         steps=[
             AWAY,
             *again("F01", 7, 1.3, 14, 0.3),
@@ -488,7 +477,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P28, P37",
         name="leaders are back at once, and hear of themselves before they hear of others",
-        cluster=ForgetfulController,
+        cluster=Busy,
         steps=again("F02", 6, 2.5, 10, 0.15),
         seeds=6,
         mutants=[
@@ -513,7 +502,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P39",
         name="a controller that was replaced has the lease again, and a broker starts",
         cluster=Heedless,
-        steps=again(LEASE_GIVEN_BACK, 7, 2.3, 8, 0.1),
+        steps=again(LEASE_GIVEN_BACK, 5, 1.3, 14, 0.1),
         mutants=["a broker follows a controller that was replaced"],
     ),
     Scenario(
@@ -550,7 +539,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=Busy,
         steps=[AWAY, (10, CUT_A_FOLLOWER, 5), (13, "F02", 1.5)],
         seeds=6,
-        mutants=["whoever is alive may be elected"],
+        mutants=["any live replica may be elected"],
     ),
     Scenario(
         about="P3, P4, P5, P45",

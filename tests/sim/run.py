@@ -8,21 +8,22 @@ import gc
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tests.sim.coordination import SimulatedStore
 from tests.sim.faults import Administered, Family, Scene
-from tests.sim.machine import Machine
+from tests.sim.machine import BrokerMachine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
-from tests.sim.telling import readable
 from tests.sim.world import MINUTE, SECOND, Trace, Violation, World
 
 LINES_OF_A_FAILURE: Final = 150
 _LEGEND: Final = (
-    "What happened last: the time in seconds, and who did what, or said what to whom (a→b). A life "
+    "What happened last: the time in seconds, and which machine did what, or said what to which "
+    "(a→b). A life "
     "of a broker is broker.epoch, so ISR [0.1 2.7] is broker 0 in the life that began with epoch 1 "
     "and broker 2 in that of epoch 7; which machines these are stands before the violation."
 )
@@ -37,7 +38,7 @@ class Cluster(Protocol):
         """The faults that it promises to survive."""
 
     @property
-    def machines(self) -> Mapping[str, Machine]:
+    def machines(self) -> Mapping[str, BrokerMachine]:
         """Of the brokers, by name; faults hit these. Clients are the cluster's own affair."""
 
     @property
@@ -55,6 +56,9 @@ class Cluster(Protocol):
     @property
     def administered(self) -> Administered | None:
         """What an operator can change; None: nothing."""
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Have witnesses look at what brokers do as long as the block lasts."""
 
     def start(self) -> None:
         """Start the machines and the load."""
@@ -80,6 +84,9 @@ class Cluster(Protocol):
         Returns:
             What happened, by name, such as operations and leader changes: whether the run counts.
         """
+
+    def end(self) -> None:
+        """End all processes."""
 
 
 Factory = Callable[[World], Cluster]
@@ -144,16 +151,17 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
     collects = gc.isenabled()
     gc.disable()  # A run leaves little garbage until its end, and has many objects to look at.
     try:
-        cluster.start()
-        for quiet_begin, quiet_end in plan.quiet_us:
-            world.run_until(quiet_begin, cluster.check)
-            swarm.heal()
-            world.note("quiet begins")
-            cluster.begin_quiet()
-            world.run_until(quiet_end, cluster.check)
-            cluster.end_quiet()
-            world.note("quiet ends")
-        measures = cluster.finish()
+        with cluster.watching():
+            cluster.start()
+            for quiet_begin, quiet_end in plan.quiet_us:
+                world.run_until(quiet_begin, cluster.check)
+                swarm.heal()
+                world.note("quiet begins")
+                cluster.begin_quiet()
+                world.run_until(quiet_end, cluster.check)
+                cluster.end_quiet()
+                world.note("quiet ends")
+            measures = cluster.finish()
     except Violation as broken:
         violation = str(broken)
     except Exception:
@@ -164,6 +172,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
     if violation is not None:
         world.note(_who_is_who(cluster))
         world.note(f"VIOLATION {violation}")
+    cluster.end()
     return Outcome(
         plan,
         violation,
@@ -220,7 +229,7 @@ def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX
                 if size == 1:
                     break
                 parts = min(parts * 2, len(faults))
-    # Once more, with every message written out.
+    # Once more, so that the trace tells what happened and was said, and not each step.
     return run(
         factory, smallest.plan.only(f.number for f in smallest.plan.faults), is_detailed=True
     )
@@ -231,8 +240,8 @@ def describe(outcome: Outcome, command: str) -> str:
     assert outcome.violation is not None
     faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (
-        f"{_LEGEND}\n\n{readable(outcome.trace.text())}\n\n"
+        f"{_LEGEND}\n\n{outcome.trace.text()}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
-        f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\n"
+        f"{outcome.violation}\n\nfaults that it takes:\n{faults}\n\n"
         f"to see it again:\n  {command}"
     )

@@ -21,7 +21,7 @@ from math import inf
 from typing import Final, Protocol
 
 from tests.sim.log_witness import LogWitness
-from tests.sim.machine import Machine
+from tests.sim.machine import BrokerMachine
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import SECOND, Violation
 
@@ -49,10 +49,10 @@ _STOPS_US: Final = 10 * SECOND
 class Judged(Protocol):
     """The cluster, as far as a witness of states looks at it."""
 
-    config: ClusterConfig
-
     @property
-    def machines(self) -> Mapping[str, Machine]: ...
+    def config(self) -> ClusterConfig: ...
+    @property
+    def machines(self) -> Mapping[str, BrokerMachine]: ...
     @property
     def states(self) -> Mapping[TopicPartition, PartitionState]: ...
     @property
@@ -66,6 +66,7 @@ class Judged(Protocol):
     @property
     def has_lost_disks(self) -> bool: ...
     def was_unclean_wanted(self, topic_partition: TopicPartition) -> bool: ...
+    def process_of(self, incarnation_id: str) -> str: ...
 
 
 class StateWitness:
@@ -136,7 +137,10 @@ class StateWitness:
                 self._on_registered(broker)
 
     def _on_registered(self, broker: BrokerRegistration) -> None:
-        start = self._logs.starts.get(broker.incarnation_id)
+        process = self._cluster.process_of(broker.incarnation_id)
+        start = self._logs.starts.get(process)
+        if self._cluster.machines[broker.name].disk.is_older_copy:
+            raise Violation(f"{broker.name} is registered with an older copy of its disk")
         wipes = self._wipes.get(broker.name, 0)
         if start is not None:
             self._wipes[broker.name] = start.wipes

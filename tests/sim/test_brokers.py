@@ -1,4 +1,4 @@
-"""Simulated clusters of brokers of the product: what works, and what survives which faults."""
+"""Simulated clusters: what works, and what survives which faults."""
 
 import os
 import subprocess
@@ -6,11 +6,13 @@ import sys
 
 import pytest
 from tests.sim.__main__ import ROOT
-from tests.sim.cluster import BrokerCluster, SetBackCluster, SimulatedCluster
+from tests.sim.cluster import BrokerCluster, SimulatedCluster
 from tests.sim.faults import FAMILIES
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
 from tests.sim.world import MINUTE
+
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
 
 
 def good(outcome: Outcome) -> Outcome:
@@ -37,6 +39,13 @@ def test_what_only_a_whole_cluster_can_be_hit_by_fires_and_loses_nothing(fault_i
     steps = [(at, FAMILIES[fault_id], 3.0) for at in (16.0, 24.0, 32.0)]
     outcome = good(run(BrokerCluster, crafted(2, steps)))
     assert outcome.fired[fault_id] > 0
+
+
+class SetBackCluster(SimulatedCluster):
+    """Objects of its store are gone, or older, until somebody restores them.
+
+    Nobody goes on from there, which the end of each fault looks at.
+    """
 
 
 def with_a_store_set_back(fault_id: str) -> Outcome:

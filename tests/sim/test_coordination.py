@@ -23,7 +23,7 @@ class Caller:
         self.handle = self.handle_of("a")
 
     def handle_of(self, name: str) -> StoreHandle:
-        return self.store.handle(name, lambda answered: answered)
+        return StoreHandle(self.store, name)
 
     def ask(self, call: Callable[[Answered], None]) -> object:
         answers: list[object] = []

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.sim.cluster import SimulatedCluster, TopicPlan
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.hunt import Budget, Found, hunt, hunt_within
 from tests.sim.mutants.mutant import Mutant, NoMutantError, mutant, planted
-from tests.sim.run import Outcome, plan_of, run
-from tests.sim.toy_cluster import ToyCluster
-from tests.sim.world import SECOND
+from tests.sim.run import Outcome, run
+from tests.sim.swarm import crafted
 
 from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.log import leader_epochs
 from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
 from millrace.core.metadata import registration
 from millrace.core.metadata.registration import kind_of
+
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
 
 EPOCHS = "millrace.core.log.leader_epochs:LeaderEpochs"
 
@@ -101,16 +103,20 @@ def test_names_are_each_of_one_mutant_and_many_rules_are_broken() -> None:
     assert len({each.rule for each in MUTANTS}) >= 30
 
 
-def toy_runs(_: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    plan = plan_of(ToyCluster, 1, 10 * SECOND).only([])
+class OnePartition(SimulatedCluster):
+    topics = (TopicPlan(partitions=1),)
+
+
+def short_runs(_: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    plan = crafted(1, [], quiet_s=10)
     for number in range(99):
-        yield f"run {number}", lambda: run(ToyCluster, plan)
+        yield f"run {number}", lambda: run(OnePartition, plan)
 
 
 def test_a_mutant_that_never_runs_is_none() -> None:
     found = hunt(
         mutant("unused", "P1", "millrace.core.metadata.recovery:best_replica", "max(", "min("),
-        toy_runs,
+        short_runs,
         Budget(simulated_s=1),
     )
     assert found.problem.endswith("is never executed")
@@ -120,7 +126,7 @@ def test_a_mutant_that_never_runs_is_none() -> None:
 
 def test_a_hunt_ends_with_its_budget() -> None:
     survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
-    found = hunt(survives, toy_runs, Budget(simulated_s=60))
+    found = hunt(survives, short_runs, Budget(simulated_s=60))
     assert found.caught_by is None
     assert found.problem == ""
     assert 60 <= found.simulated_s < 200
@@ -128,10 +134,10 @@ def test_a_hunt_ends_with_its_budget() -> None:
 
 
 def test_a_mutant_that_is_no_sound_code_is_no_catch() -> None:
-    target = "tests.sim.toy_cluster:ToyCluster.begin_quiet"
+    target = "tests.sim.cluster:SimulatedCluster.begin_quiet"
     found = hunt(
         mutant("a name", "P1", target, "def begin_quiet(self) -> None:", BROKEN),
-        toy_runs,
+        short_runs,
         Budget(simulated_s=60),
     )
     assert "NameError" in found.problem
@@ -148,7 +154,7 @@ def test_the_report_counts_what_is_caught_in_time() -> None:
 def test_a_hunt_for_many_goes_on_in_rounds_until_its_time_is_over() -> None:
     survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
     gone = mutant("gone", "P1", f"{EPOCHS}.gone", "a", "b")
-    first, last = hunt_within([survives, gone], toy_runs, 6, processes=2)
+    first, last = hunt_within([survives, gone], short_runs, 15, processes=2)
     assert (first.mutant, last.mutant) == (gone, survives)
     assert first.problem.startswith("there is no")
     assert last.caught_by is None

@@ -10,6 +10,8 @@ from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe
 from tests.sim.scenarios import Scenario
 
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 QUICK = ("P14, P15", "P23", "B22")
 

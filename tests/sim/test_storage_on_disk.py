@@ -66,7 +66,6 @@ class Lives:
         else:
             self.end()
         self.disk.capacity = None
-        self.disk.take_cost()
 
     def end(self) -> None:
         choice = self.dice.randrange(4)

@@ -1,5 +1,5 @@
 """Who watches a simulated cluster, step by step: see `log_witness`, `replica_witness`,
-`state_witness`. Brokers show them what they do; they change nothing and cost no virtual time.
+`state_witness`. `probes` show them what brokers do; they change nothing and cost no virtual time.
 """
 
 from dataclasses import dataclass

@@ -24,6 +24,7 @@ MINUTE: Final = 60 * SECOND
 
 EVENTS_AT_ONE_MOMENT_MAX: Final = 100_000
 _LINES_PER_HASH: Final = 256
+_MESSAGES_MAX: Final = 100
 
 
 class Violation(Exception):
@@ -35,13 +36,14 @@ class Trace:
 
     Args:
         lines_max: how many lines are kept.
-        is_detailed: whether messages are written out, and what merely was due is not kept; a
+        is_detailed: keep what happened and the last messages, and not each step that was due; a
             digest compares only with its like.
     """
 
     def __init__(self, lines_max: int = 2_000, *, is_detailed: bool = False) -> None:
         self.is_detailed = is_detailed
         self._lines: deque[tuple[int, str, bool]] = deque(maxlen=lines_max)
+        self._messages: deque[tuple[int, str]] = deque(maxlen=_MESSAGES_MAX)
         self._new: list[tuple[int, str, bool]] = []
         """Neither hashed nor kept yet; at the end of each, whether somebody told it."""
         self._hash = hashlib.blake2b(digest_size=16)
@@ -52,11 +54,16 @@ class Trace:
         if len(self._new) >= _LINES_PER_HASH:
             self._fold()
 
+    def add_message(self, at: int, text: str) -> None:
+        """Note what one process said to another, in a detailed trace."""
+        self._messages.append((at, text))
+
     @property
     def lines(self) -> list[tuple[int, str]]:
         """The last ones: time and text."""
         self._fold()
-        return [(at, text) for at, text, _ in self._lines]
+        happened = [(at, text) for at, text, _ in self._lines]
+        return sorted([*happened, *self._messages], key=lambda line: line[0])
 
     def digest(self) -> str:
         """Return the hash of every line so far."""

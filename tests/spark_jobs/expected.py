@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from demo.flights import consume
+from tests.spark_jobs.flights import FLIGHTS, WEATHER
+from tests.spark_jobs.topics import in_one_way, read_all
 
 LATENESS = timedelta(days=7)
-"""As by default in the job."""
+"""As by default in the jobs."""
 HOUR = timedelta(hours=1)
+GAP = timedelta(hours=12)
 INGESTED = (
     "carrier", "flight", "tailnum", "origin", "dest", "time_hour", "dep_delay", "arr_delay",
     "air_time", "distance",
@@ -31,6 +34,21 @@ def carrier_delays(flights: pa.Table) -> pa.Table:
     )
     watermark = pc.max(flights.column("time_hour")).as_py() - LATENESS
     return grouped.filter(pc.less_equal(grouped.column("start"), watermark - HOUR))
+
+
+def aircraft_sessions(flights: pa.Table) -> pa.Table:
+    """Return the sessions that the latest flight has closed."""
+    known = flights.filter(pc.is_valid(flights.column("tailnum")))
+    known = known.sort_by([("tailnum", "ascending"), ("time_hour", "ascending")])
+    rows: list[dict[str, Any]] = []
+    columns = (known.column(name).to_pylist() for name in ("tailnum", "time_hour", "distance"))
+    for aircraft, time, miles in zip(*columns, strict=True):
+        last = rows[-1] if rows else None
+        if last is None or last["tailnum"] != aircraft or time - last["last"] > GAP:
+            rows.append({"tailnum": aircraft, "first": time, "flights": 0, "miles": 0})
+        rows[-1].update(last=time, flights=rows[-1]["flights"] + 1, miles=rows[-1]["miles"] + miles)
+    watermark = pc.max(known.column("time_hour")).as_py() - LATENESS
+    return pa.Table.from_pylist([row for row in rows if row["last"] + GAP <= watermark])
 
 
 def flights_with_weather(flights: pa.Table, weather: pa.Table) -> pa.Table:
@@ -73,6 +91,48 @@ def ingest_flights(flights: pa.Table, bad: Counter[str], bootstrap: str, topic: 
     sent = log.filter(pc.is_null(log.column("unparsed"))).select(INGESTED)
     assert difference(sent, flights.select(INGESTED)) == "", "the log is not what was sent"
     return log
+
+
+def airport_events(bad: Counter[str], bootstrap: str) -> pa.Table:
+    """Return the events of both topics and what is none, as `topics.event` reads them.
+
+    Args:
+        bad: values that were sent and are no flights.
+        bootstrap: where the brokers are.
+    """
+    taken = {
+        FLIGHTS: ("a flight", "carrier", "flight", "origin", "dest", "time_hour", "dep_delay"),
+        WEATHER: ("weather", "origin", "time_hour", "temp", "wind_speed", "precip", "visib"),
+    }
+    rows: list[dict[str, Any]] = []
+    rejected: Counter[str] = Counter()
+    for topic, (kind, *names) in taken.items():
+        for record in read_all(bootstrap, topic):
+            text = record.value.decode()
+            row: dict[str, Any] = {"source": f"{topic}/{record.partition}/{record.offset}"}
+            if bad[text]:
+                rejected[text] += 1
+                row |= {"to": "rejected", "key": record.key, "value": record.value}
+                row |= {"error.reason": f"no JSON of {kind}", "event": None, "kind": None}
+            else:
+                fields = {name: v for name, v in json.loads(text).items() if name in names}
+                row |= {"to": "airport-events", "key": fields["origin"].encode(), "value": None}
+                row |= {"error.reason": None, "event": in_one_way(fields), "kind": kind}
+            rows.append(row)
+    assert rejected == bad
+    return pa.Table.from_pylist(rows)
+
+
+def routes(flights: pa.Table) -> pa.Table:
+    """Return each route of each day."""
+    days = pc.floor_temporal(flights.column("time_hour"), unit="day")
+    return (
+        flights.select(["origin", "dest", "dep_delay", "arr_delay"])
+        .append_column("day", days)
+        .group_by(["day", "origin", "dest"])
+        .aggregate([([], "count_all"), ("dep_delay", "count"), ("arr_delay", "mean")])
+        .rename_columns(["day", "origin", "dest", "flights", "departed", "mean_arr_delay"])
+    )
 
 
 def difference(found: pa.Table, wanted: pa.Table) -> str:

@@ -4,8 +4,8 @@ For each kill a portion of the flights is sent. While the job reads it, either a
 one of the topic's partitions is killed, and started again once the job has gone on without it; or
 the driver is killed with all its processes, at a chosen moment of a micro-batch, and started again
 with the same checkpoint. At the end a last portion is sent, and a last run reads what is left. Then
-the Parquet files that Spark lists must hold exactly what is computed without Spark, and so must a
-topic when of each key the last row is kept.
+the Parquet files that Spark lists must hold exactly what is computed without Spark, and so must
+topics when of each row that is there twice the last one is kept.
 """
 
 import random
@@ -20,19 +20,41 @@ from demo.spark_program import JOBS, SparkProgram
 from tests.integration.running_cluster import RunningCluster
 from tests.spark_jobs import expected
 from tests.spark_jobs.flights import FLIGHTS, REPLICAS, Feed, Source
-from tests.spark_jobs.topics import WrittenToTopic
+from tests.spark_jobs.topics import WrittenToTopics, delay, event
 from tests.spark_jobs.written import Written
 
 from millrace.client import SyncAdmin
 
+
+@dataclass(frozen=True)
+class Run:
+    """How a job runs.
+
+    Attributes:
+        program: of `spark-on-k8s/jobs`.
+        topics: that it writes, and the options that name them; none: Parquet files.
+        with_bad: whether there are values that are no flights among those that it reads.
+        until_the_end: whether it ends when it has read what is there, and has to run again.
+    """
+
+    program: str
+    topics: tuple[tuple[str, str], ...] = ()
+    with_bad: bool = False
+    until_the_end: bool = False
+
+
 RUNS = {
-    "carrier_delays": "carrier_delays",
-    "carrier_delays_topic": "carrier_delays",
-    "flights_with_weather": "flights_with_weather",
-    "ingest_flights": "ingest_flights",
+    "carrier_delays": Run("carrier_delays"),
+    "carrier_delays_topic": Run("carrier_delays", topics=(("--output-topic", "delays"),)),
+    "flights_with_weather": Run("flights_with_weather"),
+    "aircraft_sessions": Run("aircraft_sessions"),
+    "airport_events": Run(
+        "airport_events",
+        topics=(("--events-topic", "airport-events"), ("--rejected-topic", "rejected")),
+        with_bad=True,
+    ),
+    "ingest_flights": Run("ingest_flights", with_bad=True, until_the_end=True),
 }
-"""The job of each kind of run: one writes to a topic, the others to Parquet."""
-TOPIC = "delays"
 BATCHES_A_PORTION = 6
 SECONDS_MAX = 240.0
 """For one thing to happen, on a machine that has others to serve."""
@@ -134,11 +156,16 @@ class _Story:
     ) -> None:
         self.outcome = Outcome(job)
         self._job, self._cluster, self._source, self._folder = job, cluster, source, folder
-        self._is_ingest = job == "ingest_flights"
-        self._feed = Feed(cluster.bootstrap, source, portions, with_bad=self._is_ingest)
+        self._run = RUNS[job]
+        self._feed = Feed(cluster.bootstrap, source, portions, with_bad=self._run.with_bad)
         self._written = (
-            WrittenToTopic(folder, cluster.bootstrap, TOPIC)
-            if job == "carrier_delays_topic"
+            WrittenToTopics(
+                folder,
+                cluster.bootstrap,
+                [topic for _, topic in self._run.topics],
+                event if job == "airport_events" else delay,
+            )
+            if self._run.topics
             else Written(folder)
         )
         self._sender = ThreadPoolExecutor(1)
@@ -148,7 +175,7 @@ class _Story:
     def live_through(self, portion: int, kill: Kill) -> None:
         """Send a portion, and kill something while it is read."""
         sending = self._sender.submit(self._feed.send, portion)
-        if self._is_ingest:
+        if self._run.until_the_end:
             sending.result()  # A run reads what is there when it begins.
         self._reach(kill.moment)
         if kill.who == "driver":
@@ -162,7 +189,7 @@ class _Story:
         """Send what is left, let a last run read it, and judge what was written."""
         assert self._driver is None, "a plan ends with a driver's death"
         self._feed.send(portion)
-        driver = self._start("" if self._is_ingest else "--available-now")
+        driver = self._start("" if self._run.until_the_end else "--available-now")
         code = driver.wait(SECONDS_MAX)
         assert code == 0, f"the last run ended with {code}:\n{driver.log_end()}"
         outcome, written = self.outcome, self._written
@@ -175,9 +202,13 @@ class _Story:
         match self._job:
             case "carrier_delays" | "carrier_delays_topic":
                 wanted = expected.carrier_delays(flights)
+            case "aircraft_sessions":
+                wanted = expected.aircraft_sessions(flights)
             case "flights_with_weather":
                 weather = self._source.weather.table
                 wanted = expected.flights_with_weather(flights, weather)
+            case "airport_events":
+                wanted = expected.airport_events(self._feed.bad, self._cluster.bootstrap)
             case _:
                 found = found.drop_columns(["timestamp"])
                 wanted = expected.ingest_flights(
@@ -195,23 +226,20 @@ class _Story:
 
     def _start(self, *others: str) -> SparkProgram:
         written = self._written
-        if self._is_ingest:
+        if self._run.until_the_end:
             size = self._feed.portion_bytes // BATCHES_A_PORTION
             limits = ["--batch-size", str(size)]
         else:
             count = self._feed.portion_rows // BATCHES_A_PORTION
             limits = ["--batch-records", str(count), "--every", "0 seconds"]
-        if isinstance(written, WrittenToTopic):
-            output = ["--output-topic", TOPIC]
-        else:
-            output = ["--output", str(written.output)]
+        output = [part for option in self._run.topics for part in option]
         arguments = [
             *("--bootstrap", self._cluster.bootstrap, "--checkpoint", str(written.checkpoint)),
-            *output,
+            *(output or ["--output", str(written.output)]),
             *limits,
             *filter(None, others),
         ]
-        program = JOBS / f"{RUNS[self._job]}.py"
+        program = JOBS / f"{self._run.program}.py"
         self._driver = SparkProgram(program, *arguments, log=self._folder / "driver.log").start()
         self.outcome.driver_starts += 1
         return self._driver
@@ -286,5 +314,7 @@ class _Story:
         assert code == 0, (
             f"the job ended with {code}, and {waits_for} did not come:\n{ended.log_end()}"
         )
-        assert self._is_ingest, f"the job ended, and {waits_for} did not come:\n{ended.log_end()}"
+        assert self._run.until_the_end, (
+            f"the job ended, and {waits_for} did not come:\n{ended.log_end()}"
+        )
         self._start()

@@ -63,8 +63,12 @@ async def asynchronous() -> None:
         assert_type(refused, dict[tuple[str, int], MillraceError | None])
         await admin.elect_leaders([("orders", 0)], kind="unclean")
         assert_type(await admin.describe_damage(), list[DamagedReplica])
-        found = await admin.look_up_offsets({("orders", 0): "end", ("payments", 1): 1672531200000})
+        found = await admin.list_offsets({("orders", 0): "end", ("payments", 1): 1672531200000})
         assert_type(found, dict[tuple[str, int], OffsetAndTimestamp])
+        assert_type(
+            await admin.list_offsets(["orders"], "max_timestamp", return_errors=True),
+            dict[tuple[str, int], OffsetAndTimestamp | MillraceError],
+        )
         assert_type(await admin.find_epoch_ends({("orders", 0): 3}), dict[tuple[str, int], int])
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])

@@ -1,4 +1,4 @@
-"""Where somebody connects, as it is written."""
+"""Network addresses of servers."""
 
 import errno
 import socket
@@ -9,7 +9,7 @@ from millrace.core.errors import InvalidConfigError
 
 
 class Address(NamedTuple):
-    """Where somebody connects."""
+    """A host and a port to connect to."""
 
     host: str
     port: int
@@ -20,18 +20,18 @@ class Address(NamedTuple):
 
 
 def advertised_host(host: str) -> str:
-    """Return what others are told to connect to where a server listens on `host`."""
+    """Return the host that clients should connect to when a server listens on `host`."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else host
 
 
 def not_served(who: str, address: Address, section: str, error: OSError) -> InvalidConfigError:
-    """Return what to say when nobody can be served on an address.
+    """Return the error when an address cannot be listened on.
 
     Args:
-        who: or what, is served there.
+        who: what is served there.
         address: as it is configured.
         section: of the configuration, which has its `host` and `port`.
-        error: what the system said of it.
+        error: of the system.
     """
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         advice = f"set {section}.host to an address of this machine, or to 0.0.0.0 for all of them"

@@ -1,43 +1,45 @@
 """One broker process, put together: opened, served and closed in the order that safety asks for.
 
-Start: bind the ports, take part in the election of the controller, open a session with whoever it
-is, open the log directories (lock, recovery), register, take up the partitions, and only then
-answer. Stop, the other way round: have others take over what this broker leads, finish the calls in
-flight, stop the append threads, close every log and leave the clean-shutdown markers, and give the
-lease back last. Whatever was begun says at once how it is ended, so that a start that fails
-half-way is taken back in order too.
+Start: bind the ports, take part in the election of the controller, open a session with the
+controller, open the log directories (lock, recovery), register, open the partitions, and only then
+answer. Stop, the other way round: hand over leaderships, finish the calls in flight, stop the
+append threads, close every log and leave the clean-shutdown markers, and give the lease back last.
+Each part registers its end when it starts, so that a failed start is undone in order, too.
 
-What runs meanwhile, and what ends the process, is in `runtime.duties`.
+`runtime.duties` has the background tasks, and what ends the process.
 """
 
 import asyncio
 import gc
 import logging
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import uvloop
 
 from millrace.broker.address import Address
-from millrace.broker.config import BrokerConfig, ListenerConfig, OutsideListenerConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.opening import open_store
+from millrace.broker.coordination.store import CoordinationStore
+from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
+from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.connection_watch import ConnectionWatch
-from millrace.broker.rpc.controller import ControllerService
+from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.coordinators import CoordinatorLimits
 from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
 from millrace.broker.runtime.duties import Duties
@@ -48,15 +50,20 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.positions import PositionsShell
+from millrace.broker.runtime.positions import Positions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import MetricsPage
+from millrace.client import host
 from millrace.core import settings
+from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
@@ -70,12 +77,11 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 The default of 5 ms would be the latency of every hop between the loop and a busy thread.
 """
 _GARBAGE_THRESHOLDS = (10_000, 10, 100)
-"""How many more objects there must be before the collector looks for cycles; then how many such
-looks before it goes through those that survived one, and those that survived two.
+"""Thresholds of the garbage collector's three generations.
 
-All partitions are among the last, and to go through those stops the broker for a fifth of a second
-at 5,000. By default that happens whenever there are a quarter more of them, as while logs are
-opened or leaders elected, and finds next to nothing: most of what is given up is in no cycle.
+All partitions are in the oldest generation, and its collection stops the broker for a fifth of a
+second at 5,000. By default that happens whenever it has grown by a quarter, as while logs are
+opened or leaders elected, and finds next to nothing: few dropped objects are in a cycle.
 """
 
 
@@ -85,8 +91,8 @@ class BrokerAddress:
 
     Attributes:
         address: `host:port` that clients connect to.
-        outside_address: likewise, those of the outside listener; empty when there is none, or it
-            is not known yet.
+        outside_address: likewise, those of the outside listener; empty when there is none, or it is
+            not known yet.
         replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
@@ -126,8 +132,15 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, duties.stop_soon)
     async with AsyncExitStack() as endings:
-        ready = await Broker(config, duties, endings).start()
-        gc.freeze()  # What is there by now stays, and need not be looked through again.
+        broker = Broker(
+            config,
+            duties,
+            endings,
+            files=PosixFileSystem(config.storage.file_handles_max),
+            open_store=partial(open_store, config.coordination),
+        )
+        ready = await broker.start()
+        gc.freeze()  # The present objects stay, and need not be collected.
         _log.info(
             "broker is ready", extra={"address": ready.address, "cluster_id": ready.cluster_id}
         )
@@ -141,13 +154,29 @@ class Broker:
 
     Args:
         duties: run, and watched, by the caller.
-        endings: what ends each part that was begun, the last one first; the caller's too.
+        endings: end each part, the last one first; the caller's parts, too.
+        files: where its log directories are.
+        open_store: opens the coordination store; blocks.
+
+    Attributes:
+        controller: takes part in the election; None before that has begun.
+        life: of this broker, once it is registered.
+        partitions: its replicas, likewise.
     """
 
-    def __init__(self, config: BrokerConfig, duties: Duties, endings: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        duties: Duties,
+        endings: AsyncExitStack,
+        *,
+        files: FileSystem,
+        open_store: Callable[[], CoordinationStore],
+    ) -> None:
         self._config = config
         self._duties = duties
         self._endings = endings
+        self._open_store = open_store
         connections = connections_allowed(
             config.limits.connections_max,
             config.storage.file_handles_max,
@@ -155,7 +184,7 @@ class Broker:
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics()
-        self._refusals = Refusals(self._metrics, callers_max=connections)
+        self._refusals = Refusals(self._metrics)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._turns = Turns()
         self._memory = memory = MemoryPool(
@@ -163,7 +192,7 @@ class Broker:
             config.limits.connection_request_memory_bytes_max,
         )
         self._metrics.request_memory_bytes.set_function(lambda: memory.used)
-        self._early = EarlyRequests(config.limits.early_request_wait_ms)
+        self._early = EarlyRequests()
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
         ]
@@ -176,60 +205,71 @@ class Broker:
         for checker in self._checkers:
             endings.callback(checker.close)
         self._directories = LogDirectories(
-            PosixFileSystem(config.storage.file_handles_max),
+            files,
             config.log_directories,
             config.storage,
             self._reader,
             duties.fail,
         )
-        self._partitions: Partitions | None = None
-        self._life: BrokerLife | None = None
+        self.controller: ControllerShell | None = None
+        self.partitions: Partitions | None = None
+        self.life: BrokerLife | None = None
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
 
         Raises:
-            MillraceError: why not.
+            MillraceError: the start failed.
         """
         config, duties, directories = self._config, self._duties, self._directories
         limits = self._listener_limits
-        brokers_watch = ConnectionWatch("brokers", limits, self._metrics)
+        brokers_watch = ConnectionWatch(Listener.BROKERS, limits, self._metrics)
+        broker_calls = Calls(Listener.BROKERS, limits, self._refusals)
         clients, *others = listeners = self._listen()
         metrics_address = self._serve_metrics()
         replica_server = make_server(limits, brokers_watch, is_for_brokers=True)
-        replica_address = bind(
-            replica_server,
-            config.replica_listener,
-            brokers_watch,
-            who="brokers",
-            section="replica_listener",
+        replica_port, replica_address = bind(
+            replica_server, config.replica_listener, who="brokers", section="replica_listener"
         )
-        duties.begin(brokers_watch.run())
-        known_cluster_id = directories.cluster_id
-        # This broker's controller is served before it may be one.
-        controller = await self._make_controller(replica_address, known_cluster_id)
-        sessions = ControllerService(controller=controller, limits=config.limits, turns=self._turns)
-        controller.observer = sessions
-        replica_server.add_generic_rpc_handlers([sessions.handlers()])
+        duties.begin(brokers_watch.run(replica_port))
+        cache = MetadataCache(directories.cluster_id, directories.seen)
+        sessions = BrokerSessions()
+        controller = await self._make_controller(replica_address, sessions, cache)
+        # The service must run before this broker may become the controller.
+        controller_service = ControllerService(
+            controller=controller,
+            sessions=sessions,
+            limits=config.limits,
+            turns=self._turns,
+            calls=broker_calls,
+        )
+        replica_server.add_generic_rpc_handlers([controller_service.handlers()])
         await replica_server.start()
         self._endings.push_async_callback(replica_server.stop, None)
-        self._endings.callback(sessions.end_streams)
+        self._endings.callback(controller_service.end_streams)
         await controller.start()
 
         self._endings.push_async_callback(self._close_logs)
         self._endings.push_async_callback(duties.end)
-        channel = await self._open_channel(controller, known_cluster_id)
-        outside = self._follow_outside_address(channel, others)
+        channel = await self._open_channel(controller, cache)
+        outside = self._find_outside_address(others)
         cluster_id = channel.metadata.cluster.cluster_id
         await directories.open(cluster_id)
-        await directories.keep_seen(channel.seen)  # Until now there was no place for it.
+        await directories.keep_seen(channel.seen)  # The directories were not open before.
         self._endings.push_async_callback(channel.keep_seen)
         broker = await self._register(channel, clients.address, replica_address)
 
-        partitions = self._partitions = self._make_partitions(broker, channel)
+        partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
         positions = self._make_positions(partitions)
-        fetcher = self._make_fetcher(broker, partitions)
+        fetcher = ReplicaFetcher(
+            broker,
+            partitions,
+            checker=self._checkers[0],
+            config=config.replication,
+            limits=config.limits,
+            on_failure=duties.fail,
+        )
         self._endings.push_async_callback(fetcher.stop)
         followers = ReplicaService(
             partitions=partitions,
@@ -239,6 +279,7 @@ class Broker:
             limits=config.limits,
             metrics=self._metrics,
             replication=config.replication,
+            calls=broker_calls,
         )
 
         def on_config(cluster: ClusterConfig) -> None:
@@ -246,13 +287,13 @@ class Broker:
             partitions.replicas.configure(request_partitions_max=limit)
             followers.configure(broker_partitions_max=cluster.broker_partitions_max)
 
-        channel.on_config = on_config
-        on_config(channel.config)
+        channel.add_config_callback(on_config)
         replica_server.add_generic_rpc_handlers([followers.handlers()])
-        # Until the clients have left, followers are served: they are what the answers wait for.
+        # Followers are served until the clients have left: the answers wait for them.
         self._endings.callback(followers.end_streams)
         self._endings.push_async_callback(self._stop_serving, listeners)
-        self._endings.push_async_callback(self._leave, channel)
+        lifecycle = self._make_lifecycle(channel, broker, partitions, outside)
+        self._endings.push_async_callback(self._leave, lifecycle)
         for each in listeners:
             self._endings.push_async_callback(each.report_stopping)
         housekeeping = Housekeeping(
@@ -264,18 +305,18 @@ class Broker:
         )
         # The metrics page is served already, and many logs may take minutes to open.
         duties.begin(housekeeping.observe())
-        await self._take_up_partitions(channel, partitions)
+        await self._take_up_partitions(channel, lifecycle, partitions)
 
         for each in listeners:
             await self._serve_clients(each, broker, channel, partitions, positions)
         duties.begin(housekeeping.run())
         duties.begin(channel.remember())
-        controller.is_serving = True
+        controller.on_serving()
         return BrokerAddress(
             cluster_id=cluster_id,
             broker_id=broker.broker_id,
             address=str(clients.address),
-            outside_address="" if outside is None else outside.current,
+            outside_address=outside(),
             replica_address=str(replica_address),
             metrics_address=metrics_address,
         )
@@ -290,18 +331,20 @@ class Broker:
         return str(page.address)
 
     async def _make_controller(
-        self, replica_address: Address, known_cluster_id: str | None
+        self, replica_address: Address, sessions: BrokerSessions, cache: MetadataCache
     ) -> ControllerShell:
         config = self._config
-        store = await asyncio.to_thread(open_store, config.coordination)
-        controller = ControllerShell(
+        store = await asyncio.to_thread(self._open_store)
+        controller = self.controller = ControllerShell(
             config.cluster,
             store,
             config.coordination.lease_times,
             name=config.node.name,
             address=str(replica_address),
-            known_cluster_id=known_cluster_id,
+            observer=sessions,
+            known_cluster_id=self._directories.cluster_id,
             seen=self._directories.seen,
+            seen_here=lambda: cache.seen,
             keep_seen_elsewhere=self._directories.keep_seen_elsewhere,
             on_failure=self._duties.fail,
         )
@@ -309,7 +352,7 @@ class Broker:
         return controller
 
     async def _open_channel(
-        self, controller: ControllerShell, cluster_id: str | None
+        self, controller: ControllerShell, cache: MetadataCache
     ) -> ControllerChannel:
         channel = ControllerChannel(
             self._config.cluster,
@@ -317,13 +360,11 @@ class Broker:
             find_controller=lambda: controller.holder,
             own_problem=lambda: controller.problem,
             lease_ms=self._config.coordination.lease_times.duration_ms,
-            cluster_id=cluster_id,
-            seen=self._directories.seen,
+            cache=cache,
             keep_seen=self._directories.keep_seen,
             on_failure=self._duties.fail,
         )
         self._metrics.differing_cluster_settings.set_function(lambda: len(channel.differences))
-        controller.seen_here = lambda: channel.seen
         self._duties.begin(channel.run())
         await self._duties.unless_over(channel.ready())
         return channel
@@ -331,7 +372,7 @@ class Broker:
     async def _register(
         self, channel: ControllerChannel, address: Address, replica_address: Address
     ) -> BrokerLife:
-        """Begin a life of this broker, and write down who it is."""
+        """Begin a life of this broker, and store its identity."""
         node, directories = self._config.node, self._directories
         registration = RegisterBroker(
             name=node.name,
@@ -340,21 +381,50 @@ class Broker:
             port=address.port,
             replica_host=replica_address.host,
             replica_port=replica_address.port,
-            incarnation_id=secrets.token_hex(16),
+            incarnation_id=host.current.random_bytes(16).hex(),
             directory_ids=[each.identity.directory_id for each in directories.opened],
             broker_id=directories.broker_id,
             previous_broker_epoch=directories.closed_by,
             directory_epoch=directories.used_by,
         )
         broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
-        self._life = broker
-        await directories.begin_life(broker)  # Before it is heard of again, as what lives.
+        self.life = broker
+        await directories.begin_life(broker)  # Before the first heartbeat.
         return broker
 
-    async def _leave(self, channel: ControllerChannel) -> None:
-        """Have others take over, unless this process is to end at once."""
+    def _make_lifecycle(
+        self,
+        channel: ControllerChannel,
+        broker: BrokerLife,
+        partitions: Partitions,
+        outside_address: Callable[[], str],
+    ) -> BrokerLifecycle:
+        watch = DiskWatch(partitions.directories, self._reader, self._config.storage)
+        self._duties.begin(watch.run())
+        settled_ms = monotonic_now() + self._config.cluster.address_settle_ms
+
+        def reluctance() -> Reluctance:
+            is_settled = monotonic_now() >= settled_ms
+            return watch.reluctance or (Reluctance.NONE if is_settled else Reluctance.NEW_ADDRESS)
+
+        for reason in filter(None, Reluctance):
+            self._metrics.reluctance.labels(reason).set_function(
+                lambda reason=reason: reluctance() is reason  # type: ignore[misc]
+            )
+        return BrokerLifecycle(
+            channel,
+            broker,
+            log_ends=partitions.log_ends,
+            offline=partitions.replicas.offline,
+            reluctance=reluctance,
+            media=partitions.placement.working_media,
+            outside_address=outside_address,
+        )
+
+    async def _leave(self, lifecycle: BrokerLifecycle) -> None:
+        """Hand leaderships over, unless this process must end at once."""
         if not self._duties.exit_code:
-            await channel.leave()
+            await lifecycle.leave()
 
     # --- Partitions --------------------------------------------------------------------------
 
@@ -370,7 +440,7 @@ class Broker:
             directories=self._directories.opened,
             ask_controller=channel.request,
             mailbox=self._mailbox,
-            log_config=self._config.storage.log_config,
+            log_config=partial(LogConfig.of, storage=self._config.storage),
             inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_changes=on_changes,
             on_lost=self._metrics.replication.on_lost,
@@ -380,105 +450,77 @@ class Broker:
             misses_a_directory=self._directories.misses_some,
         )
 
-    def _make_fetcher(self, broker: BrokerLife, partitions: Partitions) -> ReplicaFetcher:
-        fetcher = ReplicaFetcher(
-            broker,
-            partitions,
-            checker=self._checkers[0],
-            config=self._config.replication,
-            limits=self._config.limits,
-            on_failure=self._duties.fail,
-        )
-        partitions.on_sessions_concerned = fetcher.on_sessions_concerned
-        return fetcher
-
-    def _make_positions(self, partitions: Partitions) -> PositionsShell:
-        positions = PositionsShell(
+    def _make_positions(self, partitions: Partitions) -> Positions:
+        positions = Positions(
             partitions,
             self._reader,
             self._config.positions,
             turns=self._turns,
-            inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_failure=self._duties.fail,
+            limits=CoordinatorLimits(
+                inflated_bytes_max=self._config.limits.batch_inflated_bytes_max
+            ),
         )
-        self._endings.callback(positions.stop)
+        self._endings.callback(positions.runtime.stop)
         self._duties.begin(positions.expire())
         self._metrics.positions.set_function(positions.kept)
-        self._metrics.positions_unready.set_function(positions.unready)
+        self._metrics.positions_unready.set_function(positions.runtime.unready)
         return positions
 
-    async def _take_up_partitions(self, channel: ControllerChannel, partitions: Partitions) -> None:
+    async def _take_up_partitions(
+        self, channel: ControllerChannel, lifecycle: BrokerLifecycle, partitions: Partitions
+    ) -> None:
         """Follow the metadata; return once the logs are open, and this broker may lead."""
         duties = self._duties
-        channel.log_ends = partitions.log_ends
-        channel.offline = partitions.replicas.offline
-        watch = DiskWatch(partitions.directories, self._reader, self._config.storage)
-        settled_ms = monotonic_now() + self._config.cluster.address_settle_ms
-
-        def reluctance() -> Reluctance:
-            is_settled = monotonic_now() >= settled_ms
-            return watch.reluctance or (Reluctance.NONE if is_settled else Reluctance.NEW_ADDRESS)
-
-        channel.reluctance = reluctance
-        for reason in filter(None, Reluctance):
-            self._metrics.reluctance.labels(reason).set_function(
-                lambda reason=reason: reluctance() is reason  # type: ignore[misc]
-            )
-        channel.media = partitions.working_media
-        channel.on_image = partitions.on_image
-        partitions.on_image(channel.metadata)
+        channel.add_image_callback(partitions.on_image)
         duties.begin(partitions.tick())
-        duties.begin(watch.run())
         await duties.unless_over(partitions.settled())
-        await duties.unless_over(channel.until_unfenced())
-        duties.begin(channel.heartbeats())
+        await duties.unless_over(lifecycle.until_unfenced())
+        duties.begin(lifecycle.run())
         await duties.unless_over(partitions.settled())
 
     async def _close_logs(self) -> None:
-        """Write what was accepted, close every log, and mark the directories that are in order."""
-        used = () if self._partitions is None else self._partitions.directories
+        """Write accepted batches, close every log, and mark the directories that are in order."""
+        used = () if self.partitions is None else self.partitions.directories
         for each in used:
             await asyncio.to_thread(each.appender.close)
         await self._directories.close(
             in_order=[each.directory for each in used if each.failure is None],
-            broker_epoch=None if self._life is None else self._life.broker_epoch,
-            others=() if self._partitions is None else self._partitions.not_ours(),
+            broker_epoch=None if self.life is None else self.life.broker_epoch,
+            others=() if self.partitions is None else self.partitions.not_ours(),
         )
 
     # --- Clients -----------------------------------------------------------------------------
 
     def _listen(self) -> list[ClientListener]:
-        """Bind the ports for clients: inside, and, where it is wanted, outside."""
+        """Bind the ports for clients: inside, and outside if it is configured."""
         config = self._config
-        wanted: list[tuple[Listener, str, ListenerConfig | OutsideListenerConfig]] = [
-            (Listener.INSIDE, "clients", config.listener)
+        wanted: list[tuple[Listener, ListenerConfig | OutsideListenerConfig]] = [
+            (Listener.CLIENTS, config.listener)
         ]
         if config.outside_listener.port >= 0:
-            wanted.append((Listener.OUTSIDE, "outside", config.outside_listener))
+            wanted.append((Listener.OUTSIDE, config.outside_listener))
         bound = []
-        for listener, name, each in wanted:
-            watch = ConnectionWatch(name, self._listener_limits, self._metrics)
+        for listener, each in wanted:
+            watch = ConnectionWatch(listener, self._listener_limits, self._metrics)
             bound.append(
                 ClientListener(listener, each, self._listener_limits, self._refusals, watch)
             )
-            self._duties.begin(watch.run())
+            self._duties.begin(watch.run(bound[-1].port))
         return bound
 
-    def _follow_outside_address(
-        self, channel: ControllerChannel, others: Sequence[ClientListener]
-    ) -> OutsideAddress | None:
-        """Have heartbeats say where clients of the outside listener connect, if there is one."""
+    def _find_outside_address(self, others: Sequence[ClientListener]) -> Callable[[], str]:
+        """Return a function for the address of the outside listener's clients; empty: none."""
         if not others:
-            return None
+            return lambda: ""
         file = self._config.outside_listener.address_file
         outside = OutsideAddress(others[0].address, file)
         if file:
             self._duties.begin(outside.run())
-        channel.outside_address = lambda: outside.current
-        return outside
+        return lambda: outside.current
 
     async def _stop_serving(self, listeners: Sequence[ClientListener]) -> None:
-        """End all at a time, so that there is one grace."""
+        """End all at the same time, with one common grace."""
         grace_seconds = self._config.shutdown.grace_ms / 1000
         await asyncio.gather(*(each.stop(grace_seconds) for each in listeners))
 
@@ -488,9 +530,9 @@ class Broker:
         broker: BrokerLife,
         channel: ControllerChannel,
         partitions: Partitions,
-        positions: PositionsShell,
+        positions: Positions,
     ) -> None:
-        limits, listener = self._config.limits, clients.listener
+        limits, calls = self._config.limits, clients.calls
         produce = ProduceService(
             partitions=partitions,
             channel=channel,
@@ -499,8 +541,7 @@ class Broker:
             early=self._early,
             limits=limits,
             metrics=self._metrics,
-            refusals=self._refusals,
-            listener=listener,
+            calls=calls,
         )
         self._duties.begin(produce.sweep())
         fetch = FetchService(
@@ -510,7 +551,7 @@ class Broker:
             turns=self._turns,
             limits=limits,
             metrics=self._metrics,
-            listener=listener,
+            calls=calls,
         )
         cluster = ClusterService(
             broker_id=broker.broker_id,
@@ -518,14 +559,13 @@ class Broker:
             partitions=partitions,
             limits=limits,
             turns=self._turns,
-            listener=listener,
+            calls=calls,
         )
         keeping = PositionsService(
-            positions=positions,
+            positions=positions.runtime,
             partitions=partitions,
             channel=channel,
-            limits=limits,
             turns=self._turns,
-            listener=listener,
+            calls=calls,
         )
         await clients.serve(unary=[cluster, keeping], streaming=[produce, fetch])

@@ -1,25 +1,23 @@
 """Runs the controller machine: elects it, and performs its effects.
 
-All of it belongs to the event loop; the store is called in threads, of which one keeps the lease by
-itself, however busy the loop is. The lease decides whether there is a machine: with it comes a new
-one, without it the machine is dropped, never the process. A store that fails ends the process:
+All of it belongs to the event loop; the store is called in threads, and one of them keeps the lease
+independently of a busy loop. The lease decides whether there is a machine: a new lease brings a new
+machine, a lost lease ends the machine, but never the process. A store that fails ends the process:
 `on_failure` is called.
 
-What lies in a store may be nothing to go on from: damaged, gone, set back to an older state, or of
-another cluster. Then the broker does not start. One that serves goes on in the metadata it has,
-as while the store is away (P40): it keeps the lease, so that nobody acts, says why to whoever asks,
-and looks again now and then. Looking writes nothing.
+The content of a store may be unusable: damaged, gone, set back to an older state, or of another
+cluster. Then the broker does not start. A running broker goes on with the metadata it has, as while
+the store is away (P40): it keeps the lease, so that no controller acts, gives the reason in its
+answers, and reads the store again now and then. Reading writes nothing.
 
-Every broker runs one of these, and most have no machine: all that they have of it is where the
-controller is. What a machine decides goes to its observer, which brings it to the brokers.
+Every broker runs one of these, and most have no machine: they only know the controller's address.
+The decisions of a machine go to its observer, which sends them to the brokers.
 """
 
 import asyncio
 import contextlib
 import itertools
 import logging
-import os
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -30,14 +28,16 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.client import host
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
 from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import Controller, Phase
+from millrace.core.metadata.controller import Controller, Phase, no_controller
 from millrace.core.metadata.effects import (
     AskLogEnds,
     Effect,
     ElectedUncleanly,
+    LackingCommitted,
     PublishImage,
     ReadObject,
     Resigned,
@@ -58,38 +58,24 @@ _log = logging.getLogger(__name__)
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
-"""How late it is noticed that the lease may have changed."""
+"""Pause between two checks whether the lease may have changed."""
+_NAMED_MAX: Final = 10
+"""Partitions that one line of the log names."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
-"""What a store says that will say the same again until somebody has looked after it."""
-
-NO_CONTROLLER: Final = "there is no controller"
-"""How it begins to say why it does not act."""
+"""Errors of a store that stay until an operator repairs it."""
 
 
 class Observer(Protocol):
-    """Who brings the machine's news to the brokers. Called on the event loop, in order."""
+    """Sends the machine's news to the brokers. Called on the event loop, in order."""
 
     def on_published(self, objects: Mapping[str, StoredObject]) -> None:
-        """These objects are new; an answer that rests on them comes after."""
+        """These objects are new; answers that rest on them follow."""
 
     def on_ask_log_ends(self, effect: AskLogEnds) -> None:
         """The controller has a question to a broker."""
 
     def on_resigned(self) -> None:
-        """This broker is not the controller any more."""
-
-
-class _Nobody:
-    """The observer before there is one."""
-
-    def on_published(self, objects: Mapping[str, StoredObject]) -> None:
-        pass
-
-    def on_ask_log_ends(self, effect: AskLogEnds) -> None:
-        pass
-
-    def on_resigned(self) -> None:
-        pass
+        """This broker is no longer the controller."""
 
 
 async def _keep_nothing(seen: Seen) -> None:
@@ -101,20 +87,17 @@ class ControllerShell:
 
     Args:
         store: closed by `stop`.
-        name: this broker's stable name, which holds the lease.
+        name: this broker's stable name, under which it holds the lease.
         address: `host:port` of its replica listener, where its controller can be reached.
+        observer: of its machine.
         known_cluster_id: the cluster that the log directories belong to; None when they are new.
-        seen: what they remember of the store.
-        keep_seen_elsewhere: has them remember what another broker has seen, and this one has not.
-        on_failure: told once when the process must end: the store is damaged, or a fault in here.
-        random_bytes: where ids come from.
+        seen: the versions of the store that they remember.
+        seen_here: returns the versions that this broker's metadata cache has seen.
+        keep_seen_elsewhere: stores there what another broker has seen, and this one has not.
+        on_failure: called once when the process must end: the store is damaged, or there is a bug.
 
     Attributes:
-        config: by which its machine goes.
-        observer: of the machine.
-        seen_here: returns what this broker, as any other, has seen of the metadata by now.
-        is_serving: whether clients and other brokers count on this one, so that it had better go
-            on where the store is no good; to be set.
+        config: the settings of its machine.
     """
 
     def __init__(
@@ -125,15 +108,16 @@ class ControllerShell:
         *,
         name: str,
         address: str,
+        observer: Observer,
         known_cluster_id: str | None = None,
         seen: Seen = NOTHING_SEEN,
+        seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
         keep_seen_elsewhere: Callable[[Seen], Coroutine[Any, Any, object]] = _keep_nothing,
         on_failure: Callable[[BaseException], None],
-        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.config = config
         self._store = store
-        incarnation = random_bytes(_INCARNATION_BYTES).hex()
+        incarnation = host.current.random_bytes(_INCARNATION_BYTES).hex()
         self._election = LeaseElection(name, address, times, incarnation)
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
@@ -141,39 +125,38 @@ class ControllerShell:
         self._memory = SeenToKeep()
         self._is_kept = True
         self._keep_seen_elsewhere = keep_seen_elsewhere
-        self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
-        self.is_serving = False
-        self._unusable = ""  # Why what lies in the store is nothing to go on from.
-        self._unavailable = ""  # Why the store could not be asked for the lease when last tried.
+        self._seen_here = seen_here
+        self._is_serving = False
+        self._unusable = ""  # Why the content of the store cannot be used.
+        self._unavailable = ""  # Why the last try to read the lease failed.
         self._looks_again_at = monotonic_now()
         self._on_failure = on_failure
-        self._random_bytes = random_bytes
         self._object_thread = ThreadPoolExecutor(1, thread_name_prefix="coordination")
         self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._machine: Controller | None = None
         self._image: MetadataImage | None = None
-        self.observer: Observer = _Nobody()
+        self._observer = observer
         self._responses: dict[int, asyncio.Future[object]] = {}
         self._requests = itertools.count()
-        # What the store is asked to do next, by which machine.
+        # The next calls of the store, each with its machine.
         self._outbox: list[tuple[Controller, ReadObject | WriteObject]] = []
         self._has_outbox = asyncio.Event()
         self._has_new_deadline = asyncio.Event()  # The machine may want its tick sooner.
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
-        self._is_over = threading.Event()
-        self._turned_at = monotonic_now()  # When the loop was last seen to go on.
+        self._is_over = host.current.new_event()
+        self._turned_at = monotonic_now()  # When the loop last made a turn.
 
     @property
     def metadata(self) -> MetadataImage:
-        """What this broker's machine has stored; there is some once it was the controller."""
+        """The metadata that this broker's machine has stored; exists once it was the controller."""
         assert self._image is not None
         return self._image
 
     @property
     def is_controller(self) -> bool:
-        """Whether requests are welcome here now."""
+        """Whether this broker takes the controller's requests now."""
         return self._machine is not None and self._machine.phase is Phase.ACTIVE
 
     @property
@@ -190,16 +173,15 @@ class ControllerShell:
 
     @property
     def holder(self) -> tuple[str, str]:
-        """Name and address of the controller, as far as is known here; empty: nobody."""
+        """Name and address of the controller, as far as known here; empty: none."""
         record = self._election.seen
         return (record.holder, record.address) if record.holder != NOBODY else ("", "")
 
     @property
     def problem(self) -> str:
-        """Why this broker cannot be the controller; empty: it is, or nothing keeps it from it."""
-        if self._unavailable and not self._unusable:
-            return f"{NO_CONTROLLER}: {self._unavailable}"
-        return self._unusable
+        """Why this broker cannot be the controller; empty: it is, or it could be."""
+        why = self._unusable or self._unavailable
+        return no_controller(why).message if why else ""
 
     def objects(self) -> Mapping[str, StoredObject]:
         """Return all that is stored, for a broker that has just connected.
@@ -213,12 +195,12 @@ class ControllerShell:
 
     def _not_controller(self) -> NotControllerError:
         if self._unusable:
-            return NotControllerError(self._unusable)
+            return no_controller(self._unusable)
         why = self._unavailable or "try again"  # Another one may reach the store, and act.
         return NotControllerError(f"this broker is not the controller now: {why}")
 
     async def start(self) -> None:
-        """Return once it is known who the controller is: this broker, which is ready, or another.
+        """Return once the controller is known: this broker, which is ready then, or another.
 
         Raises:
             InvalidConfigError: the store is of another cluster than the log directories, or cannot
@@ -253,9 +235,13 @@ class ControllerShell:
             await self._in_object_thread(self._store.close)
             self._object_thread.shutdown()
 
+    def on_serving(self) -> None:
+        """This broker serves: from now on it goes on when the store is unusable."""
+        self._is_serving = True
+
     def new_topic_ids(self, count: int) -> list[TopicId]:
         """Return ids that no topic has had or will have."""
-        return [TopicId(self._random_bytes(TOPIC_ID_BYTES)) for _ in range(count)]
+        return [TopicId(host.current.random_bytes(TOPIC_ID_BYTES)) for _ in range(count)]
 
     def on_connection_broken(self, life: BrokerLife) -> None:
         """A broker's last connection to this controller broke."""
@@ -265,7 +251,8 @@ class ControllerShell:
             self._has_new_deadline.set()
 
     def on_seen_elsewhere(self, seen: Seen) -> None:
-        """A broker says what it has seen of the store; this one may not be the controller (P39)."""
+        """A broker reports what it has seen of the store; this one may not be the controller
+        (P39)."""
         machine = self._machine
         if machine is None:
             return
@@ -276,16 +263,16 @@ class ControllerShell:
             self._spawn(self._remember(seen))
 
     async def _remember(self, seen: Seen) -> None:
-        """Have the log directories remember it: the next process must not go on from less."""
+        """Store it in the log directories: the next process must not accept less."""
         await self._keep_seen_elsewhere(seen)
         self._is_kept = True
 
     async def request(self, request: Request) -> Any:
-        """Have the machine decide; return its answer, which is stored by then.
+        """Let the machine decide; return its answer once it is stored.
 
         Raises:
             NotControllerError: this broker is not the controller; with `appended` MAYBE, it was.
-            MillraceError: as the request says.
+            MillraceError: as documented with the request.
         """
         machine = self._machine
         if machine is None:
@@ -307,9 +294,10 @@ class ControllerShell:
     def _keep_lease(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hold or seek the lease until this is stopped. Runs in the thread.
 
-        The loop may be busy for longer than a lease lasts, as with the elections for thousands of
-        partitions, and must not lose it in the middle of them: others would begin them anew. But
-        one that stands still for as long as a session has lost its brokers, and gives up.
+        The loop may be busy for longer than a lease lasts, as with elections for thousands of
+        partitions, and must not lose the lease in the middle: another controller would repeat the
+        work. But a loop that stands still for as long as a session has lost its brokers, and gives
+        up.
         """
         silence_max = self.config.broker_session_timeout_ms
         while not self._is_over.is_set():
@@ -327,10 +315,10 @@ class ControllerShell:
             self._pause(mark)
 
     def _pause(self, mark: int | None) -> None:
-        """Wait until the lease is to be looked at again.
+        """Wait until the next read of the lease.
 
-        Whoever does not hold it looks as soon as it may have changed: it was given back, or there
-        is another controller to go to. A holder that is robbed finds out when it renews.
+        Other brokers than the holder read it as soon as it may have changed: it was given back, or
+        has another holder. A holder that lost it finds out when it renews.
         """
         now = monotonic_now()
         look_at = now + self._election.pause_ms(now)
@@ -344,10 +332,10 @@ class ControllerShell:
                     return
 
     def _on_lease(self, unavailable: str) -> None:
-        """Look whether this broker is the controller now.
+        """Check whether this broker is the controller now.
 
         Args:
-            unavailable: why the store could not be asked for the lease; empty: it could.
+            unavailable: why the lease could not be read; empty: it could.
         """
         self._turned_at = monotonic_now()
         if self._is_over.is_set():
@@ -357,12 +345,12 @@ class ControllerShell:
         if self._machine is not None and not is_held:
             self._perform(self._machine, self._machine.resign("the lease was lost"))
         if not is_held:
-            self._unusable = ""  # Whoever has the lease knows.
+            self._unusable = ""  # The lease's holder checks the store now.
         may_look = self._is_kept and monotonic_now() >= self._looks_again_at
         if self._machine is None and is_held and may_look:
             self._machine = Controller(
                 self.config,
-                new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
+                new_cluster_id=host.current.random_bytes(_CLUSTER_ID_BYTES).hex(),
                 known_cluster_id=self._known_cluster_id,
                 seen=self._known_of_the_store(),
                 deposed=self._election.deposed,
@@ -372,7 +360,7 @@ class ControllerShell:
             self._set_started()  # Another broker is the controller.
 
     def _note_store(self, unavailable: str) -> None:
-        """Say when the store goes away, and when it is back: the text may differ each time."""
+        """Log once when the store goes away, and once when it is back."""
         if unavailable and not self._unavailable:
             _log.warning(
                 "the coordination store is away: the lease can be neither kept nor taken",
@@ -383,12 +371,12 @@ class ControllerShell:
         self._unavailable = unavailable
 
     def _known_of_the_store(self) -> Seen:
-        """Return what a store must not say less than (P39).
+        """Return the lower bound of the store's state (P39).
 
-        What this broker has seen itself is no part of it while it may have followed its own
-        controller astray.
+        The broker's own view is left out while it may come from an abandoned history of its own
+        controller.
         """
-        self._memory.on_seen(self.seen_here())
+        self._memory.on_seen(self._seen_here())
         return self._seen.merged(self._memory.seen)
 
     async def _tick(self) -> None:
@@ -410,7 +398,7 @@ class ControllerShell:
             sent_at = monotonic_now()
             if self._store.compare_and_swap_lease(record):
                 self._election.on_written(record, sent_at)
-            else:  # Somebody was quicker: who, this broker had better know at once.
+            else:  # Another broker was quicker: find out at once which.
                 self._election.on_read(self._store.read_lease(), monotonic_now())
 
     # Effects.
@@ -425,17 +413,38 @@ class ControllerShell:
                         self._has_new_deadline.set()  # For the first tick of an active machine.
                     self._image = image
                     self._unusable = ""
-                    self.observer.on_published(objects)
+                    self._observer.on_published(objects)
                     self._set_started()
                 case Respond(request_id, result):
                     response = self._responses.pop(request_id)
-                    if not response.done():  # Whoever asked may have gone away.
+                    if not response.done():  # The caller may be gone.
                         response.set_result(result)
                 case ReadObject() | WriteObject():
                     self._outbox.append((machine, effect))
                     self._has_outbox.set()
                 case AskLogEnds():
-                    self.observer.on_ask_log_ends(effect)
+                    self._observer.on_ask_log_ends(effect)
+                case LackingCommitted(broker, partitions):
+                    _log.error(
+                        "eligible replicas lack acknowledged records, and do not lead: an older "
+                        "copy of the disk was put back, or damage cut the logs off. Put the newest "
+                        "copy back, or start another eligible broker; `millrace cluster health` "
+                        "says which",
+                        extra={
+                            "broker": broker.broker_id,
+                            "partitions": len(partitions),
+                            "first": [
+                                {
+                                    "partition": f"{topic}-{log_end.topic_partition.partition}",
+                                    "log_end_offset": log_end.end_offset,
+                                    "leader_epoch": log_end.leader_epoch,
+                                    "committed_offset": committed_end.end_offset,
+                                    "committed_epoch": committed_end.epoch,
+                                }
+                                for topic, log_end, committed_end in partitions[:_NAMED_MAX]
+                            ],
+                        },
+                    )
                 case ElectedUncleanly():
                     _log.warning(
                         "a leader was elected that may lack committed records",
@@ -444,7 +453,8 @@ class ControllerShell:
                             "partition": effect.topic_partition.partition,
                             "leader": effect.leader.broker_id,
                             "leader_epoch": effect.leader_epoch,
-                            # What others had from there on is lost; None: nobody asked where it is.
+                            # Records of others from there on are lost; None: the leader was not
+                            # asked.
                             "log_end_offset": None
                             if effect.log_end is None
                             else effect.log_end.end_offset,
@@ -455,10 +465,10 @@ class ControllerShell:
                     _log.log(level, "controller resigned", extra={"reason": reason})
                     self._machine = None
                     self._seen = machine.seen
-                    self.observer.on_resigned()
+                    self._observer.on_resigned()
 
     async def _serve_outbox(self) -> None:
-        """Call the store with all that has gathered while it was busy: they share one flush."""
+        """Call the store with all gathered calls, which share one flush."""
         while True:
             await self._has_outbox.wait()
             self._has_outbox.clear()
@@ -495,13 +505,12 @@ class ControllerShell:
                     self._on_unusable(machine, error)
 
     def _on_unusable(self, machine: Controller, error: MillraceError) -> None:
-        """What lies in the store is nothing to go on from."""
-        if not self.is_serving:
+        """The content of the store cannot be used."""
+        if not self._is_serving:
             raise error
-        problem = f"{NO_CONTROLLER}: {error.message}"
-        if problem != self._unusable:
-            _log.error(problem)
-        self._unusable = problem
+        if error.message != self._unusable:
+            _log.error(no_controller(error.message).message)
+        self._unusable = error.message
         pause_ms = self.config.broker_session_timeout_ms
         self._looks_again_at = MonotonicMs(monotonic_now() + pause_ms)
         self._perform(machine, machine.resign(error.message))

@@ -1,4 +1,4 @@
-"""What a person may do about what is wrong with a cluster, in the order of what hurts most."""
+"""Advice about the problems of a cluster, the worst first."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ _CURES: Final = {
 
 
 def advice(found: "ClusterHealth") -> list[str]:
-    """Return one line for each thing that can be done; none: there is nothing to do."""
+    """Return one line for each possible action; none: there is nothing to do."""
     gone = set(found.fenced_brokers)
     lines = []
     if not found.has_controller:
@@ -50,7 +50,7 @@ def advice(found: "ClusterHealth") -> list[str]:
     for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
         numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
         stay = sum(each.leader in numbers for each in found.badly_led)
-        but = f", but {count(stay, 'partition')} that nobody else can lead" if stay else ""
+        but = f", but {count(stay, 'partition')} that no other can lead" if stay else ""
         lines.append(
             f"{_brokers(numbers)}: {reason}: others lead what they can for it, until that is "
             f"over{but}. {_CURES.get(reason, 'Its log says more')}"
@@ -78,7 +78,7 @@ def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) 
     return (
         "offline: all brokers are there, so a log directory that held the last replica in sync is "
         f"not, or its log cannot be opened: the log of {_brokers(_missing(offline))} says why. Put "
-        f"it back and start the broker anew. Where it is gone for good, {unclean}"
+        f"it back and start the broker again. If it is gone for good, {unclean}"
     )
 
 

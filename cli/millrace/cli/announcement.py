@@ -1,4 +1,4 @@
-"""What brokers say on standard output when they are ready: where they are, and what to try next."""
+"""The output of brokers when they are ready: their addresses, and what to try next."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def announce(output: str, *, data: str, teach: bool) -> "Callable[[BrokerAddress], None]":
-    """Return what to do when the broker is ready.
+    """Return the function to call when the broker is ready.
 
     Args:
         output: `json` prints one line for programs, anything else a greeting.
         data: where the data is, for the reader.
-        teach: whether to say what to try next.
+        teach: whether to suggest what to try next.
     """
 
     def on_ready(address: "BrokerAddress") -> None:

@@ -1,11 +1,11 @@
-"""Which brokers are to hold which partitions, as a JSON file that a person can read and edit.
+"""A plan of replicas for partitions, as a JSON file that a person can read and edit.
 
     {"version": 1, "partitions": [
       {"topic": "flights", "partition": 0, "replicas": [1, 2, 0], "was": [0, 1, 2]}
     ]}
 
-The first of `replicas` is the preferred leader. `was` is for the reader alone: exchanged with
-`replicas` it makes the way back.
+The first of `replicas` is the preferred leader. `was` is only for the reader: exchanged with
+`replicas` it makes the plan back.
 """
 
 import json
@@ -52,7 +52,7 @@ def parse(data: bytes, name: str) -> dict[Place, list[int]]:
         name: of the file, for the message.
 
     Raises:
-        Failure: it is no such document; says where.
+        Failure: it is no such document; names the place.
     """
     try:
         found = json.loads(data)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def find(cluster: "ClusterDescription", word: str) -> int:
-    """Return the number of a broker, which is a name where no broker has that number.
+    """Return the number of a broker; the word is a name if no broker has that number.
 
     Raises:
         Failure: there is no such broker.
@@ -39,7 +39,7 @@ def broker_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def complete_broker(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of brokers that begin so; click's hook."""
+    """Return the names of brokers with this beginning; click's hook."""
 
     def names(admin: "SyncAdmin") -> Iterable[str]:
         brokers: Iterable[BrokerInfo] = admin.describe_cluster().brokers

@@ -1,4 +1,4 @@
-"""What several commands ask of a cluster: its topics, and where their partitions begin and end."""
+"""Queries that several commands share: topics, and where their partitions begin and end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 CLIENT_ID = "millrace-cli"
 SUGGESTION_TIMEOUT_MS = 1000
-"""How long names may take, for a suggestion or a completion."""
+"""How long a look-up of names may take, for a suggestion or a completion."""
 
 
 def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncAdmin":
@@ -33,12 +33,13 @@ def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncA
 
 
 def state_of(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:
-    """Return the state that a person is shown: its own, or that it did not answer."""
+    """Return the state to show: the broker's own, or that it did not answer."""
     return "unreachable" if broker.broker_id in cluster.unreachable else broker.state
 
 
 def topic_names(bootstrap: str) -> list[str]:
-    """Return the names of all topics; none when nobody answers, as it is only for suggestions."""
+    """Return the names of all topics; none when no broker answers, as it is only for
+    suggestions."""
     return _asked(bootstrap, lambda admin: admin.list_topics())
 
 
@@ -60,9 +61,10 @@ def ranges_of(
         for partition in partitions:
             if partition >= there:
                 raise _no_partition(topic, partition, there)
-    earliest = admin.list_offsets(topic, "beginning", partitions or None)
-    latest = admin.list_offsets(topic, "end", partitions or None)
-    return {each: (at.offset, latest[each].offset) for each, at in earliest.items()}
+    wanted = sorted((topic, each) for each in partitions) if partitions else topic
+    earliest = admin.list_offsets(wanted, "beginning")
+    latest = admin.list_offsets(wanted, "end")
+    return {place[1]: (at.offset, latest[place].offset) for place, at in earliest.items()}
 
 
 def try_offsets(
@@ -71,9 +73,9 @@ def try_offsets(
     at: Literal["beginning", "end"] | int,
     partitions: Iterable[int] | None = None,
 ) -> "dict[int, OffsetAndTimestamp | MillraceError]":
-    """Return an offset for each partition, or why nobody can tell it.
+    """Return an offset for each partition, or the error.
 
-    What nobody leads is not waited for: it may stay so, and a person waits here.
+    It does not wait for a leader: that may take for ever, and a person waits.
 
     Args:
         admin: a client for administration.
@@ -83,23 +85,23 @@ def try_offsets(
     """
     leaders = {each.partition: each.leader for each in admin.describe_topic(topic).partitions}
     wanted = sorted(leaders if partitions is None else partitions)
-    led = [each for each in wanted if leaders.get(each, 0) >= 0]
-    found = admin.try_list_offsets(topic, at, led)
-    return {each: found.get(each, NotLeaderError("nobody leads it")) for each in wanted}
+    led = [(topic, each) for each in wanted if leaders.get(each, 0) >= 0]
+    found = admin.list_offsets(led, at, return_errors=True)
+    return {each: found.get((topic, each), NotLeaderError("it has no leader")) for each in wanted}
 
 
 def say_unknown(unknown: "Mapping[Place, MillraceError]") -> None:
-    """Tell the person why something is not known of partitions, if so, and who knows more."""
+    """Print why something is not known about partitions, if so, and what to do."""
     if unknown:
         say_refused(unknown)
         say("what is missing, and what to do about it: `millrace cluster health`")
 
 
 def check_topic(producer: "SyncProducer", topic: str, partition: int | None = None) -> None:
-    """Find out whether a topic is there, before a producer waits for it to be made.
+    """Check that a topic exists, before a producer waits for its creation.
 
     Raises:
-        UnknownTopicOrPartitionError: it is not there.
+        UnknownTopicOrPartitionError: it does not exist.
         Failure: it has no such partition.
     """
     partitions = producer.partitions_for(topic)
@@ -125,7 +127,7 @@ def topic_argument(
 def suggestions(
     context: click.Context, ask: "Callable[[SyncAdmin], Iterable[str]]", incomplete: str
 ) -> list[str]:
-    """Return what the shell may complete a word to: of what a broker says, what begins so."""
+    """Return the completions of a word, from the names that a broker knows."""
     bootstrap = context.params.get("bootstrap")
     names = _asked(bootstrap, ask) if bootstrap else []
     return [name for name in names if name.startswith(incomplete)]

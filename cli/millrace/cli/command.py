@@ -1,4 +1,4 @@
-"""How every command of `millrace` behaves: it teaches with examples and fails with one message."""
+"""The common behaviour of commands: help with examples, and one message for a failure."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ class _Teaching(click.Command):
 
     Args:
         examples: command lines, one a line, with `#` comments between them.
-        writes: it changes something, so that after some errors nobody knows whether it did.
+        writes: it changes something, so after some errors the outcome is unknown.
     """
 
     def __init__(self, *args: Any, examples: str = "", writes: bool = False, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ def _failing_as_asked(ctx: click.Context) -> Iterator[None]:
 
 
 def _end_interrupted(ctx: click.Context) -> NoReturn:
-    # Ctrl-C may have come between making a coroutine and starting it, which is no news.
+    # Ctrl-C between making a coroutine and starting it causes a warning that is no use.
     warnings.simplefilter("ignore", RuntimeWarning)
     click.echo(err=True)  # The terminal shows `^C` on the current line.
     ctx.exit(ExitCode.INTERRUPTED)

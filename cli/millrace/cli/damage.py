@@ -1,4 +1,4 @@
-"""How damaged replicas are told of: those that are offline, and those that were fetched anew."""
+"""Output about damaged replicas: those that are offline, and those that were fetched again."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
-    """Name every replica that is damaged or was, and where its files are."""
+    """Print every replica that is or was damaged, and where its files are."""
     for each in replicas:
         replica = f"{each.topic}-{each.partition} on broker {each.broker_id}"
         if each.error:
             put(f"offline: {replica}: {each.error}")
         for path in each.kept_in:
             put(
-                f"damaged: {replica} was fetched anew, and the damaged log is kept in {path}: "
-                "remove it when nobody needs to look at it any more"
+                f"damaged: {replica} was fetched again, and the damaged log is kept in {path}: "
+                "remove it when it is no longer needed"
             )
 
 
 def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
-    """Return by partition of one topic the brokers that run, and on which its log is offline."""
+    """Return, by partition of one topic, the running brokers on which its log is offline."""
     found: dict[int, set[int]] = {}
     for each in replicas:
         if each.error:
@@ -32,7 +32,7 @@ def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
 
 
 def damage_document(replica: "DamagedReplica") -> dict[str, Any]:
-    """Return a replica as JSON has it."""
+    """Return a replica as JSON."""
     return {
         "topic": replica.topic,
         "partition": replica.partition,

@@ -1,4 +1,4 @@
-"""From an error of Millrace to what a person sees: the message, a hint, and an exit code."""
+"""Explains an error of Millrace to a person: the message, a hint, and an exit code."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,6 +21,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.CorruptBatchError: ExitCode.DAMAGED,
     errors.CorruptLogError: ExitCode.DAMAGED,
     errors.NotControllerError: ExitCode.UNHEALTHY,
+    errors.ControllerNotAvailableError: ExitCode.UNHEALTHY,
     errors.PreferredLeaderNotAvailableError: ExitCode.UNHEALTHY,
     errors.EligibleLeadersNotAvailableError: ExitCode.UNHEALTHY,
 }
@@ -45,25 +46,26 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",
     errors.CorruptLogError: "examine the broker's files with `millrace log verify DIRECTORY`",
     errors.NotControllerError: "`millrace cluster health` shows what is wrong",
+    errors.ControllerNotAvailableError: "`millrace cluster health` shows what is wrong",
     errors.UnsupportedFeatureError: "compare `millrace --version` on both sides",
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }
 
 _NOBODY_REACHED = "no broker can be reached"
-"""How the client begins when none of the brokers that it knows answers."""
+"""The beginning of the client's message when no known broker answers."""
 _NO_CLIENTS_THERE = ("HTTP/2", "UNIMPLEMENTED")
-"""What gRPC says of a port that speaks something else, or has other services."""
+"""gRPC's errors for a port with another protocol, or other services."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
 def explain(
     error: errors.MillraceError, parameters: Mapping[str, Any], *, writes: bool = False
 ) -> Failure:
-    """Turn an error of Millrace into what a person needs.
+    """Turn an error of Millrace into a message for a person.
 
     Args:
-        error: what happened.
-        parameters: the parameters of the command that met it.
+        error: the error.
+        parameters: the parameters of the command.
         writes: the command changes something, records or the cluster.
     """
     topics = _topics(parameters)
@@ -87,13 +89,13 @@ def explain(
 
 
 def exit_code_of(refused: Iterable[errors.MillraceError]) -> ExitCode:
-    """Return the exit code of a command of which several things were refused."""
+    """Return the exit code of a command with several refusals."""
     codes = {_EXIT_CODES.get(type(error), ExitCode.FAILED) for error in refused}
     return codes.pop() if len(codes) == 1 else ExitCode.FAILED
 
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the topics that the command was about."""
+    """Return the topics of the command."""
     topic, topics = parameters.get("topic"), parameters.get("topics")
     if isinstance(topic, str):
         return (topic,)

@@ -1,4 +1,4 @@
-"""How a command fails: one message, its code, what to do about it, and what a script can tell."""
+"""The failure of a command: one message, its code, a hint, and an exit code for scripts."""
 
 import difflib
 import json
@@ -12,7 +12,7 @@ import click
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from the end of a command. Stable."""
+    """Exit codes of commands, for scripts. Stable."""
 
     DONE = 0
     FAILED = 1
@@ -83,7 +83,7 @@ class JsonFailure(click.ClickException):
     where the message says it; `exit_code`.
 
     Args:
-        error: what a person would have been told.
+        error: the failure as a person would see it.
     """
 
     def __init__(self, error: click.ClickException) -> None:

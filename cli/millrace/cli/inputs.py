@@ -23,7 +23,7 @@ class Inputs:
 
     Args:
         names: the files.
-        file_format: what they are; None: what the name of each says.
+        file_format: their format; None: by the name of each.
     """
 
     def __init__(self, names: Sequence[str], file_format: str | None) -> None:
@@ -65,7 +65,7 @@ class Inputs:
 
     @property
     def bytes_read(self) -> int:
-        """How far the files are read; 0 when one is a pipe."""
+        """Bytes of the files read so far; 0 when one is a pipe."""
         if self.bytes_total is None:
             return 0
         return sum(stream.tell() for stream in self._streams)
@@ -74,7 +74,7 @@ class Inputs:
         """Yield the records of all files.
 
         Raises:
-            Failure: a file is not what its format promises.
+            Failure: a file does not have its format.
         """
         from millrace.cli.records.file_names import format_of
         from millrace.cli.records.sources import read_records

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that wait until a piece of work is done, so that what it left is whole."""
+"""Delays Ctrl-C and SIGTERM until a piece of work is done, so that its result is complete."""
 
 import signal
 from types import FrameType, TracebackType

@@ -84,7 +84,7 @@ def ready_pod(pods: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def exec_arguments(
     pod: dict[str, Any], cluster: str, arguments: Sequence[str], *, is_terminal: bool
 ) -> list[str]:
-    """Return what kubectl is asked for: another broker may answer when this one ends."""
+    """Return kubectl's arguments: another broker may answer when this one ends."""
     metadata = pod["metadata"]
     address = BOOTSTRAP.format(cluster=cluster, namespace=metadata["namespace"])
     return [
@@ -106,7 +106,7 @@ def _pods(begin: Sequence[str], cluster: str) -> list[dict[str, Any]]:
 
 
 def _become(program: list[str]) -> NoReturn:
-    """Go on as kubectl: signals and the exit code are its own."""
+    """Become kubectl: signals and the exit code are its own."""
     sys.stdout.flush()
     os.execv(program[0], program)
 

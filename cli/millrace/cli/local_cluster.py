@@ -1,10 +1,10 @@
 """Several brokers on this machine, each a process of its own, as one cluster.
 
-All of them share one file of metadata and one directory. One that does not get ready at first ends
-the others too, since its message says what to do. One that ends by itself later is started again;
-when it does not get ready then, the others go on without it. SIGTERM and Ctrl-C end all of them in
-good order; so does the end of this process, however it comes: each broker watches a pipe whose
-other end is here (`standard_input`).
+All of them share one file of metadata and one directory. A broker that does not get ready at first
+ends the others, too, since its message says what to do. A broker that ends by itself later is
+restarted; when it does not get ready then, the others go on without it. SIGTERM and Ctrl-C end all
+of them cleanly; so does any end of this process: each broker watches a pipe whose other end is here
+(`standard_input`).
 """
 
 import json
@@ -31,7 +31,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 _HEADER: Final = """\
-# Written by `millrace up --brokers` at each start: what is changed here is lost. Its options are
+# Written by `millrace up --brokers` at each start: changes here are lost. Its options are
 # below; other settings are given to `millrace up` as variables, which count over this file, such as
 # MILLRACE_BROKER__STORAGE__FILE_HANDLES_MAX=2000.
 """
@@ -43,7 +43,7 @@ class StartFailedError(Exception):
 
 @dataclass(slots=True)
 class Ready:
-    """What a broker said when it was ready."""
+    """The addresses of a broker that is ready."""
 
     name: str
     pid: int
@@ -89,7 +89,7 @@ class LocalCluster:
     Args:
         paths: the brokers' configuration files.
         environment: of the processes, beside this one's.
-        output: form of what they say on standard error when they do not start.
+        output: format of their errors when they do not start.
     """
 
     def __init__(self, paths: Sequence[Path], environment: dict[str, str], output: str) -> None:
@@ -108,8 +108,8 @@ class LocalCluster:
         """Start all brokers; return once clients can connect to each.
 
         Args:
-            in_turn: one after another, for the first time: the cluster numbers them as they come,
-                and people expect broker 2 to be `broker-2`.
+            in_turn: one after another, for the first time: the cluster numbers them in the order of
+                registration, and people expect broker 2 to be `broker-2`.
 
         Raises:
             StartFailedError: one did not get ready.
@@ -150,7 +150,7 @@ class LocalCluster:
         return [path.stem for path in given_up]
 
     def stop(self) -> None:
-        """End all brokers in good order."""
+        """Stop all brokers cleanly."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()

@@ -57,10 +57,10 @@ for _module in (
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    # gRPC's core would write to standard error by itself; whatever matters comes as an exception.
+    # gRPC's core would write to standard error by itself; real errors come as exceptions.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_freed_memory()
-    if sys.stdout is None:  # As after `>&-`: nobody wants to read it.
+    if sys.stdout is None:  # As after `>&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # To the end.
     cli(prog_name="millrace")
 

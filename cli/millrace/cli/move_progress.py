@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _SILENCE_SECONDS_MAX = 120.0
-"""How long nobody need answer before `apply` gives up: brokers restart, controllers change."""
+"""Time without an answer after which `apply` gives up: brokers restart, controllers change."""
 _SAID_EVERY_SECONDS = 60.0
-"""How often it says how far it is where no bars are seen."""
+"""Pause between progress messages when there are no bars."""
 
 
 def work_through(admin: "SyncAdmin", waves: Waves, timeout_s: float) -> None:
-    """Go on until all is over or the time is up; brokers may restart meanwhile."""
+    """Work until all is done or the time is up; brokers may restart meanwhile."""
     heard_at: float | None = None
     said_at = time.monotonic()
     with Bars() as bars:
@@ -67,7 +67,7 @@ def so_far(waves: Waves) -> str:
 
 
 def wait_for_all(admin: "SyncAdmin", timeout_s: float) -> None:
-    """Wait until nothing is being reassigned any more, and show how far each is.
+    """Wait until no reassignment is left, and show the progress of each.
 
     Raises:
         Failure: something still is when the time is over.

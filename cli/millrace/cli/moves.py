@@ -1,4 +1,4 @@
-"""How far leaderships and replicas have moved: from what the cluster says to what is shown."""
+"""The progress of moving leaderships and replicas, from the cluster's descriptions."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.2
 _REST: Final = 2
-"""How many times as long as a look took, nobody looks."""
+"""Pause between two looks, as a multiple of the duration of a look."""
 
 
 def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what adds `--timeout` and `--no-wait` to a command that waits for moves.
+    """Return a decorator that adds `--timeout` and `--no-wait` to a command that waits for moves.
 
     Args:
         seconds: the default of the former.
@@ -48,9 +48,9 @@ def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def wait_until(look: Callable[[], bool], timeout_s: float) -> bool:
-    """Look until it is so, at most for `timeout_s`; return whether it is.
+    """Look until `look` returns true, at most for `timeout_s`; return whether it did.
 
-    A look at thousands of partitions costs the cluster something: then there are fewer.
+    A look at thousands of partitions burdens the cluster: then looks are rarer.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -74,16 +74,16 @@ def partitions_of(
 
 @dataclass(slots=True, frozen=True)
 class Handover:
-    """What a broker that is drained still leads."""
+    """The partitions that a drained broker still leads."""
 
     awaited: Mapping[Place, Sequence[int]]
-    """Partitions that others could lead once in sync, with who is in sync now."""
+    """Partitions that others could lead once in sync, with the brokers in sync now."""
     alone: list[Place]
     """Partitions that no other broker holds: waiting is no use."""
 
     @staticmethod
     def of(topics: "Iterable[TopicDescription]", broker_id: int) -> "Handover":
-        """Return what is left to hand over."""
+        """Return the partitions left to hand over."""
         awaited: dict[Place, Sequence[int]] = {}
         alone = []
         for place, partition in partitions_of(topics):

@@ -31,7 +31,8 @@ def topic_names(directory: Path) -> "dict[TopicId, str]":
     for path in (directory / DATABASE, directory.parent / DATABASE):
         if not path.is_file():
             continue
-        # Without a write-ahead log nobody has the database open, and SQLite would make one to read.
+        # Without a write-ahead log no process has the database open, and SQLite would make one to
+        # read.
         mode = "mode=ro" if path.with_name(f"{DATABASE}-wal").exists() else "immutable=1"
         address = f"file:{quote(str(path.absolute()))}?{mode}"
         try:

@@ -1,4 +1,5 @@
-"""Results on standard output, a table for people or JSON for programs; talk on standard error."""
+"""Results on standard output, a table for people or JSON for programs; messages on standard
+error."""
 
 import json
 import os
@@ -17,7 +18,7 @@ _GAP: Final = "  "
 
 
 def say(text: str = "") -> None:
-    """Tell the person something that is not the result."""
+    """Print a message that is not part of the result."""
     click.echo(text, err=True)
 
 
@@ -30,7 +31,7 @@ def put(text: str = "") -> None:
 
 
 def drop_output() -> None:
-    """Keep the interpreter from writing at its end what could not be written before."""
+    """Keep the interpreter from writing, at its end, output that could not be written before."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -55,8 +56,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "")
 def table_lines(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> list[str]:
     """Return the lines of a table; neither names of columns nor words are ever broken.
 
-    Where it is too wide, columns that say nothing are left out; then the last one is wrapped at its
-    spaces; and where that is not enough either, a row becomes a line for each of its cells.
+    If it is too wide, empty columns are left out; then the last one is wrapped at its spaces; if
+    that is not enough either, a row becomes a line for each of its cells.
 
     Args:
         columns: their names.

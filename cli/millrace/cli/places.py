@@ -48,7 +48,7 @@ def refused_documents(refused: "Mapping[Place, MillraceError]") -> list[dict[str
 
 
 def say_refused(refused: "Mapping[Place, MillraceError]") -> None:
-    """Tell the person which partitions were refused, and why; of very many, the first ones."""
+    """Print the refused partitions and the reasons; of very many, the first ones."""
     for place, error in list(refused.items())[:_REFUSED_SAID_MAX]:
         name = shown(place)
         where = "" if name in error.message else f"{name}: "
@@ -61,7 +61,7 @@ def parse(text: str) -> tuple[str, int | None]:
     """Return a topic and, if `:N` follows it, a partition's number.
 
     Raises:
-        click.BadParameter: what follows the colon is no number.
+        click.BadParameter: the part after the colon is no number.
     """
     topic, colon, number = text.rpartition(":")
     if not colon:
@@ -72,7 +72,7 @@ def parse(text: str) -> tuple[str, int | None]:
 
 
 def resolve(admin: "SyncAdmin", names: Iterable[str]) -> list[Place]:
-    """Return the partitions that are named, a topic for all of its own.
+    """Return the named partitions; a topic stands for all of its partitions.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.

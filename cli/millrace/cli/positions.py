@@ -14,7 +14,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Behind the last record: only what comes from now on."""
+    """Behind the last record: only records from now on."""
 
 
 @dataclass(frozen=True, slots=True)

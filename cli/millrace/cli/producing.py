@@ -1,4 +1,4 @@
-"""What every command with a producer has: its options, and how its producer ends."""
+"""The common parts of commands with a producer: options, and the end of the producer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,8 +25,8 @@ def acks_option(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=lambda context, parameter, value: _ACKS[value],
         default="all",
         show_default=True,
-        help="Who must have a record before it counts as written: all in-sync replicas (all or "
-        "-1), their leader, nobody.",
+        help="Which replicas must have a record before it counts as written: all in-sync ones "
+        "(all or -1), the leader (1), none (0).",
     )(command)
 
 
@@ -37,15 +37,16 @@ def compression_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
         default="none",
         show_default=True,
-        help="What batches are compressed with.",
+        help="Compression of batches.",
     )(command)
 
 
 @contextmanager
 def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
-    """Yield a producer, and deliver what it was given at the end.
+    """Yield a producer, and deliver its records at the end.
 
-    But not after Ctrl-C, which means now: the broker may be gone, and the delivery timeout long.
+    But not after Ctrl-C, which ends it at once: the broker may be gone, and the delivery timeout
+    long.
     """
     from millrace.client import SyncProducer
 
@@ -55,7 +56,7 @@ def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
     except KeyboardInterrupt:
         raise
     except BaseException:
-        with suppress(MillraceError):  # What went wrong first is what to tell.
+        with suppress(MillraceError):  # The first error is the one to report.
             producer.close()
         raise
     producer.close()

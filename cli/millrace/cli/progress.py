@@ -18,7 +18,7 @@ class Progress:
     Args:
         title: what is going on, in two or three words.
         total: the whole, in the caller's unit; None: not known.
-        is_shown: whether to show it at all: not where the terminal has something else to show.
+        is_shown: whether to show it at all: not if the terminal shows something else.
     """
 
     def __init__(self, title: str, total: float | None = None, *, is_shown: bool = True) -> None:
@@ -77,18 +77,18 @@ class Bars:
 
     @property
     def are_seen(self) -> bool:
-        """Return whether anybody looks at them."""
+        """Return whether they are on a terminal."""
         return self._bar is not None
 
     def keep(self, names: Set[str]) -> None:
-        """Take away all other bars; their places are free for those that come."""
+        """Remove all other bars; their places are free for new ones."""
         for name in [each for each in self._tasks if each not in names]:
             task = self._tasks.pop(name)
             if self._bar is not None:
                 self._bar.remove_task(task)
 
     def show(self, name: str, share: float, note: str = "") -> None:
-        """Show how far one is, from 0 to 1, with something beside it."""
+        """Show the progress of one, from 0 to 1, with a note beside it."""
         if self._bar is None:
             return
         if name not in self._tasks:

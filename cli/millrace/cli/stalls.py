@@ -1,4 +1,4 @@
-"""Says on standard error that records wait, or are waited for, and when they go on."""
+"""Reports on standard error that records wait, or are awaited, and when they go on."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from millrace.client import SyncProducer
 
 STALL_SECONDS: Final = 1.0
-"""How long nothing may go on before a person is told."""
+"""Time without progress before it is reported."""
 _LOOK_SECONDS: Final = 0.2
 
 
@@ -26,16 +26,16 @@ class _Producer(Protocol):
 
 
 class Watched(Protocol):
-    """What may come to a standstill."""
+    """Work that may stall."""
 
     again: str
-    """What to say when it goes on."""
+    """The message when it goes on."""
 
     def progress(self) -> int | None:
         """Return a number that grows as it goes on; None: there is nothing to wait for."""
 
     def awaited(self) -> tuple[str, bool]:
-        """Return whom or what it waits for, and whether that says why."""
+        """Return what it waits for, and whether that includes the reason."""
 
 
 class Sending:
@@ -54,7 +54,7 @@ class Sending:
         return metrics["acknowledged_records"] + metrics["failed_records"]
 
     def awaited(self) -> tuple[str, bool]:
-        """Name the controller where an id is missing, else the brokers as far as they are known."""
+        """Name the controller if an id is missing, else the brokers if they are known."""
         problem = self._producer.producer_id_problem()
         if problem is not None:
             why = f": {problem}" if problem else ""
@@ -65,11 +65,11 @@ class Sending:
 
 
 class Reading:
-    """A reader: it waits when nothing comes, and something is left to be read.
+    """A reader: it waits when nothing comes, and there is more to read.
 
     Args:
-        left: the partitions that are not read to their end, or, where there is no end, those that
-            no broker sends. Whoever reads keeps it up to date, and counts what came.
+        left: the partitions that are not read to their end, or, without an end, those that no
+            broker sends. The reader keeps it up to date, and counts the records.
     """
 
     again = "records come again"
@@ -83,16 +83,16 @@ class Reading:
         return self.count if self.left else None
 
     def awaited(self) -> tuple[str, bool]:
-        """Name the partitions, and who knows more."""
+        """Name the partitions, and the command that shows more."""
         places = listed(sorted(self.left))
         return f"{places} ...: `millrace cluster health` says what is missing", False
 
 
 class Stall:
-    """Notices when something comes to a standstill.
+    """Notices when work stalls.
 
     Args:
-        watched: what.
+        watched: the work.
         tell: takes a sentence: once when it stands still, once more when it is known why, and once
             when it goes on.
     """

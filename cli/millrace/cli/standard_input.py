@@ -1,9 +1,9 @@
 """A process that ends when its standard input does.
 
-Whoever starts it holds the other end of a pipe and never writes to it. However that process ends,
-also by SIGKILL, the kernel closes its end, and the one that was started gets SIGTERM. A signal that
-the kernel would send by itself (`PR_SET_PDEATHSIG`) is Linux's alone, and comes already when the
-*thread* ends that started the process.
+Its parent holds the other end of a pipe and never writes to it. When the parent ends in any way,
+also by SIGKILL, the kernel closes that end, and this process gets SIGTERM. The kernel's own signal
+for that (`PR_SET_PDEATHSIG`) exists only on Linux, and comes already when the *thread* ends that
+started the process.
 """
 
 import os

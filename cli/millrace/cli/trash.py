@@ -1,4 +1,4 @@
-"""When deleting frees space, in words: said wherever somebody may delete because a disk is full."""
+"""A text about when deleting frees space, for messages about full disks."""
 
 from typing import Final
 

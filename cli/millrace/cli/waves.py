@@ -1,12 +1,12 @@
 """A plan of reassignments that is worked through in waves, as many at a time as the cluster takes.
 
-The controller bounds how many partitions are reassigned at a time, and refuses what is beyond. What
-is refused for that alone waits here, and is asked for again as soon as others have ended. Nothing
-is remembered beside the plan: what is done, and what is under way, the cluster itself says. So a
-command that was interrupted can be run again, also from elsewhere, and goes on where it was.
+The controller bounds how many partitions are reassigned at a time, and refuses more.
 
-A partition that was seen on its way, and is neither there nor on its way any more, was taken back
-by somebody: it is not begun again against their will.
+Partitions refused only for that wait here, and are requested again as soon as others have ended.
+There is no state beside the plan: the cluster itself shows what is done and what is under way. So
+an interrupted command can be run again, also from elsewhere, and continues. If a partition was seen
+on its way, and is neither done nor on its way any more, an operator has cancelled it: it is not
+begun again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from millrace.cli.moves import partitions_of
 from millrace.cli.places import Place, shown
 from millrace.core.errors import (
     MillraceError,
-    NoReassignmentInProgressError,
-    ReassignmentLimitReachedError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     UnknownTopicOrPartitionError,
 )
 
@@ -29,7 +29,7 @@ REQUEST_PARTITIONS_MAX = 500
 
 
 class Cluster(Protocol):
-    """What this asks of a client for administration."""
+    """The part of an administration client that this uses."""
 
     def describe_topics(self) -> "Mapping[str, TopicDescription]":
         """Return all topics."""
@@ -45,14 +45,14 @@ class Waves:
 
     Args:
         wanted: the replicas of each partition, the preferred leader first.
-        at_once: of the plan's partitions, the most that are to be under way at a time; None: as
-            many as the cluster takes.
+        at_once: the most of the plan's partitions under way at a time; None: as many as the cluster
+            takes.
 
     Attributes:
         done: partitions that are as the plan wants them.
         under_way: those on their way there; False: asked for, and not seen in the metadata yet.
         waiting: those that have not begun.
-        refused: those that will not be moved, and why.
+        refused: those that will not be moved, with the reason.
     """
 
     def __init__(self, wanted: Mapping[Place, Sequence[int]], at_once: int | None = None) -> None:
@@ -72,11 +72,11 @@ class Waves:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to wait for."""
+        """Return whether there is nothing left to wait for."""
         return not (self.under_way or self.waiting)
 
     def go_on(self, cluster: Cluster) -> "list[TopicDescription]":
-        """Look how far the cluster is, and begin what it takes; return the topics it has.
+        """Update the progress, and begin as many as the cluster takes; return its topics.
 
         Raises:
             MillraceError: the cluster cannot be asked.
@@ -103,15 +103,16 @@ class Waves:
             elif was_seen:
                 self._refuse(
                     place,
-                    NoReassignmentInProgressError(
-                        f"{shown(place)} is not on its way any more: somebody took it back"
+                    ReassignmentRefusedError(
+                        f"{shown(place)} is not on its way any more: it was cancelled",
+                        reason=ReassignmentReason.NOT_IN_PROGRESS,
                     ),
                 )
             elif was_seen is not None:
-                self.waiting[place] = None  # To ask again changes nothing if it has begun.
+                self.waiting[place] = None  # A repeated request changes nothing if it has begun.
 
     def _begin(self, cluster: Cluster, moving: int) -> None:
-        """Ask for as many as may have room.
+        """Request as many as may have room.
 
         Args:
             moving: partitions that are being reassigned now, of this plan or not.
@@ -124,7 +125,10 @@ class Waves:
             answers = cluster.reassign_partitions({each: self._wanted[each] for each in part})
             for place in part:
                 error = answers.get(place)
-                if isinstance(error, ReassignmentLimitReachedError):
+                if (
+                    isinstance(error, ReassignmentRefusedError)
+                    and error.reason is ReassignmentReason.LIMIT_REACHED
+                ):
                     tried_in_vain[place] = error
                 elif error is not None:
                     self._refuse(place, error)

@@ -1,7 +1,7 @@
-"""A file that takes the place of another one only when it is whole.
+"""A file that replaces another one only when it is complete.
 
-It is written beside its place, under a name of this process, and renamed at the end. What is no
-file, such as a pipe or `/dev/null`, has no place to take and is written at once.
+It is written beside its place, under a name of this process, and renamed at the end. A pipe, or a
+device such as `/dev/null`, is written directly.
 """
 
 import os

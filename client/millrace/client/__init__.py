@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from millrace.client._admin import Admin
-from millrace.client._cluster import software_version as _software_version
 from millrace.client._descriptions import (
     ClusterDescription,
     ConfigValue,
@@ -33,6 +32,7 @@ from millrace.client._health import ClusterHealth, PartitionHealth
 from millrace.client._offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._plans import plan_reassignment
 from millrace.client._wire import BrokerInfo
+from millrace.client.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
@@ -57,12 +57,12 @@ from millrace.core.errors import (
     LogTruncatedError,
     MessageTooLargeError,
     MillraceError,
-    NoReassignmentInProgressError,
     NotEnoughReplicasError,
     OffsetOutOfRangeError,
     PositionsFullError,
     PreferredLeaderNotAvailableError,
-    ReassignmentInProgressError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     RetriableError,
     SerializationError,
     StorageFullError,
@@ -88,8 +88,8 @@ _LOADED_LATER: Final = {
     "SyncConsumer": "_sync",
     "SyncProducer": "_sync",
 }
-"""What needs Arrow's libraries, and its module: they are loaded when it is named first (PEP 562).
-Administration does without them, and so do the processes that do nothing else.
+"""Names that need Arrow's libraries, with their modules: loaded at the first use (PEP 562).
+Administration, and processes that do nothing else, do not load them.
 """
 if TYPE_CHECKING:
     from millrace.client._consumer import Consumer
@@ -112,7 +112,7 @@ else:
         return found
 
 
-__version__ = _software_version()
+__version__ = _SOFTWARE_VERSION
 """The release; `millrace` itself is a namespace of several folders, and has none."""
 
 __all__ = [
@@ -154,7 +154,6 @@ __all__ = [
     "Media",
     "MessageTooLargeError",
     "MillraceError",
-    "NoReassignmentInProgressError",
     "NotEnoughReplicasError",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
@@ -164,7 +163,8 @@ __all__ = [
     "PositionsFullError",
     "PreferredLeaderNotAvailableError",
     "Producer",
-    "ReassignmentInProgressError",
+    "ReassignmentReason",
+    "ReassignmentRefusedError",
     "Record",
     "RecordHandle",
     "RecordMetadata",

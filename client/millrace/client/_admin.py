@@ -1,23 +1,20 @@
 """Administration: topics, offsets, the cluster itself.
 
-When an answer is lost nobody knows whether the change was made, and it is asked for again. So each
-is one that may come twice: a new topic has its id from here, one to delete is named by its id, and
-what was there when it was to go, and is gone, is done.
+When an answer is lost it is unknown whether the change was made, and the request is repeated. So
+each request is idempotent: the client chooses the id of a new topic, a topic to delete is named by
+its id, and a deletion counts as done if the topic was there before and is gone.
 """
 
 import asyncio
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeVar
+from typing import Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 
-from millrace.client import _wire
-from millrace.client._arguments import checked_place
+from millrace.client import _wire, host
+from millrace.client._arguments import checked_broker, checked_count, checked_place
 from millrace.client._cluster import (
-    METADATA_TIMEOUT_MS_DEFAULT,
     ChangeResponse,
     Cluster,
     Connection,
@@ -34,19 +31,21 @@ from millrace.client._descriptions import (
 from millrace.client._health import ClusterHealth, health_of
 from millrace.client._offsets import (
     OffsetAndTimestamp,
-    OffsetAt,
+    OffsetSpec,
     find_epoch_ends,
     look_up_offsets,
     wait_for_news,
 )
 from millrace.client._positions import KeptPositions
-from millrace.client._settings import bounded
+from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.client._wire import BrokerInfo, Place
 from millrace.core.errors import (
     Appended,
     BrokerIdNotRegisteredError,
     ClosedError,
     ConnectionFailedError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
     MalformedRequestError,
     MillraceError,
     RetriableError,
@@ -54,7 +53,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
-from millrace.core.settings import INT32_MAX
+from millrace.core.settings import parse
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
@@ -80,6 +79,7 @@ class _PartitionResults(ChangeResponse, Protocol):
     def results(self) -> Sequence[cluster_pb2.PartitionResult]: ...
 
 
+@documents(AdminConfig)
 class Admin:
     """Creates, describes and changes topics, and looks after the cluster, from an event loop.
 
@@ -89,28 +89,19 @@ class Admin:
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs.
-        request_timeout_ms: how long one call may take.
-        metadata_timeout_ms: how long one broker may take to describe topics and brokers, before
-            another is asked.
+        {settings}
 
     Raises:
-        InvalidConfigError: a setting is out of its bounds.
+        InvalidConfigError: a setting does not exist, or is out of its bounds.
     """
 
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        request_timeout_ms: int = 30_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-    ) -> None:
+    def __init__(self, bootstrap: str | Sequence[str], **settings: Unpack[AdminSettings]) -> None:
+        config = parse(AdminConfig, settings)
         self._cluster = Cluster(
             bootstrap,
-            client_id=client_id,
-            timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
-            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
+            client_id=config.client_id,
+            timeout_ms=config.request_timeout_ms,
+            metadata_timeout_ms=config.metadata_timeout_ms,
         )
         self._positions = KeptPositions(self._cluster)
 
@@ -140,9 +131,11 @@ class Admin:
             topics=[
                 cluster_pb2.NewTopic(
                     name=str(parse_topic_name(name)),
-                    topic_id=secrets.token_bytes(TOPIC_ID_BYTES),
-                    partitions=partitions or 0,
-                    replication_factor=replication_factor or 0,
+                    topic_id=host.current.random_bytes(TOPIC_ID_BYTES),
+                    partitions=checked_count(partitions, "partitions", InvalidPartitionsError),
+                    replication_factor=checked_count(
+                        replication_factor, "replicas", InvalidReplicationFactorError
+                    ),
                     config={key: str(value) for key, value in (config or {}).items()},
                 )
             ],
@@ -171,7 +164,7 @@ class Admin:
                     name=str(parse_topic_name(name)),
                     set_config={key: str(value) for key, value in (set_config or {}).items()},
                     unset_config=list(unset_config),
-                    partitions=partitions or 0,
+                    partitions=checked_count(partitions, "partitions", InvalidPartitionsError),
                 )
             ],
             validate_only=validate_only,
@@ -247,10 +240,11 @@ class Admin:
         return topic
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controller and brokers: as whoever knows most tells.
+        """Return the cluster's id, controller and brokers, from the broker with the newest
+        metadata.
 
         All brokers are asked. Those that do not answer within `metadata_timeout_ms` are in
-        `unreachable`, unless the others know already that they are not there.
+        `unreachable`, unless the metadata has them fenced already.
 
         for broker in (await admin.describe_cluster()).brokers:
             print(broker.broker_id, broker.address, broker.rack, broker.state)
@@ -266,7 +260,7 @@ class Admin:
         )
 
     async def describe_health(self) -> ClusterHealth:
-        """Return what is wrong with the cluster, if anything is: as whoever knows most tells.
+        """Return the cluster's problems, from the broker with the newest metadata.
 
         health = await admin.describe_health()
         for partition in health.under_min_isr:
@@ -280,7 +274,7 @@ class Admin:
         return health_of(cluster, topics, damaged)
 
     async def drain_broker(self, broker_id: int) -> None:
-        """Take a broker out of service: it hands over what it leads, and gets nothing new.
+        """Take a broker out of service: it hands over its leaderships, and gets no new replicas.
 
         It goes on replicating, and stays drained over restarts until `undrain_broker`. The answer
         comes when that is decided; the leaderships move at once where another replica is in sync,
@@ -291,7 +285,7 @@ class Admin:
         Raises:
             BrokerIdNotRegisteredError: there is no such broker.
         """
-        await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=broker_id))
+        await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=checked_broker(broker_id)))
 
     async def undrain_broker(self, broker_id: int) -> None:
         """Take a broker back into service; its leaderships return by themselves.
@@ -299,13 +293,15 @@ class Admin:
         Raises:
             BrokerIdNotRegisteredError: there is no such broker.
         """
-        await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=broker_id, undrain=True))
+        await self._drain(
+            cluster_pb2.DrainBrokerRequest(broker_id=checked_broker(broker_id), undrain=True)
+        )
 
     async def _drain(self, request: cluster_pb2.DrainBrokerRequest) -> None:
         await self._change_broker(lambda c: c.cluster.DrainBroker(request))
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Have the cluster forget a broker that is gone for good; its id is not given again.
+        """Remove a broker that is gone for good from the cluster; its id is not given again.
 
             await admin.unregister_broker(2)
 
@@ -313,7 +309,7 @@ class Admin:
             BrokerIdNotRegisteredError: there is no such broker.
             BrokerInUseError: it is alive, or partitions have it as a replica; says which.
         """
-        request = cluster_pb2.UnregisterBrokerRequest(broker_id=broker_id)
+        request = cluster_pb2.UnregisterBrokerRequest(broker_id=checked_broker(broker_id))
         known = await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         was_there = any(each.broker_id == broker_id for each in known.brokers)
         try:
@@ -327,8 +323,10 @@ class Admin:
     ) -> dict[Place, MillraceError | None]:
         """Change which brokers hold partitions; return what was refused, None where it has begun.
 
-        New replicas copy the log first; the old ones go when all new ones are in sync. How far that
-        is, `describe_topics` (`adding_replicas`, `isr`) and `describe_logs` (`followers`) show.
+        New replicas copy the log first; the old ones go when all new ones are in sync.
+        `describe_topics` (`adding_replicas`, `isr`) and `describe_logs` (`followers`) show the
+        progress. A `ReassignmentRefusedError` names its `reason`: others are under way, nothing is,
+        or no more fit at present.
 
             refused = await admin.reassign_partitions({("orders", 0): [1, 2, 3]})
 
@@ -338,12 +336,15 @@ class Admin:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
+            BrokerIdNotRegisteredError: a replica is no broker's number.
         """
         request = cluster_pb2.ReassignPartitionsRequest()
         for named, replicas in assignments.items():
             place = await self._place_to_wire(*checked_place(named))
             request.reassignments.add(
-                topic_partition=place, replicas=replicas or (), cancel=replicas is None
+                topic_partition=place,
+                replicas=map(checked_broker, replicas or ()),
+                cancel=replicas is None,
             )
         return await self._each(lambda c: c.cluster.ReassignPartitions(request))
 
@@ -353,15 +354,15 @@ class Admin:
         *,
         kind: Literal["preferred", "unclean"] = "preferred",
     ) -> dict[Place, MillraceError | None]:
-        """Have other leaders elected; return what was refused, None where it is as wanted.
+        """Elect other leaders; return what was refused, None where the wanted leader leads.
 
             await admin.elect_leaders()  # The preferred leaders, wherever they can lead.
 
         Args:
             partitions: topic and number; None: all whose preferred leader does not lead, which is
                 possible with `kind="preferred"` only.
-            kind: "preferred": the first of the replicas, where it is in sync. "unclean": any live
-                replica where nobody leads: acknowledged records that only others have are lost.
+            kind: "preferred": the first of the replicas, if it is in sync. "unclean": any live
+                replica if there is no leader: acknowledged records that only others have are lost.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -392,6 +393,8 @@ class Admin:
 
     async def _place_to_wire(self, topic: str, partition: int) -> common_pb2.TopicPartition:
         info = await self._cluster.topic(topic)
+        if partition < 0:
+            raise UnknownTopicOrPartitionError(f"topic {info.name!r} has no partition {partition}")
         return _wire.partition_to_wire(TopicPartition(info.topic_id, partition))
 
     async def _each(
@@ -413,102 +416,116 @@ class Admin:
         Args:
             attempt: takes the seconds that are left.
         """
-        deadline = time.monotonic() + self._cluster.timeout_s
+        deadline = host.monotonic_s() + self._cluster.timeout_s
         refusal: RetriableError | None = None
         in_doubt = False
         while True:
             try:
-                return await attempt(max(deadline - time.monotonic(), _PAUSE_S))
+                return await attempt(max(deadline - host.monotonic_s(), _PAUSE_S))
             except UnknownTopicOrPartitionError:
                 raise
             except RetriableError as error:
                 refusal = error
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
-                if time.monotonic() + _PAUSE_S >= deadline:
+                if host.monotonic_s() + _PAUSE_S >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
             except ConnectionFailedError as error:
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
                 told: MillraceError = error
                 # The last attempt had no time for an answer, perhaps.
-                if refusal is not None and time.monotonic() + _PAUSE_S >= deadline:
+                if refusal is not None and host.monotonic_s() + _PAUSE_S >= deadline:
                     told = refusal
                 raise (as_maybe(told) if in_doubt else told) from told.__cause__
             await asyncio.sleep(_PAUSE_S)
 
+    @overload
     async def list_offsets(
-        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
-    ) -> dict[int, OffsetAndTimestamp]:
-        """Return an offset per partition.
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: Literal[False] = False,
+    ) -> dict[Place, OffsetAndTimestamp]: ...
 
-        Args:
-            topic: its name.
-            at: "beginning" or "earliest", "end" or "latest", "max_timestamp", or a time in ms UTC.
-            partitions: None: all.
+    @overload
+    async def list_offsets(
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: bool,
+    ) -> dict[Place, OffsetAndTimestamp | MillraceError]: ...
 
-        Raises:
-            UnknownTopicOrPartitionError: there is no such topic or partition.
-        """
-        wanted = dict.fromkeys(await self._places_of(topic, partitions), at)
-        found = await look_up_offsets(self._cluster, wanted)
-        return {place.partition: offset for place, offset in found.items()}
-
-    async def try_list_offsets(
-        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
-    ) -> dict[int, OffsetAndTimestamp | MillraceError]:
-        """Return an offset per partition, or why there is none: the others are told all the same.
-
-            for partition, at in (await admin.try_list_offsets("orders")).items():
-                print(partition, at.message if isinstance(at, MillraceError) else at.offset)
-
-        A partition without a leader is waited for, as long as the client's time-out allows.
-
-        Args:
-            topic: its name.
-            at: as for `list_offsets`.
-            partitions: None: all.
-
-        Raises:
-            UnknownTopicOrPartitionError: there is no such topic or partition.
-        """
-        places = await self._places_of(topic, partitions)
-        refused: dict[TopicPartition, MillraceError] = {}
-        found = await look_up_offsets(self._cluster, dict.fromkeys(places, at), refused)
-        return {each.partition: found.get(each) or refused[each] for each in places}
-
-    async def _places_of(
-        self, topic: str, partitions: Iterable[int] | None
-    ) -> list[TopicPartition]:
-        """Return a topic's partitions, or those that are named, by their numbers."""
-        name = str(parse_topic_name(topic))
-        await self._cluster.refresh([name])
-        info = await self._cluster.topic(name)
-        numbers = range(len(info.partitions)) if partitions is None else partitions
-        return [await self._place(name, number) for number in sorted(numbers)]
-
-    async def look_up_offsets(
-        self, wanted: Mapping[Place, OffsetAt]
-    ) -> dict[Place, OffsetAndTimestamp]:
+    async def list_offsets(
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: bool = False,
+    ) -> Mapping[Place, OffsetAndTimestamp | MillraceError]:
         """Return an offset for each partition, of any number of topics at once.
 
-            await admin.look_up_offsets({("orders", 0): "end", ("payments", 3): 1672531200000})
+            await admin.list_offsets("orders")
+            await admin.list_offsets(["orders", ("payments", 3)], "beginning")
+            await admin.list_offsets({("orders", 0): "end", ("payments", 3): 1672531200000})
+
+        A partition without a leader is waited for, as long as `request_timeout_ms` allows.
 
         Args:
-            wanted: what `list_offsets` takes, or `AfterBytes`, by topic and number.
+            partitions: a topic for all of its partitions, or several of topics and pairs of topic
+                and number; as a mapping, each with its own place in the log.
+            at: the place in the log: "beginning" or "earliest", "end" or "latest",
+                "max_timestamp" for the record with the latest timestamp, a time in ms UTC for the
+                first record at or after it, or `AfterBytes`. A mapping does not use it.
+            return_errors: return a partition's error in the place of its offset; else the first
+                error is raised.
+
+        Returns:
+            The offsets by topic, as it was named, and number.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
+            InvalidRequestError: a partition or a place in the log is not one.
         """
-        places = await self._places(wanted)
-        found = await look_up_offsets(
-            self._cluster, {places[place]: at for place, at in wanted.items()}
-        )
-        return {place: found[places[place]] for place in wanted}
+        asked: dict[Place, tuple[TopicPartition, OffsetSpec]] = {}
+        for place, found, spec in await self._resolved(partitions, at):
+            asked[place] = found, spec
+        errors: dict[TopicPartition, MillraceError] | None = {} if return_errors else None
+        offsets = await look_up_offsets(self._cluster, dict(asked.values()), errors)
+        outcomes: dict[TopicPartition, OffsetAndTimestamp | MillraceError]
+        outcomes = {**offsets, **(errors or {})}
+        return {place: outcomes[found] for place, (found, _) in asked.items()}
+
+    async def _resolved(
+        self, partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec], at: OffsetSpec
+    ) -> list[tuple[Place, TopicPartition, OffsetSpec]]:
+        """Return each partition as it was named, what it is, and the place in its log."""
+        if isinstance(partitions, str):
+            partitions = [partitions]
+        if not isinstance(partitions, Mapping):
+            partitions = dict.fromkeys(partitions, at)
+        named = {
+            each if isinstance(each, str) else checked_place(each): spec
+            for each, spec in partitions.items()
+        }
+        topics = {each if isinstance(each, str) else each[0] for each in named}
+        if topics:
+            await self._cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
+        resolved = []
+        for each, spec in named.items():
+            if isinstance(each, str):
+                numbers = range(len((await self._cluster.topic(each)).partitions))
+                places = [(each, number) for number in numbers]
+            else:
+                places = [each]
+            resolved += [(place, await self._place(*place), spec) for place in places]
+        return resolved
 
     async def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
-        """Wait until a partition does not end where it did, or the time is over.
+        """Wait until the end of a partition moves, or the time is over.
 
-        The brokers wait, and nothing is asked meanwhile. A partition whose leader cannot be asked
-        ends the wait too: a look-up tells why.
+        The brokers wait, so there are no requests meanwhile. A partition whose leader cannot be
+        asked ends the wait, too: a look-up gives the reason.
 
         Args:
             ends: where partitions end, by topic and number; one at least.
@@ -524,8 +541,8 @@ class Admin:
     async def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
         """Return where the records up to a leader epoch end, for each partition.
 
-        A log that was read further in that epoch, or before it, has lost records since: after an
-        unclean election.
+        A reader that has read further in that epoch, or before it, has read records that are lost
+        since: after an unclean election.
 
         Args:
             epochs: the leader epoch, by topic and number.
@@ -557,7 +574,7 @@ class Admin:
         """Return offsets and sizes of the replicas on all brokers; of one topic or of all.
 
         The leaders' descriptions tell how far each follower is. Brokers that are fenced or do not
-        answer are left out: what is asked for here, is asked for when some are down.
+        answer are left out.
 
             for log in await admin.describe_logs("orders"):
                 for follower in log.followers:
@@ -573,7 +590,7 @@ class Admin:
         return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
 
     async def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
-        """Return replicas that brokers have taken offline, or fetched anew because of damage.
+        """Return replicas that are offline, lack committed records, or were fetched again.
 
         Of one topic or of all; brokers are left out as in `describe_logs`.
 
@@ -609,10 +626,10 @@ class Admin:
         only_damaged: bool = False,
         unreachable: Sequence[BrokerId] = (),
     ) -> tuple[list[tuple[cluster_pb2.LogDescription, str, BrokerId]], list[BrokerId]]:
-        """Ask all brokers that are there.
+        """Ask all living brokers.
 
         Returns:
-            What each says, with the names of the topics; and those that did not answer.
+            The answers, with the names of the topics; and the brokers that did not answer.
         """
         await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(
@@ -666,10 +683,11 @@ class Admin:
     async def resolve_initial(
         self, name: str, proposals: Mapping[Place, Position]
     ) -> dict[Place, Position]:
-        """Return where a reader of this name began; where that is not known, it begins as proposed.
+        """Return where a reader of this name began; a partition without a position gets the
+        proposal.
 
-        The first proposal for a partition is kept on the brokers, and is the answer from then on,
-        whoever asks. A topic that is deleted and made again is another one.
+        The brokers keep the first proposal for a partition, and return it to all callers from then
+        on. A topic that is deleted and created again is another one.
 
             start = await admin.resolve_initial("report", {("orders", 0): Position(120, 3)})
 
@@ -681,9 +699,10 @@ class Admin:
         return await self._positions.resolve_initial(name, proposals)
 
     async def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
-        """Keep on the brokers how far a reader of this name is; the last one said counts.
+        """Store on the brokers how far a reader of this name has read; the last commit counts.
 
-        Each position is stored by itself: after an error some may be, and saying all again is safe.
+        Each position is stored independently: after an error some may be stored, and a repetition
+        is safe.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidPositionError, PositionsFullError: as in
@@ -694,7 +713,7 @@ class Admin:
     async def fetch_positions(
         self, name: str, *, kind: Literal["committed", "initial"] = "committed"
     ) -> dict[Place, Position]:
-        """Return how far a reader of this name is, or where it began; nothing of deleted topics.
+        """Return how far a reader of this name has read, or where it began; without deleted topics.
 
         Raises:
             InvalidPositionError: that is no name.
@@ -736,7 +755,7 @@ class Admin:
     async def _result(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.CreateTopicsResponse]]
     ) -> cluster_pb2.TopicResult:
-        """Have the controller change one topic; another one, or none, is waited for."""
+        """Let the controller change one topic; retry while there is no controller."""
 
         async def attempt(timeout_s: float) -> cluster_pb2.TopicResult:
             response = await self._cluster.change(method, timeout_s)

@@ -1,13 +1,14 @@
-"""What callers name: partitions, and the ends of their logs; checked where they come in."""
+"""What callers name: partitions, the ends of their logs, counts; checked where they come in."""
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from millrace.client._wire import Place
-from millrace.core.errors import InvalidRequestError
+from millrace.core.errors import BrokerIdNotRegisteredError, InvalidRequestError, MillraceError
 
 LogEnd = Literal["beginning", "earliest", "end", "latest"]
-"""Where a log begins or ends; each has Kafka's name as well."""
+"""Names of a log's beginning and end, with Kafka's names."""
 
+_COUNT_MAX: Final = 2**31 - 1
 _ENDS: Final[dict[object, Literal["beginning", "end"]]] = {
     "beginning": "beginning",
     "earliest": "beginning",
@@ -17,11 +18,11 @@ _ENDS: Final[dict[object, Literal["beginning", "end"]]] = {
 
 
 def log_end(named: object) -> Literal["beginning", "end"] | None:
-    """Return which end of a log is meant; None: it is none of their names."""
+    """Return the end of a log that is named; None: it is none of these names."""
     return _ENDS.get(named) if isinstance(named, str) else None
 
 
-def is_number(given: object) -> bool:
+def is_number(given: object) -> TypeGuard[int]:
     """Return whether it is a whole number, as offsets and times are; a truth value is none."""
     return isinstance(given, int) and not isinstance(given, bool)
 
@@ -33,8 +34,34 @@ def checked_place(given: object) -> Place:
         InvalidRequestError: it is not a topic's name and a number.
     """
     match given:
-        case (str() as topic, int() as number) if is_number(number):
+        case (str() as topic, number) if is_number(number) and number <= _COUNT_MAX:
             return topic, number
     raise InvalidRequestError(
         f'{given!r} is no partition: give the topic and the number, as ("orders", 0)'
     )
+
+
+def checked_count(given: object, what: str, error: type[MillraceError]) -> int:
+    """Return how many of something there are to be; 0: as many as the cluster's default says.
+
+    Args:
+        given: a number from 1 on; None: the default.
+        what: of which, in the plural.
+        error: what to raise if it is no such number.
+    """
+    if given is None:
+        return 0
+    if is_number(given) and 1 <= given <= _COUNT_MAX:
+        return given
+    raise error(f"{given!r} {what}: give a number from 1 to {_COUNT_MAX}, or None for the default")
+
+
+def checked_broker(given: object) -> int:
+    """Return a broker's number.
+
+    Raises:
+        BrokerIdNotRegisteredError: it is none, so no broker has it.
+    """
+    if is_number(given) and 0 <= given <= _COUNT_MAX:
+        return given
+    raise BrokerIdNotRegisteredError(f"there is no broker {given!r}")

@@ -1,15 +1,14 @@
-"""The two clocks of a client, as the two types that the core tells apart."""
+"""The two clocks of a client, with the core's two types of time."""
 
-import time
-
+from millrace.client import host
 from millrace.core.ids import MonotonicMs, WallMs
 
 
 def monotonic_ms() -> MonotonicMs:
     """Return the clock of lingering, time-outs and pauses."""
-    return MonotonicMs(time.monotonic_ns() // 1_000_000)
+    return MonotonicMs(host.current.monotonic_ns() // 1_000_000)
 
 
 def wall_ms() -> WallMs:
     """Return the clock of record timestamps."""
-    return WallMs(time.time_ns() // 1_000_000)
+    return WallMs(host.current.wall_ns() // 1_000_000)

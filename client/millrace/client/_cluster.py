@@ -1,20 +1,19 @@
 """The cluster as one client sees it: connections by address, metadata by name.
 
-`bootstrap` addresses are tried in turn until one answers; from then on the brokers that the
-metadata names are known as well. The first call on every connection is `Hello`: a wrong cluster
-comes out there, not in the middle of a stream. No background task: metadata is looked up when it
-is missing or was proved wrong, at most one look-up at a time.
+`bootstrap` addresses are tried in turn until one answers; from then on the brokers of the metadata
+are known as well. The first call on every connection is `Hello`: a wrong cluster is detected there,
+not in the middle of a stream. No background task: metadata is looked up when it is missing or was
+proved wrong, at most one look-up at a time.
 
-A connection has many users, and whichever finds it broken gives it up for all: `drop`. Closing its
-channel cancels the calls and streams of the others, who are not to take that for a cancellation of
-their own: it would end them without a word, and whoever waits for their news would wait for ever.
+A connection has many users, and the first that finds it broken closes it for all: `drop`. Closing
+the channel cancels the calls and streams of the others. They must not treat that as a cancellation
+of their own task: they would end silently, and their waiters would wait for ever.
 
-Brokers that lag behind may answer too. Every answer says of which state of the metadata it tells,
-by a number that all brokers count alike (`metadata_epoch`), and what is known is never replaced by
-what is older: neither a topic, nor that there is none, nor who the brokers are. Nor is anything
-believed that is older than the last change which was made from here. A leader that a refusal named
-may be newer than any answer: a partition's leader never goes back to an earlier leader epoch, nor a
-broker to an earlier life.
+Brokers that lag behind may answer, too. Every answer names the state of its metadata by a number
+that is the same on all brokers (`metadata_epoch`), and older metadata never replaces newer: neither
+a topic, nor its absence, nor the brokers. Answers older than this client's last change are ignored,
+too. A leader that a refusal named may be newer than any answer: a partition's leader never goes
+back to an earlier leader epoch, nor a broker to an earlier life.
 """
 
 import asyncio
@@ -22,7 +21,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol, TypeVar
 
 import grpc
@@ -30,7 +28,9 @@ import grpc.aio
 
 from millrace.client import _fork, _wire
 from millrace.client._wire import BrokerInfo, TopicInfo
+from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
+from millrace.core.callers import client_id_problem
 from millrace.core.errors import (
     Appended,
     ClosedError,
@@ -61,11 +61,10 @@ from millrace.proto.v1 import (
     produce_pb2_grpc,
 )
 
-SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 LEADER_SILENCE_MS_DEFAULT: Final = 2_000
-"""After which others are asked who leads instead of a broker that does not answer."""
+"""Silence of a broker after which others are asked for the leader."""
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
 _ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
@@ -89,7 +88,7 @@ class Connection:
     """A channel to one broker that has answered `Hello`."""
 
     address: str
-    channel: grpc.aio.Channel
+    channel: Channel
     hello: common_pb2.HelloResponse = field(default_factory=common_pb2.HelloResponse)
     is_given_up: bool = False
     """One of its users found it broken: the calls of the others are cancelled."""
@@ -120,10 +119,10 @@ class Cluster:
 
     Args:
         bootstrap: `host:port`, several separated by commas, or a sequence of them.
-        client_id: name of the client in the brokers' logs.
+        client_id: name of the client in the brokers' logs; see `client_id_problem`.
         timeout_ms: how long one call may take.
-        metadata_timeout_ms: how long one broker may take to tell what another one can tell as well:
-            where the leaders are, or a producer id.
+        metadata_timeout_ms: how long one broker may take for an answer that another one can give as
+            well: the leaders, or a producer id.
     """
 
     def __init__(
@@ -139,6 +138,8 @@ class Cluster:
             self._bootstrap = parse_addresses(bootstrap)
         except ValueError as error:
             raise InvalidConfigError(f"bootstrap: {error}") from error
+        if problem := client_id_problem(client_id):
+            raise InvalidConfigError(problem)
         self._client_id = client_id
         self.timeout_s = timeout_ms / 1000
         self.metadata_timeout_s = metadata_timeout_ms / 1000
@@ -153,9 +154,9 @@ class Cluster:
         self.controller_epoch = ControllerEpoch(0)
         self.controller_problem = ""
         self.metadata_epoch = 0
-        """Of the newest state that an answer told of; 0: none said."""
+        """`metadata_epoch` of the newest answer; 0: none named it."""
         self._all_known_at = 0  # Of the newest answer about all topics.
-        # Of what is known of a topic, or that it is not there, where that is newer. By name.
+        # Of newer knowledge about single topics, or their absence, by name.
         self._known_at: dict[str, int] = {}
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
@@ -187,7 +188,7 @@ class Cluster:
                 return connection
 
     def _forget_failed(self, address: str, task: asyncio.Task[Connection]) -> None:
-        """Have the next use connect again, also where nobody waited for the failure any more."""
+        """Let the next use connect again, even if no caller waited for the failure."""
         is_failed = task.cancelled() or task.exception() is not None
         if is_failed and self._connections.get(address) is task:
             del self._connections[address]
@@ -199,11 +200,11 @@ class Cluster:
             raise ConnectionFailedError(f"broker {broker_id} is not in the cluster's metadata")
         if not info.address:
             raise ConnectionFailedError(
-                f"broker {broker_id} has no address (yet) for clients that come this way: it has "
-                "no outside listener, or nobody has told it where that is reached"
+                f"broker {broker_id} has no address (yet) for clients of this listener: it has no "
+                "outside listener, or does not know its outside address"
             )
         connection = await self.connection(info.address)
-        if connection.hello.broker_id != broker_id:  # It has moved, and another took its place.
+        if connection.hello.broker_id != broker_id:  # It has moved, and another replaced it.
             raise ConnectionFailedError(
                 f"at {info.address} is broker {connection.hello.broker_id} now, not {broker_id}"
             )
@@ -216,11 +217,10 @@ class Cluster:
         attempt_s: float | None = None,
         timeout_s: float | None = None,
     ) -> Result:
-        """Call whichever broker answers, the last good one first.
+        """Call any broker that answers, the last good one first.
 
         Args:
-            method: what to call; what it raises goes to the caller, unless another broker could do
-                better.
+            method: the call; its errors go to the caller, unless another broker could do better.
             attempt_s: how long one broker may take before the next is asked; None: all the time.
             timeout_s: how long all of them may take; None: the client's time-out.
 
@@ -240,7 +240,7 @@ class Cluster:
         in_doubt = False
         while waiting and (left_s := deadline - loop.time()) > 0:
             address = waiting.popleft()
-            # The last one gets all the time there is: nobody else could be asked meanwhile.
+            # The last one gets all the remaining time: there is no other to ask.
             limit_s = left_s if attempt_s is None or not waiting else min(attempt_s, left_s)
             is_asked = False
             try:
@@ -286,9 +286,9 @@ class Cluster:
     async def change(
         self, method: Callable[[Connection], Awaitable[ChangeResult]], timeout_s: float
     ) -> ChangeResult:
-        """Have something changed through whichever broker answers, as `call` does.
+        """Make a change through any broker that answers, as `call` does.
 
-        Whoever is asked about the cluster afterwards has to know of it.
+        Later answers about the cluster must include it.
         """
         response = await self.call(method, timeout_s=timeout_s)
         self.metadata_epoch = max(self.metadata_epoch, response.metadata_epoch)
@@ -337,7 +337,7 @@ class Cluster:
     async def list_offsets(
         self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
     ) -> Sequence[fetch_pb2.ListedOffset]:
-        """Ask a broker for offsets; return them, or why not, in the request's order.
+        """Ask a broker for offsets; return them, or errors, in the request's order.
 
         Raises:
             ConnectionFailedError: no answer.
@@ -350,7 +350,7 @@ class Cluster:
     async def find_epoch_ends(
         self, broker_id: BrokerId, request: fetch_pb2.OffsetsForLeaderEpochRequest
     ) -> Sequence[fetch_pb2.LeaderEpochResult]:
-        """Ask a broker where leader epochs end; return that, or why not, in the request's order.
+        """Ask a broker where leader epochs end; return the ends, or errors, in the request's order.
 
         Raises:
             ConnectionFailedError: no answer.
@@ -386,18 +386,12 @@ class Cluster:
     async def _connect(self, address: str) -> Connection:
         _fork.on_connect()
         connection = Connection(
-            address, grpc.aio.insecure_channel(address, options=_wire.channel_options())
+            address, Channel(address, _wire.channel_options(), client_id=self._client_id)
         )
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await connection.cluster.Hello(
-                    common_pb2.HelloRequest(
-                        cluster_id=self.cluster_id,
-                        client_id=self._client_id,
-                        software_name=SOFTWARE_NAME,
-                        software_version=software_version(),
-                        features=[CLIENT_PROTOCOL],
-                    )
+                    common_pb2.HelloRequest(cluster_id=self.cluster_id, features=[CLIENT_PROTOCOL])
                 )
             _wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
         except BaseException as error:
@@ -427,8 +421,8 @@ class Cluster:
         name = str(parse_topic_name(name))
         if name not in self.topics:
             await self.refresh([name])
-        if name not in self.topics:  # Who was asked may not have heard of a new one yet.
-            await self.ask_everybody([name], lambda: name in self.topics)
+        if name not in self.topics:  # The broker may not know a new topic yet.
+            await self.ask_all_brokers([name], lambda: name in self.topics)
         info = self.topics.get(name)
         if info is None:
             raise UnknownTopicOrPartitionError(
@@ -458,10 +452,10 @@ class Cluster:
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest
     ) -> cluster_pb2.GetMetadataResponse:
-        """Ask about brokers and topics; take what is said, and return it.
+        """Ask about brokers and topics; store the answer, and return it.
 
-        Whoever answers is believed, unless it tells of an older state than is known. Then it is
-        asked again, and then others; if all lag, the newest answer is returned.
+        An answer with an older state than the known one is not used. Then the broker is asked
+        again, and then others; if all lag, the newest answer is returned.
         """
         newest: cluster_pb2.GetMetadataResponse | None = None
 
@@ -485,17 +479,17 @@ class Cluster:
             response = await self.call(ask, attempt_s=self.metadata_timeout_s)
         except ConnectionFailedError as error:
             if newest is None:
-                error.appended = Appended.NO  # Whoever was asked had nothing to change.
+                error.appended = Appended.NO  # A look-up changes nothing.
                 raise
             response = newest
         is_partial = request.topics or request.topic_ids or request.brokers_only
         self.learn(response, is_full=not is_partial)
         return response
 
-    async def ask_everybody(self, topics: Iterable[str], is_enough: Callable[[], bool]) -> None:
-        """Ask all brokers about topics at a time, until what is known by then is enough.
+    async def ask_all_brokers(self, topics: Iterable[str], is_enough: Callable[[], bool]) -> None:
+        """Ask all brokers about topics at the same time, until the answers suffice.
 
-        Whoever knows most is believed. Takes `metadata_timeout_ms` at the most.
+        The newest metadata counts. Takes `metadata_timeout_ms` at the most.
         """
         request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
         asks = [asyncio.create_task(self._ask(each, request)) for each in self._addresses()]
@@ -512,11 +506,11 @@ class Cluster:
             await asyncio.gather(*asks, return_exceptions=True)
 
     async def survey(self) -> tuple[BrokerId, ...]:
-        """Ask every broker about the cluster; return who should be there, and does not answer.
+        """Ask every broker about the cluster; return the unfenced brokers that do not answer.
 
-        Who answers first may not know the latest; what is looked up next is not older than what
-        any of them knows now. Takes little longer than `metadata_timeout_ms`, twice that where
-        brokers are found that were not known.
+        The first answer may not be the newest; later look-ups are not older than the newest of
+        these answers. Takes little longer than `metadata_timeout_ms`, twice that if unknown brokers
+        are found.
 
         Raises:
             ConnectionFailedError: none answers; says why.
@@ -534,7 +528,7 @@ class Cluster:
                 self.learn(response, is_full=False)
                 self._last_address = connection.address
         if not heard:
-            await self.look_up(_ABOUT_BROKERS)  # It says what went wrong.
+            await self.look_up(_ABOUT_BROKERS)  # It raises the error.
         expected = (each.broker_id for each in self.brokers.values() if not each.is_fenced)
         return tuple(sorted(broker_id for broker_id in expected if broker_id not in heard))
 
@@ -562,11 +556,11 @@ class Cluster:
         return 0 < response.metadata_epoch < self.metadata_epoch
 
     def learn(self, response: cluster_pb2.GetMetadataResponse, *, is_full: bool) -> None:
-        """Take what a broker says about the cluster, as far as nothing newer is known.
+        """Store a broker's answer about the cluster, unless newer metadata is known.
 
         Args:
             response: the broker's answer.
-            is_full: it tells of all topics: others do not exist.
+            is_full: it has all topics: others do not exist.
         """
         if response.controller_epoch >= self.controller_epoch:
             self.controller_id = BrokerId(response.controller_id)
@@ -610,7 +604,7 @@ class Cluster:
             is_past = known is not None and known.broker_epoch > broker.broker_epoch
             found[broker.broker_id] = known if known is not None and is_past else broker
         for broker_id, known in self.brokers.items():
-            # Of one without a name only a refusal has told, which may be newer than this.
+            # A broker without a name is known only from a refusal, which may be newer than this.
             if broker_id not in found and (not response.metadata_epoch or not known.name):
                 found[broker_id] = known
         self.brokers = found
@@ -649,11 +643,19 @@ class Cluster:
         return named.leader.broker_id >= 0
 
     def leader_of(self, place: TopicPartition) -> Leader | None:
-        """Return who leads a partition, as far as is known; None: there is no such partition."""
+        """Return the known leader of a partition; None: there is no such partition."""
         info = self.topics.get(self.topic_names.get(place.topic_id, ""))
         if info is None or place.partition >= len(info.partitions):
             return None
         return info.partitions[place.partition].leader
+
+    def leaders(self) -> dict[TopicPartition, Leader]:
+        """Return the leader of each partition of the known topics."""
+        return {
+            TopicPartition(info.topic_id, partition.partition): partition.leader
+            for info in self.topics.values()
+            for partition in info.partitions
+        }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, TopicId | None]:
         """Return which topics have these names, as of the last look-up; None: there is none."""
@@ -667,17 +669,17 @@ class Cluster:
 
 
 def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, bool]:
-    """Return how much a broker knows, to be compared: the last one is believed.
+    """Return how new a broker's metadata is, as a sort key: the greatest is used.
 
-    Of those who know as much, one may not have heard of the controller yet, or not why there is
+    Of brokers with equal metadata, one may not know the controller yet, or the reason why there is
     none.
     """
     return response.metadata_epoch, response.controller_id, bool(response.controller_problem)
 
 
 def as_maybe(error: Failure) -> Failure:
-    """Return an error as that of something which this or another attempt may have done."""
-    again = type(error)(error.message, appended=Appended.MAYBE)
+    """Return an error with `appended` MAYBE: this or another attempt may have succeeded."""
+    again = error.again(Appended.MAYBE)
     again.__cause__ = error.__cause__
     return again
 
@@ -689,7 +691,7 @@ def is_cancelled_by(connection: Connection) -> bool:
 
 
 def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:
-    """Return a topic as it was described, but for leaders that are known better."""
+    """Return a described topic, with newer leaders where they are known."""
     if len(new.partitions) < len(known.partitions):
         return known
     merged = [
@@ -697,11 +699,3 @@ def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:
         for before, after in zip(known.partitions, new.partitions, strict=False)
     ]
     return replace(new, partitions=(*merged, *new.partitions[len(merged) :]))
-
-
-def software_version() -> str:
-    """Return the release that is installed."""
-    try:
-        return version("millrace")
-    except PackageNotFoundError:  # Run from a bare clone.
-        return "0"

@@ -1,21 +1,19 @@
 """The async consumer."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType, TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
-from millrace.client._arguments import LogEnd
-from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
+from millrace.client import host
 from millrace.client._consumer_core import ConsumerCore, Start
+from millrace.client._consumer_settings import ConsumerConfig, ConsumerSettings
 from millrace.client._records import FetchedRecords, Record, Records
-from millrace.client._settings import bounded
+from millrace.client._settings import documents
 from millrace.client._wire import Place
-from millrace.client.serialization import Deserializer
 from millrace.core.errors import ClosedError
 from millrace.core.ids import TopicId
-from millrace.core.settings import INT32_MAX
+from millrace.core.settings import parse
 
 LOOP_WAIT_MS: Final = 1_000
 """How long a loop over a consumer waits at a time."""
@@ -24,6 +22,7 @@ POLL_BYTES_MAX_DEFAULT: Final = 16_777_216
 Taken = TypeVar("Taken", bound=Sized)
 
 
+@documents(ConsumerConfig)
 class Consumer:
     """Reads records, from an event loop.
 
@@ -36,62 +35,21 @@ class Consumer:
     that it is told to. A loop may be left at any record: the next loop, or `poll`, goes on behind
     it. `seek` and `pause` count in the middle of one, too.
 
+    Sizes and times may be texts with a unit, such as `"64MiB"` and `"30s"`.
+
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs.
-        fetch_min_bytes: a broker waits until so much is there ...
-        fetch_max_wait_ms: ... but no longer than this.
-        fetch_max_bytes: bytes that may be on their way or wait to be polled, per broker.
-        max_partition_fetch_bytes: bytes of one partition in one response.
-        auto_offset_reset: where to begin without a position, and where to go when it lies outside
-            of the log: "earliest" or "beginning", "latest" or "end", or "none" for an error.
-        key_deserializer, value_deserializer: from bytes to what records show.
-        request_timeout_ms: how long a call to a broker may take.
-        metadata_max_age_ms: after which to look whether topics have more partitions, and where to
-            read from.
-        metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
-            another is asked.
-        client_rack: the zone of this client, as brokers name theirs (`node.rack`). With it,
-            partitions are read from an in-sync follower of the same zone where there is one;
-            empty: from their leaders.
+        {settings}
 
     Raises:
-        InvalidConfigError: a setting is out of its bounds.
+        InvalidConfigError: a setting does not exist, or is out of its bounds.
     """
 
     def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        max_partition_fetch_bytes: int = 1_048_576,
-        auto_offset_reset: LogEnd | Literal["none"] = "earliest",
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        request_timeout_ms: int = 30_000,
-        metadata_max_age_ms: int = 300_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-        client_rack: str = "",
+        self, bootstrap: str | Sequence[str], **settings: Unpack[ConsumerSettings]
     ) -> None:
-        self._core = ConsumerCore(
-            bootstrap,
-            client_id=client_id,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            fetch_max_bytes=fetch_max_bytes,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            auto_offset_reset=auto_offset_reset,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
-            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
-            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
-            client_rack=client_rack,
-            loop=asyncio.get_running_loop(),
-        )
+        config = parse(ConsumerConfig, settings)
+        self._core = ConsumerCore(bootstrap, config, asyncio.get_running_loop())
 
     async def assign(
         self,
@@ -110,13 +68,13 @@ class Consumer:
                 with its own start.
             start: an offset, "beginning" or "earliest", "end" or "latest"; None: where
                 `auto_offset_reset` says.
-            ends: offsets up to which partitions are read. Nothing is fetched behind the batch that
-                holds the record before such an offset, and that batch is handed out whole:
-                `position` tells when a partition is there.
+            ends: offsets up to which partitions are read. The last batch fetched is the one that
+                holds the record before that offset, and it is handed out whole: `position` shows
+                when a partition has reached its end.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
-            InvalidRequestError: no position to start at, or an end of what is not to be read.
+            InvalidRequestError: an invalid start, or an end of a partition that is not assigned.
         """
         with self._core.exclusive():
             await self._core.assign(partitions, start, ends)
@@ -124,8 +82,8 @@ class Consumer:
     async def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics from now on, and those that they get later.
 
-        There are no groups yet: two consumers of one topic both read all of it. To share a topic
-        out, give each its partitions with `assign`.
+        There are no groups yet: two consumers of one topic both read all of it. To share a topic,
+        give each its partitions with `assign`.
 
         Args:
             topics: their names; a list, also of one.
@@ -143,15 +101,15 @@ class Consumer:
     def awaited_partitions(self) -> list[Place]:
         """Return the partitions that no broker sends at present.
 
-        Nobody leads them, their broker cannot be reached, or where to begin is looked up. Paused
-        ones, and those that cannot go on before `seek`, are not among them.
+        They have no leader, their broker cannot be reached, or their start is being looked up.
+        Paused ones, and those that need a `seek`, are not among them.
         """
         return self._core.awaited()
 
     def topic_ids(self) -> dict[str, TopicId]:
         """Return which topics are read, by name.
 
-        One that is made anew under the name has another id:
+        A topic that is created again under the name has another id:
 
             before = consumer.topic_ids()["orders"]
         """
@@ -195,14 +153,14 @@ class Consumer:
     async def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
         """Return what there is to take, as soon as there is something."""
         with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
+            deadline = host.monotonic_s() + timeout_ms / 1000
             while True:
                 taken = take()
                 if taken:
                     return taken
-                left = deadline - time.monotonic()
+                left = deadline - host.monotonic_s()
                 if left <= 0:
-                    await asyncio.sleep(0)  # Else nothing ever comes to who asks and never waits.
+                    await asyncio.sleep(0)  # Else a caller that never waits gets nothing.
                     return taken
                 await self._core.wait_for_news(left)
 
@@ -216,7 +174,7 @@ class Consumer:
                 yield record
 
     def seek(self, partition: Place, to: Start) -> None:
-        """Go on elsewhere in a partition.
+        """Move to another position in a partition.
 
             consumer.seek(("orders", 0), 17)
 
@@ -251,19 +209,19 @@ class Consumer:
         """Return the offset of the next record that `poll` will hand out.
 
         Raises:
-            MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
-                the last reason. At once where the partition cannot go on, as `poll` tells or told.
+            MillraceError: it had to be looked up, without success within `request_timeout_ms`: the
+                last reason. At once if the partition has an error, which `poll` raises.
         """
         with self._core.exclusive():
             return await self._core.position(partition)
 
     async def lag(self) -> dict[Place, int]:
-        """Return how many records there are still to hand out, per partition."""
+        """Return how many records are still to be handed out, per partition."""
         with self._core.exclusive():
             return await self._core.lag()
 
     async def close(self) -> None:
-        """Let go of everything; closing twice is harmless."""
+        """Release everything; closing twice is harmless."""
         if not self._core.is_closed:
             await self._core.close()
 

@@ -5,7 +5,6 @@ Both consumers, the async and the sync one, are a few lines over this.
 
 import asyncio
 import threading
-import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,35 +12,24 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.client import _fork, _wire
+from millrace.client import _fork, _wire, host
 from millrace.client._arguments import LogEnd, checked_place, is_number, log_end
+from millrace.client._broker_streams import BrokerStreams
 from millrace.client._clock import monotonic_ms
-from millrace.client._cluster import Cluster
+from millrace.client._cluster import Cluster, Connection
+from millrace.client._consumer_settings import ConsumerConfig
 from millrace.client._fetch_stream import FetchStream
-from millrace.client._offsets import OffsetAt, look_up_offsets
-from millrace.client._pauses import ConnectPauses, spread
+from millrace.client._offsets import OffsetSpec, look_up_offsets
+from millrace.client._pauses import spread
 from millrace.client._records import FetchedRecords, LentRecords, Records, record_type
-from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
 from millrace.client._wire import Place
-from millrace.client.serialization import Deserializer
-from millrace.core.consumer.fetcher import (
-    ChangeSession,
-    Connect,
-    ConnectSoon,
-    FetchedBatch,
-    FetchedPartition,
-    Fetcher,
-    FindEpochEnd,
-    LookUpOffset,
-    RefreshMetadata,
-    Reset,
-)
+from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
+from millrace.core.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
 from millrace.core.errors import (
     ClosedError,
     ConcurrentUseError,
     ConnectionFailedError,
-    InvalidConfigError,
     InvalidRequestError,
     MillraceError,
     NotLeaderError,
@@ -56,7 +44,8 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records.batch import open_batch
-from millrace.core.settings import BATCH_INFLATED_BYTES_MAX, INT32_MAX
+from millrace.core.routing.router import Router
+from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
@@ -64,7 +53,7 @@ Start = int | LogEnd
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
 _REASON_GRACE_S: Final = 0.5
-"""How much longer than a look-up its user waits: to be told why it failed."""
+"""How much longer than a look-up its user waits, to get the look-up's error."""
 _LENT_MAX: Final = 10_000
 """Records that are decoded at a time for a loop over a consumer."""
 _RETRY_BACKOFF_MS: Final = 100
@@ -77,7 +66,7 @@ _RESETS: Final = {"beginning": Reset.EARLIEST, "end": Reset.LATEST, None: Reset.
 def _reset_of(start: object) -> Reset | Offset:
     if (end := log_end(start)) is not None:
         return _RESETS[end]
-    if isinstance(start, int) and is_number(start) and start >= 0:
+    if is_number(start) and start >= 0:
         return Offset(start)
     raise InvalidRequestError(
         f'{start!r} is no position: give an offset, "beginning" ("earliest") or "end" ("latest")'
@@ -93,90 +82,72 @@ def _fitting(rows: pa.RecordBatch, bytes_max: int) -> int:
 class ConsumerCore:
     """What both consumers share. Its methods belong to one thread or task at a time.
 
-    The machine is used by the loop and by whoever polls; `_lock` guards it. Nothing is decoded
-    under the lock.
+    The loop and the polling thread use the machine; `_lock` guards it. Nothing is decoded under the
+    lock.
     """
 
     def __init__(
         self,
         bootstrap: str | Sequence[str],
-        *,
-        client_id: str,
-        fetch_min_bytes: int,
-        fetch_max_wait_ms: int,
-        fetch_max_bytes: int,
-        max_partition_fetch_bytes: int,
-        auto_offset_reset: str,
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
-        request_timeout_ms: int,
-        metadata_max_age_ms: int,
-        metadata_timeout_ms: int,
-        client_rack: str,
+        config: ConsumerConfig,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        reset = log_end(auto_offset_reset)
-        if reset is None and auto_offset_reset != "none":
-            raise InvalidConfigError(
-                f"auto_offset_reset={auto_offset_reset!r}: choose earliest, latest or none"
-            )
-        window = bounded("fetch_max_bytes", fetch_max_bytes, 1024, 2**40)
-        self._partition_bytes_max = bounded(
-            "max_partition_fetch_bytes", max_partition_fetch_bytes, 1, INT32_MAX
-        )
+        self._partition_bytes_max = config.max_partition_fetch_bytes
         self._settings = fetch_pb2.FetchSettings(
-            min_bytes=bounded("fetch_min_bytes", fetch_min_bytes, 0, window),
-            max_wait_ms=bounded("fetch_max_wait_ms", fetch_max_wait_ms, 0, INT32_MAX),
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
             response_bytes_max=_RESPONSE_BYTES_MAX,
-            window_bytes=window,
-            rack=client_rack,
+            window_bytes=config.fetch_max_bytes,
+            rack=config.client_rack,
         )
         self.cluster = Cluster(
             bootstrap,
-            client_id=client_id,
-            timeout_ms=request_timeout_ms,
-            metadata_timeout_ms=metadata_timeout_ms,
+            client_id=config.client_id,
+            timeout_ms=config.request_timeout_ms,
+            metadata_timeout_ms=config.metadata_timeout_ms,
         )
         self.loop = loop
         self.is_closed = False
         self._is_forked = False
-        self._record_type = record_type(key_deserializer, value_deserializer)
+        self._record_type = record_type(config.key_deserializer, config.value_deserializer)
         retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
-        self._fetcher = Fetcher(
-            _RESETS[reset],
-            window,
-            retry_ms,
-            metadata_max_age_ms,
-            retry_ms_max,
-        )
+        router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_ms())
+        reset = _RESETS[log_end(config.auto_offset_reset)]
+        self._fetcher = Fetcher(reset, config.fetch_max_bytes, router)
         self._lock = threading.Lock()
-        self._streams: dict[BrokerId, FetchStream] = {}
-        self._pauses = ConnectPauses(retry_ms, retry_ms_max)
         self._tasks = Tasks(loop, "consumer")
+        self._streams = BrokerStreams(
+            self.cluster,
+            self._fetcher,
+            lock=self._lock,
+            tasks=self._tasks,
+            open_stream=self._open_stream,
+            on_told=self._step,
+            on_looked_up=self._on_looked_up,
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._step_is_due = False
         self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
         """Records of a batch that did not fit into the last `poll`."""
         self._lent: LentRecords | None = None
-        """The first records of the rest, which loops over the consumer go through: what they leave
-        is the next to be handed out."""
+        """The first records of the rest, for loops over the consumer: the records that they leave
+        are handed out next."""
         self._user = threading.Lock()
         self._whole_topics: list[str] = []
         """Topics that are read with all their partitions, also those that come."""
         self._topics: dict[TopicPartition, str] = {}
         """Names of the topics of assigned partitions."""
         self._look_up_errors: dict[TopicPartition, MillraceError] = {}
-        """What the last look-up of a position met, where it failed."""
+        """The error of the last look-up of a position, if it failed."""
         self.topic_ids: dict[str, TopicId] = {}
-        """Which topics are read, by name: another one may have a name by now."""
-        self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
-        self._metadata_max_age_s = metadata_max_age_ms / 1000
+        """Ids of the topics that are read, by name: another topic may have a name by now."""
         _fork.watch(self)
 
     def on_forked(self) -> None:
-        """This is the copy in a child: what was fetched is the parent's to hand out."""
+        """This is the copy in a child: only the parent hands out fetched records."""
         self._lock, self._user = threading.Lock(), threading.Lock()
+        self._streams.lock = self._lock
         self._is_forked = True
 
     @contextmanager
@@ -203,7 +174,7 @@ class ConsumerCore:
         if self.is_closed:
             raise ClosedError("the consumer is closed")
 
-    # Called by whoever polls.
+    # Called by the polling thread.
 
     def take_records(self, max_records: int, max_bytes: int) -> Records:
         """Return records that have come, one at least; none if none have."""
@@ -240,7 +211,8 @@ class ConsumerCore:
     def take_batches(self, max_bytes: int) -> list[FetchedRecords]:
         """Return batches that have come, one at least; none if none have.
 
-        What has come is bounded as it came, compressed; what is handed out, as it is opened.
+        Waiting batches are bounded by their compressed size; handed out ones by their size in
+        memory.
         """
         self._take_back()
         batches: list[FetchedRecords] = []
@@ -279,8 +251,8 @@ class ConsumerCore:
     def lend_records(self) -> LentRecords | tuple[()]:
         """Return records that have come, for a loop; none if none have.
 
-        What the loop does not come to is handed out next, by whichever call. A seek or a pause of
-        the partition, as any other poll, ends the loop over them.
+        Any later call hands out the records that the loop leaves. A seek or a pause of the
+        partition, or any other poll, ends the loop over them.
         """
         while not self._lent:
             self._take_back()
@@ -299,7 +271,7 @@ class ConsumerCore:
         return self._lent
 
     def _take_back(self) -> None:
-        """Have the rest begin with the first record that no loop has come to."""
+        """Let the rest begin with the first record that no loop has reached."""
         if self._rest is not None and self._lent is not None:
             batch, rows = self._rest
             rows = rows.slice(self._lent.count - len(self._lent))
@@ -336,7 +308,7 @@ class ConsumerCore:
                 batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
             )
         except MillraceError:
-            # Never past what cannot be read: the position goes back to it.
+            # Never past an unreadable batch: the position goes back to it.
             self._rewind(batch.topic_partition, batch.start_offset)
             raise
         if batch.start_offset > batch.header.base_offset:
@@ -347,7 +319,7 @@ class ConsumerCore:
     # Positions.
 
     def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
-        """Go on elsewhere."""
+        """Move to another position."""
         if self._rest is not None and place == self._rest[0].topic_partition:
             self._drop_rest()
         with self._lock:
@@ -355,7 +327,7 @@ class ConsumerCore:
             self._wake()
 
     def _rewind(self, place: TopicPartition, to: Offset) -> None:
-        """Go back to where nothing was handed out yet."""
+        """Go back to the first record that was not handed out."""
         self._drop_rest()  # If there is one it is of this partition.
         with self._lock:
             self._fetcher.rewind(place, to)
@@ -410,10 +382,10 @@ class ConsumerCore:
         }
         each_start: Mapping[Place | str, Start] = wanted if isinstance(wanted, Mapping) else {}
         wanted = [item if isinstance(item, str) else checked_place(item) for item in wanted]
-        # A partition that is named counts more than its topic.
+        # A named partition takes precedence over its topic.
         wanted.sort(key=lambda item: not isinstance(item, str))
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
-        if topics:  # Partitions may have come since, and another topic of the name.
+        if topics:  # There may be new partitions since, or another topic of the name.
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
         for item in wanted:
             name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
@@ -447,7 +419,7 @@ class ConsumerCore:
         self._topics = places
         self._look_up_errors.clear()
         self.topic_ids = {topic: place.topic_id for place, topic in places.items()}
-        self._learn_leaders()
+        self._streams.tell_leaders()
         self._step()
 
     async def position(self, place: Place) -> int:
@@ -460,7 +432,7 @@ class ConsumerCore:
         rest = self._rest_offset(topic_partition)
         if rest is not None:
             return rest
-        deadline = time.monotonic() + self.cluster.timeout_s + _REASON_GRACE_S
+        deadline = host.monotonic_s() + self.cluster.timeout_s + _REASON_GRACE_S
         while True:
             with self._lock:
                 position = self._fetcher.position(topic_partition)
@@ -470,15 +442,15 @@ class ConsumerCore:
             if error is not None:
                 raise error.with_traceback(None)
             self._check_open()
-            if time.monotonic() >= deadline:
+            if host.monotonic_s() >= deadline:
                 raise self._why_unknown(topic_partition)
             await asyncio.sleep(0.005)
 
     def _why_unknown(self, place: TopicPartition) -> MillraceError:
-        """Return why nobody has told an offset of a partition."""
+        """Return why the offset of a partition is not known."""
         leader = self.cluster.leader_of(place)
         if leader is None or leader.broker_id < 0:
-            return NotLeaderError(f"nobody leads partition {place.partition} at present")
+            return NotLeaderError(f"partition {place.partition} has no leader at present")
         return self._look_up_errors.get(place) or ConnectionFailedError(
             f"broker {leader.broker_id} did not say in {self.cluster.timeout_s:g} s where "
             f"partition {place.partition} begins or ends"
@@ -487,7 +459,7 @@ class ConsumerCore:
     async def lag(self) -> dict[Place, int]:
         """Return how many records are still to be handed out, per partition."""
         lags = {}
-        assigned: dict[TopicPartition, OffsetAt] = dict.fromkeys(self._fetcher.assigned, "end")
+        assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(self._fetcher.assigned, "end")
         for topic_partition, end in (await look_up_offsets(self.cluster, assigned)).items():
             place = self._place(topic_partition)
             lags[place] = max(0, end.offset - await self.position(place))
@@ -502,7 +474,7 @@ class ConsumerCore:
             if places is None
             else [self._assigned(place) for place in places]
         )
-        wanted: dict[TopicPartition, OffsetAt] = dict.fromkeys(chosen, timestamp_ms)
+        wanted: dict[TopicPartition, OffsetSpec] = dict.fromkeys(chosen, timestamp_ms)
         for place, found in (await look_up_offsets(self.cluster, wanted)).items():
             self.seek_partition(place, found.offset if found.offset >= 0 else Reset.LATEST)
 
@@ -527,12 +499,10 @@ class ConsumerCore:
     async def close(self) -> None:
         """Let go of everything."""
         self.is_closed = True
-        self._news.set()  # Whoever waits for records need not.
+        self._news.set()  # Wake waiters for records.
         if self._timer is not None:
             self._timer.cancel()
-        for stream in list(self._streams.values()):
-            stream.close()
-            await stream.wait_closed()
+        await self._streams.close()
         await self._tasks.cancel()
         await self.cluster.close()
 
@@ -558,81 +528,37 @@ class ConsumerCore:
                     stream = self._streams.get(effect.broker_id)
                     if stream is not None:
                         stream.change(effect)
-                case Connect():
-                    self._tasks.spawn(self._connect(effect.broker_id))
-                case ConnectSoon():
-                    self._pauses.on_news(effect.broker_id)
-                case RefreshMetadata():
-                    self._tasks.spawn(self._refresh(effect.topics))
                 case LookUpOffset():
                     self._tasks.spawn(self._look_up(effect))
                 case FindEpochEnd():
                     self._tasks.spawn(self._find_epoch_end(effect))
-        left_s = self._refresh_at - time.monotonic()
-        if left_s <= 0:
-            self._refresh_at += self._metadata_max_age_s - left_s
-            left_s = self._metadata_max_age_s
-            if self._topics:  # To look up none is to look up all.
-                self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
-        if wake is not None:
-            left_s = min(left_s, max(wake - now, 1) / 1000)
+                case _:
+                    self._streams.perform(effect)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(left_s, self._step)
+            self._timer = None
+        if wake is not None:
+            self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self._step)
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
-        self._pauses.on_answered(broker_id)
         for fetched in news:
-            if isinstance(fetched.error, RefreshMetadataError) and fetched.error.leader is not None:
-                self.cluster.learn_address(fetched.error.leader)  # The machine reads there next.
+            self._streams.learn_address(fetched.error)
         with self._lock:
             self._fetcher.on_fetched(broker_id, news, monotonic_ms())
         self._step()
 
-    async def _connect(self, broker_id: BrokerId) -> None:
-        await self._pauses.wait(broker_id)
-        try:
-            connection = await self.cluster.broker(broker_id)
-        except MillraceError as error:
-            self._pauses.on_failed(broker_id)
-            with self._lock:
-                self._fetcher.on_disconnected(broker_id, error.message)
-        else:
-            self._streams[broker_id] = FetchStream(
-                broker_id,
-                connection,
-                settings=self._settings,
-                partition_bytes_max=self._partition_bytes_max,
-                on_fetched=self._on_fetched,
-                on_broken=self._on_broken,
-            )
-            with self._lock:
-                self._fetcher.on_connected(broker_id)
-        self._step()
+    def _open_stream(self, broker_id: BrokerId, connection: Connection) -> FetchStream:
+        return FetchStream(
+            broker_id,
+            connection,
+            settings=self._settings,
+            partition_bytes_max=self._partition_bytes_max,
+            on_fetched=self._on_fetched,
+            on_broken=self._streams.on_broken,
+        )
 
-    def _on_broken(self, broker_id: BrokerId, stream: FetchStream, reason: str) -> None:
-        if self._streams.get(broker_id) is not stream:
-            return
-        del self._streams[broker_id]
-        self._pauses.on_failed(broker_id)
-        with self._lock:
-            self._fetcher.on_disconnected(broker_id, reason)
-        self._tasks.spawn(self.cluster.drop(stream.connection))
-        self._wake()
-
-    async def _refresh(self, topics: list[str]) -> None:
-        with suppress(MillraceError):  # The machine asks again after its pause.
-            await self.cluster.refresh(topics)
-            with self._lock:
-                self._fetcher.on_topics(self.cluster.topic_ids(topics))
-        self._take_new_partitions()
-        self._learn_leaders()
-        with self._lock:
-            self._fetcher.on_refreshed(monotonic_ms())
-        self._step()
-
-    def _take_new_partitions(self) -> None:
-        """Read partitions that have come to topics that are read whole, from their beginning."""
+    def _on_looked_up(self) -> None:
+        """Read new partitions of subscribed topics, from their beginning."""
         for topic in self._whole_topics:
             info = self.cluster.topics.get(topic)
             for partition in () if info is None else info.partitions:
@@ -642,20 +568,11 @@ class ConsumerCore:
                     self._topics[place] = topic
                     with self._lock:
                         self._fetcher.assign(topic, place, Reset.EARLIEST)
-
-    def _learn_leaders(self) -> None:
-        with self._lock:
-            self._fetcher.on_leaders(
-                {
-                    TopicPartition(info.topic_id, partition.partition): partition.leader
-                    for info in self.cluster.topics.values()
-                    for partition in info.partitions
-                }
-            )
+        self._step()
 
     async def _look_up(self, effect: LookUpOffset) -> None:
         try:
-            end: OffsetAt = "beginning" if effect.reset is Reset.EARLIEST else "end"
+            end: OffsetSpec = "beginning" if effect.reset is Reset.EARLIEST else "end"
             found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
         except MillraceError as error:
             self._look_up_errors[effect.topic_partition] = error
@@ -675,7 +592,7 @@ class ConsumerCore:
         try:
             leader = self.cluster.leader_of(place)
             if leader is None or leader.broker_id < 0:
-                raise NotLeaderError(f"nobody leads partition {place.partition} at present")
+                raise NotLeaderError(f"partition {place.partition} has no leader at present")
             request = fetch_pb2.OffsetsForLeaderEpochRequest()
             request.partitions.add(
                 topic_partition=_wire.partition_to_wire(place),
@@ -707,7 +624,7 @@ class ConsumerCore:
 
     def _assigned(self, place: Place) -> TopicPartition:
         topic, number = checked_place(place)
-        # Not the cluster's: a topic that was deleted meanwhile is assigned all the same.
+        # Not the cluster's ids: a topic that was deleted meanwhile is still assigned.
         topic_id = self.topic_ids.get(str(parse_topic_name(topic)))
         found = None if topic_id is None else TopicPartition(topic_id, number)
         if found is None or found not in self._fetcher.assigned:

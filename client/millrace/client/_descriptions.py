@@ -35,9 +35,9 @@ class ConfigValue:
 
     value: str
     source: str
-    """`default`, `cluster` or `topic`: who decided it."""
+    """`default`, `cluster` or `topic`: the source of the value."""
     documentation: str
-    """What it means; empty where all topics were asked for."""
+    """Its meaning; empty if all topics were requested."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,7 +46,7 @@ class PartitionDescription:
 
     partition: int
     leader: BrokerId
-    """-1: nobody at present."""
+    """-1: no leader at present."""
     leader_epoch: LeaderEpoch
     """Rises with every new leader."""
     leader_address: str
@@ -59,17 +59,17 @@ class PartitionDescription:
     elr: tuple[BrokerId, ...]
     """Eligible leader replicas (KIP-966): not in sync, but they too have all of it."""
     offline_replicas: tuple[BrokerId, ...]
-    """Replicas on brokers that are not there."""
+    """Replicas on brokers that are down."""
     adding_replicas: tuple[BrokerId, ...] = ()
     """Replicas that a reassignment adds."""
     removing_replicas: tuple[BrokerId, ...] = ()
     """Replicas that a reassignment removes in the end."""
     is_recovering: bool = False
-    """The leader was elected uncleanly and has not settled that yet."""
+    """The leader was elected uncleanly and still recovers."""
 
     @property
     def is_reassigning(self) -> bool:
-        """Return whether its replicas are being changed."""
+        """Return whether a reassignment is under way."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     @property
@@ -79,7 +79,7 @@ class PartitionDescription:
 
     @property
     def preferred_leader(self) -> BrokerId:
-        """Return who should lead it."""
+        """Return the broker that should lead it."""
         return self.target_replicas[0]
 
     @property
@@ -105,13 +105,14 @@ class TopicDescription:
 
     @property
     def media(self) -> TopicMedia:
-        """Return what its replicas are to lie on; any, where brokers of another release differ."""
+        """Return the media that its replicas should lie on; any, if another release has other
+        media."""
         setting = self.config.get(_MEDIA)
         known = {str(each): each for each in TopicMedia}
         return TopicMedia.ANY if setting is None else known.get(setting.value, TopicMedia.ANY)
 
     def misplaced(self, logs: Iterable["LogDescription"]) -> list["LogDescription"]:
-        """Return which of its logs lie on another media than it asks for.
+        """Return its logs that lie on another media than it asks for.
 
         logs = await admin.describe_logs("orders")
         print(len(topic.misplaced(logs)), "replicas are still to be moved")
@@ -149,7 +150,7 @@ class ClusterDescription:
     unreachable: tuple[BrokerId, ...] = ()
     """Brokers that are not fenced, and did not answer this client: they may just have died."""
     controller_problem: str = ""
-    """Why no controller can act, and what to do about it; empty: nothing keeps one from it."""
+    """Why no controller can act, and what to do about it; empty: there is no such reason."""
 
     def broker(self, broker_id: int) -> BrokerInfo | None:
         """Return a broker."""
@@ -190,20 +191,23 @@ class LogDescription:
     followers: tuple[FollowerDescription, ...] = ()
     """The other replicas, by id; empty unless it leads."""
     media: Media | None = None
-    """What it lies on; None: the broker does not say."""
+    """Its media; None: the broker does not report it."""
 
 
 @dataclass(slots=True, frozen=True)
 class DamagedReplica:
-    """A replica that is offline on a broker that runs, or of which a damaged log was set aside."""
+    """A damaged replica on a running broker, or one whose damaged log was set aside.
+
+    It is offline; or it lacks committed records, so it cannot lead a partition without a leader.
+    """
 
     topic: str
     partition: int
     broker_id: BrokerId
     error: str
-    """Why it is offline; empty: it is not, it was fetched anew."""
+    """What is wrong with the replica; empty: it was copied again and is sound."""
     kept_in: tuple[str, ...]
-    """Where on the broker damaged logs are kept, until somebody removes them."""
+    """Paths of damaged logs on the broker; they stay until a person removes them."""
 
 
 def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:

@@ -10,7 +10,7 @@ import grpc.aio
 
 from millrace.client import _wire
 from millrace.client._cluster import Connection, is_cancelled_by
-from millrace.core.consumer.fetcher import ChangeSession, FetchedPartition
+from millrace.core.consumer.sessions import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec
@@ -27,12 +27,12 @@ class FetchStream:
     """One open session.
 
     Args:
-        broker_id: whose it is.
+        broker_id: the broker.
         connection: the greeted connection.
         settings: of the session; they go with the first message.
         partition_bytes_max: bytes of one partition in one response.
         on_fetched: broker and news.
-        on_broken: the stream ended, by whichever side but `close()`.
+        on_broken: the stream ended, other than by `close()`.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""What a fork makes of clients: copies that nobody serves, and that say so at once.
+"""Clients after a fork: the child's copies cannot work, and raise an error at once.
 
-The child has no thread but the one that forked. So no loop runs there that would send what a copied
-producer takes, a lock may be held that nobody gives back, and a copied consumer would hand out once
-more what the parent has. Every copy is closed, and who has a handle of the parent's hears that.
+The child has only the thread that forked. So no loop sends the records of a copied producer, a lock
+may be held for ever, and a copied consumer would hand out the parent's records again. Every copy is
+closed, and the parent's handles raise an error in the child.
 
-Neither do new clients work in the child of a process that has connected: gRPC has threads of its
-own, which are not started again, and would be waited for for ever. Its objects wait for them, too,
-when they are collected; so the child collects nothing of what the parent had.
+New clients do not work either in the child of a process that has connected: gRPC has threads of its
+own, which are not started again, and its calls would wait for them for ever. So would the
+destructors of its objects; so the child never collects the parent's objects.
 
 Nothing of this costs anything before a process forks.
 """
@@ -25,7 +25,7 @@ FORKED: Final = (
 
 
 class Copied(Protocol):
-    """What has to be told that it is a copy."""
+    """A client that must know when it is a copy."""
 
     def on_forked(self) -> None:
         """Refuse everything from now on; called in the child, by its only thread."""
@@ -33,7 +33,7 @@ class Copied(Protocol):
 
 
 class _Process:
-    """What is known of this one."""
+    """The state of this process."""
 
     has_connected = False
     is_cut_off = False
@@ -44,7 +44,7 @@ _clients: Final[WeakSet[Copied]] = WeakSet()
 
 
 def watch(client: Copied) -> None:
-    """Have a client told when it is a copy."""
+    """Call a client's `on_forked` in a child."""
     _clients.add(client)
 
 

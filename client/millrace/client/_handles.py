@@ -1,7 +1,7 @@
-"""What `send()` and `send_batch()` return: small, and nothing happens until somebody asks.
+"""The handles of `send()` and `send_batch()`: small, and without work until they are used.
 
-A handle names an intake and an index in it; where the record went and what became of it is looked
-up through them. So a million records sent cost a million small tuples and no future at all.
+A handle has an intake and an index in it, through which the record's partition and outcome are
+looked up. So a million records cost a million small tuples and no future at all.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: Offset
-    """-1 with `acks=0`, where nobody knows."""
+    """-1 with `acks=0`: unknown."""
     timestamp: WallMs
-    """Milliseconds UTC: the producer's, or the broker's where the topic stamps append time."""
+    """Milliseconds UTC: the producer's, or the broker's if the topic stamps append time."""
 
 
 class RecordHandle:
@@ -70,7 +70,7 @@ class RecordHandle:
         A callback must not block; it is called at once when the outcome is known already.
         """
 
-        pending = [callback]  # Whoever takes it calls it: the loop or, when it is late, we do.
+        pending = [callback]  # Called by the thread that pops it: the loop's, or this one.
 
         def waiter() -> bool:
             if not self.done():
@@ -182,7 +182,7 @@ class BatchHandle:
         return all(intake.is_complete for intake in self._intakes)
 
     def errors(self) -> dict[int, MillraceError]:
-        """Return why records failed, by their index; of the records that have so far."""
+        """Return the errors of the records that have failed so far, by their index."""
         errors = dict(self._rejected)
         self._tell()
         rows: Sequence[int] = range(self._count) if self._rows is None else self._rows
@@ -220,7 +220,7 @@ class BatchHandle:
         return self._resolved()
 
     def _tell(self) -> None:
-        """Note that the caller has heard of all failures: `errors()` has them."""
+        """Note that all failures were reported: `errors()` has them."""
         for intake in self._intakes:
             if intake.error is not None:
                 _told(intake.error, 0, intake.record_count)
@@ -248,9 +248,9 @@ class BatchHandle:
 
 
 def own(error: MillraceError) -> MillraceError:
-    """Return an error as one caller's own.
+    """Return a copy of an error for one caller.
 
-    One error is that of a whole batch, and each raise would add to its traceback, for ever.
+    All records of a batch share the error, and each raise would add to its traceback, for ever.
     """
     copied = copy(error)
     copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
@@ -258,7 +258,7 @@ def own(error: MillraceError) -> MillraceError:
 
 
 def _told(error: MillraceError, first: int, count: int = 1) -> MillraceError:
-    """Note for which records a caller has heard of an error; return it as the caller's own."""
+    """Note the records whose error was reported; return a copy of the error for the caller."""
     error.told |= ((1 << count) - 1) << first
     return own(error)
 
@@ -267,8 +267,8 @@ def _is_complete(intake: Intake) -> bool:
     return intake.is_complete
 
 
-# A waiter is added first and the outcome looked at second, while the producer's loop sets the
-# outcome first and looks for waiters second: so neither needs a lock.
+# A waiter is added first and the outcome checked second, while the producer's loop sets the outcome
+# first and looks for waiters second: so neither needs a lock.
 
 
 def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | None) -> None:
@@ -330,7 +330,7 @@ async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
 
 
 def _forget(intake: Intake, waiter: Waiter, done: Callable[[], bool]) -> None:
-    """Take a waiter out that was given up: its intake may stay for long."""
+    """Remove a waiter that was given up: its intake may stay for long."""
     if not done():
         with suppress(ValueError):  # The producer's loop has it just now.
             intake.waiters.remove(waiter)

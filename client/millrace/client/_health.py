@@ -1,4 +1,4 @@
-"""Whether a cluster keeps what it promises: what is wrong with which partition."""
+"""The health of a cluster: the problems of its partitions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from millrace.core.metadata.model import Reluctance
 
 @dataclass(slots=True, frozen=True)
 class PartitionHealth:
-    """One partition of which something is wrong."""
+    """A partition with a problem."""
 
     topic: str
     partition: int
     leader: BrokerId
-    """-1: nobody, so that it can neither be written nor read."""
+    """-1: no leader, so that it can neither be written nor read."""
     isr: tuple[BrokerId, ...]
     missing: tuple[BrokerId, ...]
     """Replicas that should be in sync and are not."""
@@ -31,12 +31,12 @@ class PartitionHealth:
 
 @dataclass(slots=True, frozen=True)
 class ClusterHealth:
-    """What is wrong, by how bad it is; a partition may be in several of the lists."""
+    """The problems, the worst first; a partition may be in several of the lists."""
 
     has_controller: bool
-    """Without one nothing changes: no election, no new topic. What is led goes on."""
+    """Without one nothing changes: no election, no new topic. Partitions with a leader go on."""
     offline: tuple[PartitionHealth, ...]
-    """Nobody leads them: they can neither be written nor read."""
+    """Partitions without a leader: they can neither be written nor read."""
     under_min_isr: tuple[PartitionHealth, ...]
     """Too few replicas are in sync: writes with `acks="all"` are refused."""
     recovering: tuple[PartitionHealth, ...]
@@ -44,19 +44,19 @@ class ClusterHealth:
     under_replicated: tuple[PartitionHealth, ...]
     """Not all replicas are in sync: fewer brokers may fail than planned."""
     fenced_brokers: tuple[BrokerId, ...]
-    """Brokers that are not there. Whether that matters, the partitions say."""
+    """Brokers that are down. The partitions show whether that matters."""
     badly_led: tuple[PartitionHealth, ...] = ()
-    """Their leader has a slow or full disk, and nobody better can lead: writes wait or fail."""
+    """Their leader has a slow or full disk, and no better one can lead: writes wait or fail."""
     damaged: tuple[DamagedReplica, ...] = ()
-    """Replicas that are offline on brokers that run, and those that were fetched anew since."""
+    """Replicas that are offline on running brokers, and those that were fetched again since."""
     unreachable_brokers: tuple[BrokerId, ...] = ()
     """Brokers that are not fenced, and did not answer this client: they may just have died."""
     reluctant_brokers: tuple[BrokerInfo, ...] = ()
-    """Brokers that would rather not lead, as their `reluctance` says; the others lead for them."""
+    """Brokers that are reluctant to lead, by their `reluctance`; the others lead for them."""
     controller_problem: str = ""
     """Why no controller can act, and what to do about it, where it is known."""
     usable_brokers: tuple[BrokerId, ...] = ()
-    """Brokers that can take replicas: they are there, and neither stop nor are drained."""
+    """Brokers that can take replicas: they live, and neither stop nor are drained."""
 
     @property
     def is_healthy(self) -> bool:
@@ -77,7 +77,7 @@ def health_of(
     topics: Iterable[TopicDescription],
     damaged: Iterable[DamagedReplica] = (),
 ) -> ClusterHealth:
-    """Judge a cluster by what it says of itself."""
+    """Return the health of a cluster from its descriptions."""
     reluctant = tuple(each for each in cluster.brokers if each.reluctance and not each.is_fenced)
     with_bad_disks = {
         each.broker_id for each in reluctant if each.reluctance != Reluctance.NEW_ADDRESS

@@ -1,17 +1,16 @@
-"""Offsets by place or by time, asked of the leaders; where a leader has moved it is followed.
+"""Looks up offsets by place or by time at the leaders, and follows leaders that move.
 
-One that is silent may be cut off, and lead no more. So after two seconds all brokers are asked who
-leads, for as long as it is silent, and whoever leads instead is asked.
+A silent broker may be cut off, and no longer lead. So after two seconds of silence all brokers are
+asked for the leader, and a new leader gets the request.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from millrace.client import _wire
+from millrace.client import _wire, host
 from millrace.client._arguments import LogEnd, is_number, log_end
 from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
 from millrace.client._pauses import spread
@@ -31,7 +30,7 @@ from millrace.proto.v1 import fetch_pb2
 
 @dataclass(slots=True, frozen=True)
 class AfterBytes:
-    """Where the whole batches end that from an offset on take at most so many bytes, as stored.
+    """The end of the whole batches from an offset on that take at most so many stored bytes.
 
     One batch counts even if it is larger.
     """
@@ -40,7 +39,7 @@ class AfterBytes:
     size: int
 
 
-OffsetAt = LogEnd | Literal["max_timestamp"] | int | AfterBytes
+OffsetSpec = LogEnd | Literal["max_timestamp"] | int | AfterBytes
 """An end of the log, its newest record by time, the first record at or after a time in ms, or so
 many bytes behind an offset."""
 
@@ -58,9 +57,9 @@ class OffsetAndTimestamp:
     timestamp: int
     """Of the record found, ms UTC; -1: none or not asked for."""
     leader_epoch: LeaderEpoch
-    """No record before it is of a later one; -1: not known."""
+    """No earlier record has a later epoch; -1: not known."""
     topic_id: TopicId
-    """Of the topic that was asked: another of the same name has another."""
+    """Id of the topic that was asked: another topic of the same name has another id."""
 
 
 Wanted = TypeVar("Wanted")
@@ -73,7 +72,7 @@ _Ask: TypeAlias = Callable[
 
 async def look_up_offsets(
     cluster: Cluster,
-    wanted: Mapping[TopicPartition, OffsetAt],
+    wanted: Mapping[TopicPartition, OffsetSpec],
     refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Return an offset for each partition, in the same order.
@@ -83,12 +82,12 @@ async def look_up_offsets(
     Args:
         cluster: whose leaders to ask.
         wanted: what to look up.
-        refused: takes why there is none for a partition, instead of raising it.
+        refused: collects the errors of partitions, instead of raising them.
 
     Raises:
         InvalidRequestError: what is to be looked up is no place in a log.
         UnknownTopicOrPartitionError: a topic is gone.
-        MillraceError: the last refusal when the time is over, or one that time does not mend.
+        MillraceError: the last refusal when the time is over, or one that a retry cannot solve.
     """
     for at in wanted.values():
         is_known = log_end(at) or at == "max_timestamp" or isinstance(at, AfterBytes)
@@ -103,7 +102,7 @@ async def look_up_offsets(
 async def find_epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, LeaderEpoch]
 ) -> dict[TopicPartition, Offset]:
-    """Return where the records up to a leader epoch end in each partition; -1: nobody knows.
+    """Return where the records up to a leader epoch end in each partition; -1: unknown.
 
     Raises:
         As `look_up_offsets`.
@@ -114,9 +113,9 @@ async def find_epoch_ends(
 async def wait_for_news(
     cluster: Cluster, ends: Mapping[TopicPartition, Offset], timeout_s: float
 ) -> None:
-    """Wait until a partition does not end where it did, as its leader says, or the time is over.
+    """Wait until the end of a partition moves at its leader, or the time is over.
 
-    A leader that cannot be asked ends the wait as well: a look-up tells why.
+    A leader that cannot be asked ends the wait as well: a look-up gives the reason.
     """
     requests: dict[BrokerId, fetch_pb2.ListOffsetsRequest] = {}
     for place, end in ends.items():
@@ -151,14 +150,14 @@ async def _ask_leaders(
     refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, Found]:
     shortest_ms, longest_ms = spread(_PAUSE_MS, _PAUSE_MS_MAX)
-    began_at = time.monotonic()
+    began_at = host.monotonic_s()
     deadline = began_at + cluster.timeout_s
     found: dict[TopicPartition, Found] = {}
     missing = dict(wanted)
     while True:
         asked = {place: cluster.leader_of(place) for place in missing}
         errors = await _ask_each_once(cluster, missing, ask, found)
-        now = time.monotonic()
+        now = host.monotonic_s()
         in_vain_ms = int((now - began_at) * 1000)
         pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms, fraction=_PAUSE_FRACTION) / 1000
         is_over = now + pause_s >= deadline
@@ -173,14 +172,14 @@ async def _ask_leaders(
         for place, error in errors.items():
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
                 cluster.learn_leader(place, error.leader)
-        # News of a leader, as a refusal may name him, spare the look-up.
-        if not all(_is_led_anew(cluster, place, asked[place]) for place in errors):
+        # A refusal may name the leader, which saves the look-up.
+        if not all(_has_new_leader(cluster, place, asked[place]) for place in errors):
             await asyncio.sleep(pause_s)
             await cluster.refresh(_topics_of(cluster, errors))
 
 
-def _is_led_anew(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:
-    """Return whether another leader of a partition, or another epoch of one, is known by now."""
+def _has_new_leader(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:
+    """Return whether another leader or leader epoch of a partition is known by now."""
     leader = cluster.leader_of(place)
     return leader is not None and leader.broker_id >= 0 and leader != before
 
@@ -208,15 +207,16 @@ async def _ask_each_once(
     ask: _Ask[Wanted, Found],
     found: dict[TopicPartition, Found],
 ) -> dict[TopicPartition, MillraceError]:
-    """Ask each leader once; return what was refused, by partition."""
+    """Ask each leader once; return the errors by partition."""
     errors: dict[TopicPartition, MillraceError] = {}
     by_broker: dict[BrokerId, list[TopicPartition]] = {}
     for place in wanted:
         leader = cluster.leader_of(place)
         if leader is None or leader.broker_id < 0:
             errors[place] = NotLeaderError(
-                f"nobody leads partition {place.partition} of topic "
-                f"{cluster.topic_names.get(place.topic_id, place.topic_id.hex())!r} at present"
+                f"partition {place.partition} of topic "
+                f"{cluster.topic_names.get(place.topic_id, place.topic_id.hex())!r} has no leader "
+                "at present"
             )
         else:
             by_broker.setdefault(leader.broker_id, []).append(place)
@@ -263,8 +263,8 @@ async def _until_answered(
         if not asked:
             return
         topics = {cluster.topic_names.get(place.topic_id, "") for place in asked} - {""}
-        news = partial(_any_led_anew, cluster, asked)
-        inquiry = asyncio.create_task(cluster.ask_everybody(topics, news))
+        news = partial(_any_has_new_leader, cluster, asked)
+        inquiry = asyncio.create_task(cluster.ask_all_brokers(topics, news))
         try:
             answer = asyncio.gather(*waiting, return_exceptions=True)
             await asyncio.wait((inquiry, answer), return_when=asyncio.FIRST_COMPLETED)
@@ -272,16 +272,16 @@ async def _until_answered(
             inquiry.cancel()
             await asyncio.gather(inquiry, return_exceptions=True)
         for task in waiting:
-            if any(_is_led_anew(cluster, place, asked[place]) for place in asks[task]):
+            if any(_has_new_leader(cluster, place, asked[place]) for place in asks[task]):
                 task.cancel()
 
 
-def _any_led_anew(cluster: Cluster, asked: Mapping[TopicPartition, Leader | None]) -> bool:
-    return any(_is_led_anew(cluster, place, leader) for place, leader in asked.items())
+def _any_has_new_leader(cluster: Cluster, asked: Mapping[TopicPartition, Leader | None]) -> bool:
+    return any(_has_new_leader(cluster, place, leader) for place, leader in asked.items())
 
 
 async def _list_offsets(
-    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, OffsetAt]
+    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, OffsetSpec]
 ) -> list[OffsetAndTimestamp | MillraceError]:
     request = fetch_pb2.ListOffsetsRequest(
         partitions=[_query(cluster, place, at) for place, at in wanted.items()]
@@ -327,7 +327,9 @@ def _known_epoch(cluster: Cluster, place: TopicPartition) -> int:
     return -1 if leader is None else leader.leader_epoch  # P6
 
 
-def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.ListOffsetsPartition:
+def _query(
+    cluster: Cluster, place: TopicPartition, at: OffsetSpec
+) -> fetch_pb2.ListOffsetsPartition:
     query = fetch_pb2.ListOffsetsPartition(
         topic_partition=_wire.partition_to_wire(place),
         current_leader_epoch=_known_epoch(cluster, place),

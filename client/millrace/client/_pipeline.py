@@ -2,29 +2,30 @@
 
 `send()` appends to an intake under a lock, from any thread. Everything else happens in `_step` on
 the loop: close intakes that are due, give their records partitions, encode the batches, let the
-sender machine decide, perform its effects. A step is asked for when an intake opens or fills, when
-an answer came, and at the moment that the machines named; never per record.
+sender machine decide, perform its effects. A step runs when an intake opens or fills, when an
+answer has arrived, and at the time that the machines name; never per record.
 """
 
 import asyncio
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from millrace.client import _fork, _wire
+from millrace.client import _fork, _wire, host
+from millrace.client._broker_streams import BrokerStreams
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster, Connection
 from millrace.client._handles import own
-from millrace.client._pauses import ConnectPauses, spread
+from millrace.client._pauses import spread
 from millrace.client._produce_stream import ProduceStream
+from millrace.client._producer_settings import ProducerConfig
 from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
 from millrace.core.errors import (
@@ -45,7 +46,6 @@ from millrace.core.ids import (
     BrokerId,
     MonotonicMs,
     ProducerId,
-    TopicPartition,
     WallMs,
 )
 from millrace.core.producer.batch import ProducerBatch, encode
@@ -57,54 +57,34 @@ from millrace.core.producer.sender import (
     AllocateProducerId,
     Answer,
     Complete,
-    Connect,
-    ConnectSoon,
     Disconnect,
-    RefreshMetadata,
     Refusal,
     Sender,
     SenderConfig,
     Transmit,
 )
 from millrace.core.records.compression import Codec, Compressor
+from millrace.core.routing.router import Router
 from millrace.proto.v1 import produce_pb2
 
 _FOREVER: Final = MonotonicMs(2**62)
 _BUSY_LINGER_MS: Final = 100
-"""While batches queue for the broker records gather longer than `linger_ms`, but not than this."""
+"""Longest linger while batches queue for the broker, when it exceeds `linger_ms`."""
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
 _UNTOLD_MAX: Final = 1_000
-"""Failures that are kept for the next flush, which tells the first that handles have not told."""
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class PipelineConfig:
-    """The producer's settings, checked."""
-
-    acks: int
-    linger_ms: int
-    batch_size: int
-    buffer_memory: int
-    max_block_ms: int
-    topic_wait_ms: int
-    delivery_timeout_ms: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    metadata_max_age_ms: int
-    leader_silence_ms: int
+"""Failures kept for the next flush, which raises the first that handles have not reported."""
 
 
 @dataclass(slots=True, eq=False)
 class _Flush:
-    """One that waits; others may wait beside it, for some of the same records."""
+    """A waiting flush; others may wait beside it, for some of the same records."""
 
     pending: set[Intake]
     future: asyncio.Future[None]
     failure: tuple[MillraceError, int] | None
-    """The first that it has to tell, and of how many records."""
+    """The first failure that it has to raise, and its number of records."""
 
 
 @dataclass(slots=True)
@@ -123,12 +103,12 @@ class ProducerCounters:
 
 
 class Pipeline:
-    """From sent to acknowledged. Made and used on its loop, but for what `lock` guards."""
+    """From sent to acknowledged. Made and used on its loop, except for what `lock` guards."""
 
     def __init__(
         self,
         cluster: Cluster,
-        config: PipelineConfig,
+        config: ProducerConfig,
         compressor: Compressor,
         partitioner: Partitioner,
         loop: asyncio.AbstractEventLoop,
@@ -139,7 +119,7 @@ class Pipeline:
         self.intakes = Intakes(config.batch_size, config.buffer_memory)
         self.counters = ProducerCounters()
         self.refusal = ""
-        """Why no more records are taken; empty while they are."""
+        """Why it takes no more records; empty while it does."""
         self.is_closed = False
         self.loop = loop
         self.loop_thread = 0
@@ -147,23 +127,23 @@ class Pipeline:
         self._retry_ms, self._retry_ms_max = spread(
             config.retry_backoff_ms, config.retry_backoff_max_ms
         )
+        router = Router(
+            self._retry_ms, self._retry_ms_max, config.metadata_max_age_ms, monotonic_ms()
+        )
         self._sender = Sender(
             SenderConfig(
                 acks=config.acks,
                 request_timeout_ms=config.request_timeout_ms,
                 delivery_timeout_ms=config.delivery_timeout_ms,
-                retry_backoff_ms=self._retry_ms,
-                retry_backoff_ms_max=self._retry_ms_max,
                 request_bytes_max=_REQUEST_BYTES_MAX,
                 requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
                 leader_silence_ms=config.leader_silence_ms,
-            )
+            ),
+            router,
         )
         self._distributor = Distributor(
-            config.batch_size, partitioner, self._sender.queue_length, random.Random()
+            config.batch_size, partitioner, self._sender.queue_length, host.current.dice()
         )
-        self._streams: dict[BrokerId, ProduceStream] = {}
-        self._pauses = ConnectPauses(self._retry_ms, self._retry_ms_max)
         self._parked: dict[str, deque[Intake]] = {}
         """Intakes that wait until their topic is known."""
         self._unfinished: dict[Intake, None] = {}
@@ -171,19 +151,28 @@ class Pipeline:
         self._room_waiters: list[asyncio.Future[None]] = []
         self._threads_waiting: dict[SimpleQueue[None], None] = {}
         self._untold: dict[MillraceError, int] = {}
-        """Failures since the last flush, in order, and of how many records. Handles may have told
-        of some."""
+        """Failures since the last flush, in order, and their numbers of records. Handles may have
+        reported some."""
         self._tasks = Tasks(loop, "producer")
+        # Only the loop uses the machine, so it needs no lock.
+        self._streams = BrokerStreams(
+            cluster,
+            self._sender,
+            lock=nullcontext(),
+            tasks=self._tasks,
+            open_stream=self._open_stream,
+            on_told=self.wake,
+            on_looked_up=self.wake,
+        )
         self._encoders: ThreadPoolExecutor | None = None
         self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._flushed_at = MonotonicMs(0)
-        """What was sent until then does not linger, wherever it is."""
+        """Records sent until this time do not linger, at any stage."""
         self._is_short = False
-        """Somebody found no room since memory was last given back."""
-        self._refresh_at = monotonic_ms() + config.metadata_max_age_ms
+        """A caller found no room since memory was last given back."""
         _fork.watch(self)
 
     def start(self) -> None:
@@ -194,13 +183,13 @@ class Pipeline:
             self._encoders = ThreadPoolExecutor(1, thread_name_prefix="millrace-compress")
 
     def on_forked(self) -> None:
-        """This is the copy in a child: the parent delivers what it has taken, and nothing else."""
+        """This is the copy in a child: only the parent delivers the records taken so far."""
         self.refusal, self.is_closed = _fork.FORKED, True
         self.intakes.plain.clear()
-        if not self.lock.token:  # The thread that had it is not here.
+        if not self.lock.token:  # The thread that had it does not exist here.
             self.lock.token.append(None)
         error = ClosedError(
-            "the process was forked: only the parent hears what became of the record",
+            "the process was forked: only the parent gets the outcome of the record",
             appended=Appended.MAYBE,
         )
         intakes = self.intakes
@@ -229,9 +218,10 @@ class Pipeline:
         return threading.get_ident() == self.loop_thread
 
     def expect_room(self) -> "SimpleQueue[None] | None":
-        """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
+        """Return the queue for `wait_for_room`; None: this thread must not wait. The lock is
+        held."""
         self._is_short = True
-        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
+        self.intakes.close_opened_until(_FOREVER)  # Open intakes must leave first.
         if self.is_on_loop():
             return None
         # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
@@ -276,7 +266,7 @@ class Pipeline:
         return [brokers[each].address for each in self._sender.awaited_brokers() if each in brokers]
 
     def producer_id_problem(self) -> str | None:
-        """Return why there is no producer id yet; None: none is missed, empty: nobody has said."""
+        """Return why there is no producer id yet; None: none is needed, empty: no answer yet."""
         return self._sender.producer_id_problem()
 
     async def room_for(self, size: int) -> None:
@@ -299,11 +289,11 @@ class Pipeline:
             try:
                 await future
             finally:
-                with suppress(ValueError):  # It is there yet when this task was cancelled.
+                with suppress(ValueError):  # It is still there if this task was cancelled.
                     self._room_waiters.remove(future)
 
     async def flush(self) -> None:
-        """Send what was sent so far without lingering and wait until all has its outcome.
+        """Send all records without lingering, and wait for their outcomes.
 
         Raises:
             MillraceError: the first failure of what it waited for, or since the last flush.
@@ -318,7 +308,7 @@ class Pipeline:
             try:
                 await flush.future
             except asyncio.CancelledError:
-                if flush.failure is not None:  # For the next one to tell.
+                if flush.failure is not None:  # The next one raises it.
                     self._untold = dict([flush.failure, *self._untold.items()])
                 raise
             finally:
@@ -327,7 +317,7 @@ class Pipeline:
             raise own(flush.failure[0])
 
     def refuse_records(self) -> None:
-        """Take no more records: what is sent while the others leave would be given up."""
+        """Take no more records: those sent while the others leave would be lost."""
         with self.lock:
             self.refusal = "the producer is closed"
             self.intakes.plain.clear()
@@ -345,11 +335,8 @@ class Pipeline:
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
-            await asyncio.gather(*(stream.drain() for stream in self._streams.values()))
-        streams = list(self._streams.values())
-        for stream in streams:
-            stream.close()
-            await stream.wait_closed()
+            await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
+        await self._streams.close()
         await self._tasks.cancel()
         if self._encoders is not None:
             self._encoders.shutdown()
@@ -387,20 +374,16 @@ class Pipeline:
         self._distributor.seal_opened_until(self._due(now))
         self._encode()
         self._perform(now)
-        if now >= self._refresh_at and self.cluster.topics:
-            # Topics may have grown, and nobody would tell.
-            self._refresh_at = now + self.config.metadata_max_age_ms
-            self._tasks.spawn(self._refresh(list(self.cluster.topics)))
         self._schedule(now)
 
     def _linger(self) -> int:
-        """Return for how long a record may wait for company now."""
-        # Where memory is short nothing more may come: what is there leaves as soon as it can.
+        """Return how long a record may linger now."""
+        # With little memory no more records may come: those here leave as soon as they can.
         linger_ms = 0 if self._is_short else self.config.linger_ms
         return max(linger_ms, _BUSY_LINGER_MS) if self._sender.is_saturated() else linger_ms
 
     def _due(self, now: MonotonicMs) -> MonotonicMs:
-        """Return until when a record was sent that waits no longer."""
+        """Return the send time up to which records no longer linger."""
         return max(MonotonicMs(now - self._linger()), self._flushed_at)
 
     def _schedule(self, now: MonotonicMs) -> None:
@@ -451,7 +434,7 @@ class Pipeline:
             self._complete_intake(intake)
 
     async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
-        """Find out about a topic; what waits for it fails when its time is over."""
+        """Look a topic up; records that wait for it fail when their time is over."""
         config = self.config
         for_delivery = (
             waits_since + config.delivery_timeout_ms - monotonic_ms(),
@@ -463,14 +446,14 @@ class Pipeline:
         )
         began_at = self.loop.time()
         pause_ms = self._retry_ms
-        problem: MillraceError = ConnectionFailedError("nobody was asked yet")
+        problem: MillraceError = ConnectionFailedError("no broker was asked yet")
         left_ms, limit = for_answer
         while True:
             why = f"waited for {limit}"
             try:
                 async with asyncio.timeout_at(began_at + left_ms / 1000):
                     await self.cluster.topic(topic)
-                self._learn_leaders()
+                self._streams.tell_leaders()
                 why = ""
             except TimeoutError:
                 pass
@@ -535,7 +518,8 @@ class Pipeline:
         for effect in self._sender.poll(now):
             match effect:
                 case Transmit():
-                    stream = self._streams[effect.broker_id]
+                    stream = self._streams.get(effect.broker_id)
+                    assert stream is not None, "the machine sends to brokers that are connected"
                     self.counters.requests += 1
                     self.counters.batches += len(effect.batches)
                     for batch, _ in effect.batches:
@@ -545,18 +529,12 @@ class Pipeline:
                     stream.send(effect.correlation_id, effect.batches)
                 case Complete():
                     self._complete(effect.batch)
-                case Connect():
-                    self._tasks.spawn(self._connect(effect.broker_id))
-                case ConnectSoon():
-                    self._pauses.on_news(effect.broker_id)
                 case Disconnect():
-                    stream = self._streams.pop(effect.broker_id)
-                    stream.close()
-                    self._tasks.spawn(self.cluster.drop(stream.connection))
-                case RefreshMetadata():
-                    self._tasks.spawn(self._refresh(effect.topics))
+                    self._streams.give_up(effect.broker_id)
                 case AllocateProducerId():
                     self._tasks.spawn(self._allocate_producer_id())
+                case _:
+                    self._streams.perform(effect)
 
     def _complete(self, batch: ProducerBatch) -> None:
         batch.prepared = None
@@ -573,7 +551,7 @@ class Pipeline:
                 intake.waiters += [waiter for waiter in waiters if not self._tell(waiter)]
 
     def _on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
-        """Keep a failure for every flush that waits for these records, or else for the next."""
+        """Keep a failure for every flush that waits for these records, or for the next one."""
         self.counters.failed_records += count
         is_untold = False
         for intake in intakes:
@@ -618,35 +596,24 @@ class Pipeline:
             )
             return True
 
-    async def _connect(self, broker_id: BrokerId) -> None:
-        await self._pauses.wait(broker_id)
-        try:
-            connection = await self.cluster.broker(broker_id)
-            stream = ProduceStream(
-                broker_id,
-                connection,
-                acks=self.config.acks,
-                request_timeout_ms=self.config.request_timeout_ms,
-                on_answer=self._on_answer,
-                on_written=self._on_written,
-                on_late_refusal=self._on_late_refusal,
-                on_broken=self._on_broken,
-            )
-        except MillraceError as error:
-            self._pauses.on_failed(broker_id)
-            self._sender.on_disconnected(broker_id, error.message, monotonic_ms())
-        else:
-            self._streams[broker_id] = stream
-            self._sender.on_connected(broker_id, connection.hello.message_bytes_max)
-        self.wake()
+    def _open_stream(self, broker_id: BrokerId, connection: Connection) -> ProduceStream:
+        return ProduceStream(
+            broker_id,
+            connection,
+            acks=self.config.acks,
+            request_timeout_ms=self.config.request_timeout_ms,
+            on_answer=self._on_answer,
+            on_written=self._on_written,
+            on_late_refusal=self._on_late_refusal,
+            on_broken=self._streams.on_broken,
+        )
 
     def _on_answer(
         self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer], throttle_ms: int
     ) -> None:
-        self._pauses.on_answered(broker_id)
         for answer in answers:
             if isinstance(answer, Refusal):
-                self._learn_address(answer.error)
+                self._streams.learn_address(answer.error)
         self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
         self._step()
 
@@ -656,43 +623,11 @@ class Pipeline:
         self._step()
 
     def _on_late_refusal(self, broker_id: BrokerId, errors: Sequence[MillraceError]) -> None:
-        self._pauses.on_answered(broker_id)
         self.counters.refused_requests += 1
-        # No look-up mends the other errors.
+        # A look-up does not solve the other errors.
         if any(isinstance(each, RefreshMetadataError | MessageTooLargeError) for each in errors):
             self._sender.on_late_refusal(broker_id)
             self._step()
-
-    def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:
-        if self._streams.get(broker_id) is stream:
-            del self._streams[broker_id]
-            self._pauses.on_failed(broker_id)
-            self._sender.on_disconnected(broker_id, reason, monotonic_ms())
-        self._tasks.spawn(self.cluster.drop(stream.connection))
-        self.wake()
-
-    async def _refresh(self, topics: list[str]) -> None:
-        # The machine asks again after its pause; what waits has its own time limits.
-        with suppress(MillraceError):
-            await self.cluster.refresh(topics)
-            self._sender.on_topics(self.cluster.topic_ids(topics))
-        self._learn_leaders()
-        self._sender.on_refreshed(monotonic_ms())
-        self.wake()
-
-    def _learn_address(self, error: MillraceError) -> None:
-        """Take where the leader is that a refusal names: the machine sends to it next."""
-        if isinstance(error, RefreshMetadataError) and error.leader is not None:
-            self.cluster.learn_address(error.leader)
-
-    def _learn_leaders(self) -> None:
-        self._sender.on_leaders(
-            {
-                TopicPartition(info.topic_id, partition.partition): partition.leader
-                for info in self.cluster.topics.values()
-                for partition in info.partitions
-            }
-        )
 
     async def _allocate_producer_id(self) -> None:
         request = produce_pb2.InitProducerIdRequest()
@@ -718,5 +653,5 @@ class Pipeline:
 
 
 def _is_told(error: MillraceError, count: int) -> bool:
-    """Whether handles have told of an error for all of so many records."""
+    """Whether handles have reported an error for all of these records."""
     return error.told.bit_count() >= count

@@ -22,8 +22,8 @@ def plan_reassignment(
 ) -> dict[Place, tuple[BrokerId, ...]]:
     """Return the new replicas of the partitions that should change, the preferred leader first.
 
-    As little moves as can be: off brokers that are not to hold any, or lack the topic's media, over
-    zones, then until each broker has its share. What is being reassigned already stays on its way.
+    It moves as little as possible: away from brokers that should hold none, or lack the topic's
+    media, over zones, then until each broker has its share. Reassignments under way stay unchanged.
 
         cluster = await admin.describe_cluster()
         topics = await admin.describe_topics()
@@ -31,12 +31,12 @@ def plan_reassignment(
         refused = await admin.reassign_partitions(plan)
 
     Args:
-        topics: all of the cluster, since what brokers hold of others counts.
-        brokers: those that are to hold replicas.
-        partitions: what may move, by topic and number; None: all.
-        nothing_new: ids of brokers that may keep what they have, and get no more.
-        replication_factor: how many replicas each is to have; None: as many as it has.
-        replication_factor_max: how many that is at the most; those that have fewer get no more.
+        topics: all of the cluster, as the other replicas of brokers count, too.
+        brokers: those that should hold replicas.
+        partitions: those that may move, by topic and number; None: all.
+        nothing_new: ids of brokers that may keep their replicas, and get no more.
+        replication_factor: replicas that each partition shall have; None: as many as it has.
+        replication_factor_max: upper bound of that; partitions that have fewer get no more.
 
     Raises:
         InvalidReplicaAssignmentError: a partition has more replicas than brokers can hold it.

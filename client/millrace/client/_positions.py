@@ -1,15 +1,14 @@
-"""Positions kept on the brokers under a name: whoever keeps a name is found, and followed.
+"""Positions on the brokers under a name: finds the keeper of a name, and follows it.
 
-Any broker may be asked; one that does not keep the name says who does. All requests may come twice:
-the first initial position stays, a commit says the same again, and what is gone is gone.
+Any broker may be asked; one that does not keep the name names the keeper. All requests are
+idempotent: the first initial position stays, and a commit or a deletion can be repeated.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from millrace.client import _wire
+from millrace.client import _wire, host
 from millrace.client._cluster import Cluster, Connection, as_maybe
 from millrace.client._wire import Place
 from millrace.core.errors import (
@@ -32,7 +31,7 @@ _REQUEST_BYTES: Final = 512 << 10
 _POSITION_BYTES: Final = 64
 """Bytes of one beside its metadata, at most."""
 _ANSWER_S: Final = 5.0
-"""How long a broker may take before it is asked who keeps the name by now: it may be paused."""
+"""Silence of a broker after which others are asked for the name's keeper: it may be paused."""
 
 
 class _Response(Protocol):
@@ -54,7 +53,7 @@ class KeptPositions:
         self, name: str, proposals: Mapping[Place, Position]
     ) -> dict[Place, Position]:
         """See `Admin.resolve_initial`."""
-        # Positions are kept by topic id: a topic that was made anew is another one.
+        # Positions are kept by topic id: a recreated topic is another one.
         await self._look_up_topics(proposals)
         resolved: dict[Place, Position] = {}
         for some in _chunks(proposals):
@@ -135,10 +134,10 @@ class KeptPositions:
         request = pb.DeletePositionsRequest(name=name)
         await self._ask(name, lambda connection: connection.positions.DeletePositions(request))
 
-    # --- How ---------------------------------------------------------------------------------
+    # --- Private -----------------------------------------------------------------------------
 
     async def _look_up_topics(self, positions: Mapping[Place, Position]) -> None:
-        """Look up the topics of positions anew.
+        """Look up the topics of positions again.
 
         Raises:
             UnknownTopicOrPartitionError: one is not there.
@@ -182,7 +181,7 @@ class KeptPositions:
         method: Callable[[Connection], Awaitable[_R]],
         about: Mapping[Place, Position] | None = None,
     ) -> _R:
-        """Ask whoever keeps a name, for as long as the client's time-out allows.
+        """Ask the keeper of a name, for as long as the client's time-out allows.
 
         Args:
             key: the name, or the part of all names.
@@ -190,10 +189,10 @@ class KeptPositions:
             about: of the positions, whose topics a broker may not know yet, or any more.
 
         Raises:
-            MillraceError: the last refusal when the time is over, or one that time does not mend;
+            MillraceError: the last refusal when the time is over, or one that a retry cannot solve;
                 with `appended` MAYBE, an attempt may have done it.
         """
-        deadline = time.monotonic() + self._cluster.timeout_s
+        deadline = host.monotonic_s() + self._cluster.timeout_s
         in_doubt = False
         while True:
             keeper = self._keepers.get(key)
@@ -204,7 +203,7 @@ class KeptPositions:
                 if not error.retriable:
                     raise
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
-                if time.monotonic() + _PAUSE_S >= deadline:
+                if host.monotonic_s() + _PAUSE_S >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
                 if self._learn(key, error):
                     continue
@@ -217,7 +216,7 @@ class KeptPositions:
     async def _call(
         self, keeper: KnownLeader | None, method: Callable[[Connection], Awaitable[_R]]
     ) -> _R:
-        """Ask a broker, or whichever answers.
+        """Ask one broker, or any that answers.
 
         Raises:
             ConnectionFailedError: there is no answer, or not soon; with `appended` MAYBE where one
@@ -240,7 +239,7 @@ class KeptPositions:
         raise (as_maybe(problem) if is_asked else problem) from problem.__cause__
 
     def _learn(self, key: str | int, error: MillraceError) -> bool:
-        """Take what a refusal says about who keeps the name; return whether that is news."""
+        """Take the keeper that a refusal names; return whether it is a new one."""
         if isinstance(error, UnknownTopicOrPartitionError):
             return False  # It is about a topic.
         before = self._keepers.pop(key, None)
@@ -258,7 +257,7 @@ def _position(position: pb.Position) -> Position:
 
 
 def _chunks(positions: Mapping[Place, Position]) -> Iterator[dict[Place, Position]]:
-    """Yield what fits into one request each."""
+    """Yield parts that each fit into one request."""
     some: dict[Place, Position] = {}
     size = 0
     for place, position in positions.items():

@@ -1,7 +1,7 @@
-"""The produce stream to one broker: requests out in order, answers in whatever order they come.
+"""The produce stream to one broker: requests go out in order, answers come in any order.
 
-With `acks=0` the broker answers only what it refuses. A request counts as acknowledged when the
-transport has taken it, so that what is queued here stays within the bounds of the sender machine.
+With `acks=0` the broker answers only refusals. A request counts as acknowledged when the transport
+has taken it, so that the queue here stays within the bounds of the sender machine.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ class ProduceStream:
     """One open stream.
 
     Args:
-        broker_id: whose it is.
+        broker_id: the broker.
         connection: the greeted connection.
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
         on_answer: broker, correlation id, answers in the order of the request, pause asked for.
         on_written: with `acks=0` the transport has a request: broker, correlation id, batches.
         on_late_refusal: with `acks=0` the broker refused something of a request: broker, errors.
-        on_broken: the stream ended, by whichever side but `close()`.
+        on_broken: the stream ended, other than by `close()`.
     """
 
     def __init__(

@@ -1,31 +1,31 @@
 """The producer: `send()` and `send_batch()` for both flavours, and the async one."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.client import host
 from millrace.client._clock import monotonic_ms, wall_ms
-from millrace.client._cluster import (
-    LEADER_SILENCE_MS_DEFAULT,
-    METADATA_TIMEOUT_MS_DEFAULT,
-    Cluster,
-)
+from millrace.client._cluster import Cluster
 from millrace.client._handles import BatchHandle, RecordHandle
-from millrace.client._pipeline import Pipeline, PipelineConfig
-from millrace.client._settings import bounded
+from millrace.client._pipeline import Pipeline
+from millrace.client._producer_settings import (
+    BATCH_SIZE_DEFAULT,
+    ProducerConfig,
+    ProducerSettings,
+)
+from millrace.client._settings import documents
 from millrace.client.serialization import Serializer
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
     ClosedError,
-    InvalidConfigError,
     InvalidRecordError,
     MessageTooLargeError,
     MillraceError,
@@ -45,7 +45,7 @@ from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import TIMESTAMP_MAX
-from millrace.core.settings import INT32_MAX
+from millrace.core.settings import INT32_MAX, parse
 from millrace.core.topics import parse_topic_name
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -53,9 +53,6 @@ Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 Placed = TypeVar("Placed")
 
-BATCH_SIZE_DEFAULT: Final = 1_000_000
-"""Just below what topics take (`max.message.bytes`): few, large messages cost least."""
-_BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "keyed": Keyed,
@@ -66,7 +63,7 @@ _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
 class RecordSink:
-    """What both producers share: taking records, from any thread."""
+    """Taking records from any thread: the part that both producers share."""
 
     def __init__(
         self,
@@ -94,7 +91,7 @@ class RecordSink:
         headers: Headers | None = None,
         timestamp: int | None = None,
     ) -> RecordHandle:
-        """Append a record to its topic. Returns at once; the handle tells what became of it.
+        """Append a record to its topic. Returns at once; the handle has the outcome.
 
         Args:
             topic: `name` or `namespace/name`.
@@ -158,8 +155,8 @@ class RecordSink:
             producer.send_batch("orders", pyarrow.array(["a", "b"]))
             producer.send_batch("orders", frame)  # Columns key, value, headers, timestamp.
 
-        Arrow is also what can be taken for it, as the series and data frames of pandas and Polars
-        (`__arrow_c_stream__`, `__arrow_c_array__`).
+        Objects with Arrow's interface count as Arrow, such as series and data frames of pandas and
+        Polars (`__arrow_c_stream__`, `__arrow_c_array__`).
 
         Args:
             topic: `name` or `namespace/name`.
@@ -200,9 +197,9 @@ class RecordSink:
     def metrics(self) -> dict[str, int]:
         """Return counters since the start, and how much is under way now.
 
-        With `acks=0` records count as acknowledged once the transport has them. Requests of which a
-        broker refused something afterwards are counted in `refused_requests`: what they held may be
-        lost.
+        With `acks=0` records count as acknowledged once the transport has them. Requests that a
+        broker refused afterwards, at least in part, are counted in `refused_requests`: their
+        records may be lost.
         """
         counters = self._pipeline.counters
         return {
@@ -267,7 +264,7 @@ class RecordSink:
                     pipeline.wake()
                 return placed
             if deadline is None:
-                deadline = time.monotonic() + pipeline.config.max_block_ms / 1000
+                deadline = host.monotonic_s() + pipeline.config.max_block_ms / 1000
             pipeline.wait_for_room(room, deadline)
 
     def _take_columns(self, topic: str, columns: SentColumns, intakes: list[Intake]) -> None:
@@ -285,7 +282,7 @@ class RecordSink:
                 f"{self._intakes.buffer_memory}: send them in smaller parts, and "
                 "`await producer.wait_for_room(bytes)` between them"
             )
-        deadline = time.monotonic() + pipeline.config.max_block_ms / 1000
+        deadline = host.monotonic_s() + pipeline.config.max_block_ms / 1000
         start = before = 0
         while start < columns.record_count:
             end = max(start + 1, int(np.searchsorted(ends, before + limit, "right")))
@@ -415,7 +412,7 @@ def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def _header_column(headers: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return headers of the one type that there is, without what no batch can hold."""
+    """Return headers with their one type; refuse headers that no batch can hold."""
     if isinstance(headers, pa.ChunkedArray):
         headers = headers.combine_chunks()
     if headers.type != HEADERS_TYPE:
@@ -430,7 +427,7 @@ def _header_column(headers: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _arrow(column: Any, what: str) -> Any:
-    """Return what can be taken for Arrow as such, and everything else as it is.
+    """Return objects with Arrow's interface as Arrow, and all others unchanged.
 
     Raises:
         InvalidRecordError: a mapping, which has no order of rows; or Arrow cannot hold it.
@@ -457,7 +454,7 @@ def _arrow(column: Any, what: str) -> Any:
 def _column(
     cells: Any, serializer: Serializer | None, what: str, rejected: dict[int, MillraceError]
 ) -> Cells | None:
-    """Return keys or values as an array or list, which nobody can change any more."""
+    """Return keys or values as an array or list that the caller can no longer change."""
     if cells is None:
         return None
     if isinstance(cells, pa.ChunkedArray):
@@ -570,6 +567,7 @@ def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
     )
 
 
+@documents(ProducerConfig)
 class Producer(RecordSink):
     """Writes records, from an event loop.
 
@@ -580,112 +578,48 @@ class Producer(RecordSink):
 
     `send()` is a plain method that returns at once; leaving the `async with` delivers everything.
     Made inside a running loop, used from it or from any thread. With `acks="all"`, the default,
-    records are never doubled and keep their order per partition, whatever has to be repeated.
+    records are never duplicated and keep their order per partition, over all retries.
+
+    Sizes and times may be texts with a unit, such as `"64MiB"` and `"30s"`.
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs.
-        acks: "all" (-1), 1 (the leader alone) or 0 (no answer: nobody knows what became of it).
-        linger_ms: how long a record may wait for others to share a batch with.
-        batch_size: bytes of records at which a batch is sent; 0 sends each record alone.
-        buffer_memory: bytes of records that wait, are compressed, or are in flight.
-        max_block_ms: how long to wait for room (never on the loop), and for a broker that tells
-            where a topic's partitions are.
-        topic_wait_ms: how long to wait for a topic that is not there, but no longer than for
-            an acknowledgement. 0: its records fail at once.
-        delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
-        request_timeout_ms: how long a broker may wait for replicas.
-        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`; and
-            between look-ups of who leads, which grows as slowly as to be a tenth of the time for
-            which nobody does. Each producer keeps them up to a fifth shorter or longer, so that
-            those that lost a broker together do not come back together.
-        metadata_max_age_ms: after which to look whether topics in use have more partitions.
-        metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
-            another is asked.
-        leader_silence_ms: a leader that has not answered for so long is doubted: it is looked up
-            who leads by now. One that is paused or cut off keeps its connections, and not its
-            leaderships; what it has is repeated at the new leader, and never doubled.
-        compression: none, gzip, snappy, lz4 or zstd; `compression_level` is the codec's own.
-        partitioner: "keyed" (Kafka's hash of the key; without key a partition with a short queue),
-            "round_robin", or a function of topic, key, value and number of partitions.
-        key_serializer, value_serializer: from what `send()` is given to bytes.
+        {settings}
 
     Raises:
-        InvalidConfigError: a setting is out of its bounds.
+        InvalidConfigError: a setting does not exist, or is out of its bounds.
     """
 
     def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        acks: Literal["all", -1, 0, 1] = "all",
-        linger_ms: int = 5,
-        batch_size: int = BATCH_SIZE_DEFAULT,
-        buffer_memory: int = 32 * 1024 * 1024,
-        max_block_ms: int = 60_000,
-        topic_wait_ms: int = 0,
-        delivery_timeout_ms: int = 120_000,
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-        leader_silence_ms: int = LEADER_SILENCE_MS_DEFAULT,
-        compression: str = "none",
-        compression_level: int | None = None,
-        partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        self, bootstrap: str | Sequence[str], **settings: Unpack[ProducerSettings]
     ) -> None:
-        if acks not in ("all", -1, 0, 1):
-            raise InvalidConfigError(f'acks={acks!r}: it must be "all", 1 or 0')
-        config = PipelineConfig(
-            acks=-1 if acks == "all" else acks,
-            linger_ms=bounded("linger_ms", linger_ms, 0, 3_600_000),
-            batch_size=bounded("batch_size", batch_size, 0, _BATCH_SIZE_MAX),
-            buffer_memory=bounded("buffer_memory", buffer_memory, 1024, 2**40),
-            max_block_ms=bounded("max_block_ms", max_block_ms, 0, INT32_MAX),
-            topic_wait_ms=bounded("topic_wait_ms", topic_wait_ms, 0, INT32_MAX),
-            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, INT32_MAX),
-            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
-            retry_backoff_ms=bounded("retry_backoff_ms", retry_backoff_ms, 1, 3_600_000),
-            retry_backoff_max_ms=bounded(
-                "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
-            ),
-            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
-            leader_silence_ms=bounded("leader_silence_ms", leader_silence_ms, 1, INT32_MAX),
-        )
-        if linger_ms >= delivery_timeout_ms:
-            raise InvalidConfigError(
-                f"linger_ms={linger_ms} must be less than delivery_timeout_ms={delivery_timeout_ms}"
-            )
-        cluster = Cluster(
-            bootstrap,
-            client_id=client_id,
-            timeout_ms=request_timeout_ms,
-            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
-        )
+        config = parse(ProducerConfig, settings)
         pipeline = Pipeline(
-            cluster,
+            Cluster(
+                bootstrap,
+                client_id=config.client_id,
+                timeout_ms=config.request_timeout_ms,
+                metadata_timeout_ms=config.metadata_timeout_ms,
+            ),
             config,
-            Compressor(compression, compression_level),
-            _partitioner(partitioner),
+            Compressor(config.compression, config.compression_level),
+            _partitioner(config.partitioner),
             asyncio.get_running_loop(),
         )
-        super().__init__(pipeline, key_serializer, value_serializer)
+        super().__init__(pipeline, config.key_serializer, config.value_serializer)
         pipeline.start()
 
     async def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
-        Several may wait beside each other: a failure is told to all that wait for its record, and
-        else to the next one, once, unless the record's handle has told of it before. What became
-        of a record of its own, a thread or task that shares the producer learns from that handle.
+        Several threads or tasks may wait at the same time: a failure is raised in all that wait for
+        its record, or else once in the next call, unless the record's handle has reported it
+        before. Threads or tasks that share the producer learn the outcome of their own records from
+        the handles.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush, that no
-                handle has told of.
+            MillraceError: the first failure of the records it waited for, or since the last flush,
+                that no handle has reported.
             ClosedError: the producer was closed before everything was acknowledged.
         """
         await self._pipeline.flush()
@@ -693,7 +627,7 @@ class Producer(RecordSink):
     async def wait_for_room(self, size: int = BATCH_SIZE_DEFAULT) -> None:
         """Wait until `size` bytes of `buffer_memory` are free.
 
-        That is the way to send at full speed:
+        Use it to send at full speed:
 
             for part in parts:
                 await producer.wait_for_room(part.nbytes)
@@ -713,26 +647,26 @@ class Producer(RecordSink):
     def awaited_brokers(self) -> list[str]:
         """Return the addresses of the brokers that records on their way wait for.
 
-        None of a topic that is not known yet, or of a partition that nobody leads at present.
+        Without those of an unknown topic, or of a partition without a leader.
         """
         return self._pipeline.awaited_brokers()
 
     def producer_id_problem(self) -> str | None:
         """Return why there is no producer id, without which nothing is sent with `acks="all"`.
 
-        The brokers have ids from the controller. None: no id is missed. Empty: one is asked for,
-        and nobody has said yet why there is none.
+        The brokers get ids from the controller. None: no id is needed. Empty: one was requested,
+        and no broker has answered yet.
         """
         return self._pipeline.producer_id_problem()
 
     async def close(self) -> None:
-        """Deliver what was sent and let go of everything; closing twice is harmless.
+        """Deliver the sent records and release everything; closing twice is harmless.
 
-        Nothing more can be sent from now on, while it waits for what was sent before.
+        No more records can be sent from now on, also while it waits for the earlier ones.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush, that no
-                handle has told of.
+            MillraceError: the first failure of the records it waited for, or since the last flush,
+                that no handle has reported.
         """
         if self._pipeline.is_closed:
             return
@@ -758,12 +692,7 @@ class Producer(RecordSink):
                 await self.close()
 
 
-def _partitioner(partitioner: object) -> Partitioner:
-    if isinstance(partitioner, str) and partitioner in _PARTITIONERS:
+def _partitioner(partitioner: str | PartitionFunction) -> Partitioner:
+    if isinstance(partitioner, str):
         return _PARTITIONERS[partitioner]()
-    if callable(partitioner):
-        return ByFunction(partitioner)
-    raise InvalidConfigError(
-        f"partitioner={partitioner!r}: choose {' or '.join(_PARTITIONERS)}, or give a function of "
-        "topic, key, value and number of partitions"
-    )
+    return ByFunction(partitioner)

@@ -1,4 +1,4 @@
-"""What a consumer hands out: records as Python objects, or batches as Arrow."""
+"""Records of a consumer: as Python objects, or as Arrow batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
 class Record(NamedTuple):
     """One record.
 
-    With deserializers `key` and `value` are what they return, called when the field is read and at
-    every reading; without, they are bytes. None is null. A deserializer that raises does so as
-    `SerializationError` at the reading, and affects nothing else.
+    With deserializers, `key` and `value` are their results, computed at each read of the field;
+    without, they are bytes. None is null. An exception of a deserializer becomes a
+    `SerializationError` at the read, and affects nothing else.
     """
 
     topic: str
@@ -46,9 +46,9 @@ class FetchedRecords:
     leader_epoch: LeaderEpoch
     high_watermark: Offset
     topic_id: TopicId
-    """Another topic of the same name has another."""
+    """Id of the topic: another topic of the same name has another id."""
     has_append_time: bool
-    """Whether `timestamp` is the leader's, as the topic wants it, instead of the producer's."""
+    """Whether `timestamp` is the leader's, as the topic asks, instead of the producer's."""
 
 
 def record_type(
@@ -92,7 +92,7 @@ class Records(Sequence[Record]):
     """What `poll` returns: a sequence of records.
 
     Keys and values are decoded, column by column; a `Record` is made when one is asked for. So a
-    program that wants nothing but values takes `values()`, and pays for nothing else.
+    program that needs only values calls `values()`, and pays for nothing else.
     """
 
     __slots__ = ("_columns", "_count", "_kind")
@@ -158,8 +158,8 @@ class Records(Sequence[Record]):
 class LentRecords:
     """Records of one partition for loops, made one by one as a loop comes to each.
 
-    Nothing is done per record to know how many are left: all that is decoded goes on as one
-    iterator of C, and the list of offsets in it tells.
+    Counting the remaining records costs nothing per record: all decoded records are one iterator of
+    C, and its list of offsets has the count.
     """
 
     __slots__ = ("_left", "_offsets", "_records", "count")
@@ -175,7 +175,7 @@ class LentRecords:
         self._records: Iterator[Record] = map(new, columns.rows(self._left))
 
     def __len__(self) -> int:
-        """Return how many no loop has come to."""
+        """Return how many records no loop has reached."""
         return length_hint(self._left)
 
     def __iter__(self) -> Iterator[Record]:

@@ -1,16 +1,93 @@
-"""Bounds of the clients' settings."""
+"""The common settings of clients, and those of `Admin`.
 
-from millrace.core.errors import InvalidConfigError
+Each client declares its settings once, as a dataclass (`...Config`): defaults, bounds and meanings
+come from it to the client, to its docstring, and to docs/configuration.md. Users give them by
+keyword. The `...Settings` beside it tells their names and types to type checkers, and nothing else.
+"""
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar
+
+from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
+from millrace.core import settings
+from millrace.core.settings import NamedSetting, Unit, setting
+
+Bytes = int | str
+"""A number of bytes, or a text with a unit: `"64MiB"`."""
+Milliseconds = int | str
+"""A number of ms, or a text with a unit: `"30s"`."""
+
+_Client = TypeVar("_Client", bound=type)
 
 
-def bounded(name: str, value: object, low: int, high: int) -> int:
-    """Return a whole number that lies within its bounds.
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Settings that all clients have."""
+
+    client_id: str = setting(
+        "millrace-python",
+        "Name of the client in the brokers' logs: 1 to 255 visible ASCII characters, without "
+        "spaces.",
+    )
+    request_timeout_ms: int = setting(
+        30_000, "How long one call may take.", unit=Unit.MILLISECONDS, minimum=1
+    )
+    metadata_timeout_ms: int = setting(
+        METADATA_TIMEOUT_MS_DEFAULT,
+        "How long one broker may take to tell of topics, brokers and leaders, before another is "
+        "asked.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
+
+
+class ClientSettings(TypedDict, total=False):
+    """See `ClientConfig`."""
+
+    client_id: str
+    request_timeout_ms: Milliseconds
+    metadata_timeout_ms: Milliseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """Settings of `Admin` and `SyncAdmin`."""
+
+
+class AdminSettings(ClientSettings, total=False):
+    """See `AdminConfig`."""
+
+
+def function(value: object) -> Any:
+    """Return a function that a user gave as a setting.
 
     Raises:
-        InvalidConfigError: it does not.
+        ValueError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidConfigError(
-            f"{name}={value!r}: it must be a whole number from {low} to {high}"
-        )
+    if not callable(value):
+        raise ValueError("must be a function")
     return value
+
+
+def documents(config: type) -> Callable[[_Client], _Client]:
+    """Put the settings of a class into the docstring of a client, in the place of `{settings}`."""
+
+    def put(client: _Client) -> _Client:
+        entries = "\n".join(map(_entry, settings.settings_of(config).values()))
+        if client.__doc__ is not None:  # `python -OO` leaves none.
+            client.__doc__ = client.__doc__.replace("        {settings}", entries)
+        return client
+
+    return put
+
+
+def _entry(each: NamedSetting) -> str:
+    meaning, default = each.description.documentation, settings.default_text(each)
+    return textwrap.fill(
+        f"{each.name}: {meaning} Default: {default}.",
+        width=100,
+        initial_indent=" " * 8,
+        subsequent_indent=" " * 12,
+    )

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from millrace.client import _fork
 from millrace.client._admin import Admin
-from millrace.client._arguments import LogEnd
-from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer_core import Start
+from millrace.client._consumer_settings import ConsumerSettings
 from millrace.client._descriptions import (
     ClusterDescription,
     DamagedReplica,
@@ -26,19 +25,15 @@ from millrace.client._descriptions import (
     TopicDescription,
 )
 from millrace.client._health import ClusterHealth
-from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
-from millrace.client._producer import (
-    BATCH_SIZE_DEFAULT,
-    Producer,
-    RecordSink,
-)
+from millrace.client._offsets import OffsetAndTimestamp, OffsetSpec
+from millrace.client._producer import Producer, RecordSink
+from millrace.client._producer_settings import ProducerSettings
 from millrace.client._records import FetchedRecords, Record, Records
+from millrace.client._settings import AdminSettings
 from millrace.client._wire import Place
-from millrace.client.serialization import Deserializer, Serializer
 from millrace.core.errors import ClosedError, MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.positions.position import Position
-from millrace.core.producer.partitioners import PartitionFunction
 
 Result = TypeVar("Result")
 
@@ -68,13 +63,14 @@ class _LoopThread:
 
     @classmethod
     def on_forked(cls) -> None:
-        """Let the child make its own: a thread that is not in it may have the lock."""
+        """Let the child make its own: a thread that the child lacks may hold the lock."""
         cls._lock = threading.Lock()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
 
-        Whatever ends the wait before that, as Ctrl-C or what a signal's handler raises, cancels it.
+        If the wait ends before that, by Ctrl-C or an exception of a signal handler, it is
+        cancelled.
 
         Raises:
             ClosedError: the process was forked after the client was made.
@@ -90,8 +86,8 @@ class _LoopThread:
                 "a synchronous client cannot be called where it delivers news, as in a callback: "
                 "call it in another thread"
             )
-        # Not through a future: Ctrl-C in the middle of its wait can leave its lock taken, and the
-        # loop thread would stand still at it for ever.
+        # Not a future: Ctrl-C in the middle of its wait can leave its lock taken, and the loop
+        # thread would block on it for ever.
         finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
         tasks: list[asyncio.Task[Result]] = []
 
@@ -137,67 +133,21 @@ class SyncProducer(RecordSink):
     """
 
     def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        acks: Literal["all", -1, 0, 1] = "all",
-        linger_ms: int = 5,
-        batch_size: int = BATCH_SIZE_DEFAULT,
-        buffer_memory: int = 32 * 1024 * 1024,
-        max_block_ms: int = 60_000,
-        topic_wait_ms: int = 0,
-        delivery_timeout_ms: int = 120_000,
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-        leader_silence_ms: int = LEADER_SILENCE_MS_DEFAULT,
-        compression: str = "none",
-        compression_level: int | None = None,
-        partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        self, bootstrap: str | Sequence[str], **settings: Unpack[ProducerSettings]
     ) -> None:
         self._thread = _LoopThread.shared()
-        self._producer = self._thread.call(
-            _make(
-                lambda: Producer(
-                    bootstrap,
-                    client_id=client_id,
-                    acks=acks,
-                    linger_ms=linger_ms,
-                    batch_size=batch_size,
-                    buffer_memory=buffer_memory,
-                    max_block_ms=max_block_ms,
-                    topic_wait_ms=topic_wait_ms,
-                    delivery_timeout_ms=delivery_timeout_ms,
-                    request_timeout_ms=request_timeout_ms,
-                    retry_backoff_ms=retry_backoff_ms,
-                    retry_backoff_max_ms=retry_backoff_max_ms,
-                    metadata_max_age_ms=metadata_max_age_ms,
-                    metadata_timeout_ms=metadata_timeout_ms,
-                    leader_silence_ms=leader_silence_ms,
-                    compression=compression,
-                    compression_level=compression_level,
-                    partitioner=partitioner,
-                    key_serializer=key_serializer,
-                    value_serializer=value_serializer,
-                )
-            )
-        )
-        super().__init__(self._producer._pipeline, key_serializer, value_serializer)
+        self._producer = self._thread.call(_make(lambda: Producer(bootstrap, **settings)))
+        super().__init__(self._producer._pipeline, *self._producer._serializers)
 
     def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
-        A failure is told to all threads that wait for its record, and else to the next one that
-        calls this, once: see `Producer.flush`.
+        A failure is raised in all threads that wait for its record, or else once in the next call:
+        see `Producer.flush`.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush, that no
-                handle has told of.
+            MillraceError: the first failure of the records it waited for, or since the last flush,
+                that no handle has reported.
             ClosedError: the producer was closed before everything was acknowledged.
         """
         self._thread.call(self._producer.flush())
@@ -211,7 +161,7 @@ class SyncProducer(RecordSink):
         return self._thread.call(self._producer.partitions_for(topic))
 
     def awaited_brokers(self) -> list[str]:
-        """Return whom records on their way wait for: see `Producer.awaited_brokers`."""
+        """Return the brokers that records wait for: see `Producer.awaited_brokers`."""
         return self._thread.call(_make(self._producer.awaited_brokers))
 
     def producer_id_problem(self) -> str | None:
@@ -219,13 +169,13 @@ class SyncProducer(RecordSink):
         return self._thread.call(_make(self._producer.producer_id_problem))
 
     def close(self) -> None:
-        """Deliver what was sent and let go of everything; closing twice is harmless.
+        """Deliver the sent records and release everything; closing twice is harmless.
 
-        Nothing more can be sent from now on, while it waits for what was sent before.
+        No more records can be sent from now on, also while it waits for the earlier ones.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush, that no
-                handle has told of.
+            MillraceError: the first failure of the records it waited for, or since the last flush,
+                that no handle has reported.
         """
         self._thread.call(self._producer.close())
 
@@ -257,42 +207,10 @@ class SyncConsumer:
     """
 
     def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        max_partition_fetch_bytes: int = 1_048_576,
-        auto_offset_reset: LogEnd | Literal["none"] = "earliest",
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        request_timeout_ms: int = 30_000,
-        metadata_max_age_ms: int = 300_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-        client_rack: str = "",
+        self, bootstrap: str | Sequence[str], **settings: Unpack[ConsumerSettings]
     ) -> None:
         self._thread = _LoopThread.shared()
-        self._consumer = self._thread.call(
-            _make(
-                lambda: Consumer(
-                    bootstrap,
-                    client_id=client_id,
-                    fetch_min_bytes=fetch_min_bytes,
-                    fetch_max_wait_ms=fetch_max_wait_ms,
-                    fetch_max_bytes=fetch_max_bytes,
-                    max_partition_fetch_bytes=max_partition_fetch_bytes,
-                    auto_offset_reset=auto_offset_reset,
-                    key_deserializer=key_deserializer,
-                    value_deserializer=value_deserializer,
-                    request_timeout_ms=request_timeout_ms,
-                    metadata_max_age_ms=metadata_max_age_ms,
-                    metadata_timeout_ms=metadata_timeout_ms,
-                    client_rack=client_rack,
-                )
-            )
-        )
+        self._consumer = self._thread.call(_make(lambda: Consumer(bootstrap, **settings)))
         self._core = self._consumer._core
 
     def assign(
@@ -361,7 +279,7 @@ class SyncConsumer:
             yield from lent
 
     def seek(self, partition: Place, to: Start) -> None:
-        """Go on elsewhere in a partition: see `Consumer.seek`."""
+        """Move to another position in a partition: see `Consumer.seek`."""
         self._consumer.seek(partition, to)
 
     def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Place] | None = None) -> None:
@@ -380,17 +298,17 @@ class SyncConsumer:
         """Return the offset of the next record that `poll` will hand out.
 
         Raises:
-            MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
-                the last reason.
+            MillraceError: it had to be looked up, without success within `request_timeout_ms`: the
+                last reason.
         """
         return self._thread.call(self._consumer.position(partition))
 
     def lag(self) -> dict[Place, int]:
-        """Return how many records there are still to hand out, per partition."""
+        """Return how many records are still to be handed out, per partition."""
         return self._thread.call(self._consumer.lag())
 
     def close(self) -> None:
-        """Let go of everything; closing twice is harmless."""
+        """Release everything; closing twice is harmless."""
         self._thread.call(self._consumer.close())
 
     def __enter__(self) -> Self:
@@ -414,25 +332,9 @@ class SyncAdmin:
     The methods are those of `Admin`.
     """
 
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        *,
-        client_id: str = "millrace-python",
-        request_timeout_ms: int = 30_000,
-        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
-    ) -> None:
+    def __init__(self, bootstrap: str | Sequence[str], **settings: Unpack[AdminSettings]) -> None:
         self._thread = _LoopThread.shared()
-        self._admin = self._thread.call(
-            _make(
-                lambda: Admin(
-                    bootstrap,
-                    client_id=client_id,
-                    request_timeout_ms=request_timeout_ms,
-                    metadata_timeout_ms=metadata_timeout_ms,
-                )
-            )
-        )
+        self._admin = self._thread.call(_make(lambda: Admin(bootstrap, **settings)))
 
     def create_topic(
         self,
@@ -491,7 +393,7 @@ class SyncAdmin:
         return self._thread.call(self._admin.describe_cluster())
 
     def describe_health(self) -> ClusterHealth:
-        """Return what is wrong with the cluster, if anything is: see `Admin.describe_health`."""
+        """Return the cluster's problems: see `Admin.describe_health`."""
         return self._thread.call(self._admin.describe_health())
 
     def drain_broker(self, broker_id: int) -> None:
@@ -503,7 +405,7 @@ class SyncAdmin:
         self._thread.call(self._admin.undrain_broker(broker_id))
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Have the cluster forget a broker that is gone: see `Admin.unregister_broker`."""
+        """Remove a broker that is gone: see `Admin.unregister_broker`."""
         self._thread.call(self._admin.unregister_broker(broker_id))
 
     def reassign_partitions(
@@ -518,27 +420,40 @@ class SyncAdmin:
         *,
         kind: Literal["preferred", "unclean"] = "preferred",
     ) -> dict[Place, MillraceError | None]:
-        """Have other leaders elected: see `Admin.elect_leaders`."""
+        """Elect other leaders: see `Admin.elect_leaders`."""
         return self._thread.call(self._admin.elect_leaders(partitions, kind=kind))
 
+    @overload
     def list_offsets(
-        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
-    ) -> dict[int, OffsetAndTimestamp]:
-        """Return an offset per partition: see `Admin.list_offsets`."""
-        return self._thread.call(self._admin.list_offsets(topic, at, partitions))
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: Literal[False] = False,
+    ) -> dict[Place, OffsetAndTimestamp]: ...
 
-    def try_list_offsets(
-        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
-    ) -> dict[int, OffsetAndTimestamp | MillraceError]:
-        """Return an offset per partition, or why there is none: see `Admin.try_list_offsets`."""
-        return self._thread.call(self._admin.try_list_offsets(topic, at, partitions))
+    @overload
+    def list_offsets(
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: bool,
+    ) -> dict[Place, OffsetAndTimestamp | MillraceError]: ...
 
-    def look_up_offsets(self, wanted: Mapping[Place, OffsetAt]) -> dict[Place, OffsetAndTimestamp]:
-        """Return an offset for each partition: see `Admin.look_up_offsets`."""
-        return self._thread.call(self._admin.look_up_offsets(wanted))
+    def list_offsets(
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        at: OffsetSpec = "end",
+        *,
+        return_errors: bool = False,
+    ) -> Mapping[Place, OffsetAndTimestamp | MillraceError]:
+        """Return an offset for each partition: see `Admin.list_offsets`."""
+        listing = self._admin.list_offsets(partitions, at, return_errors=return_errors)
+        return self._thread.call(listing)
 
     def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
-        """Wait until a partition does not end where it did: see `Admin.wait_for_news`."""
+        """Wait until the end of a partition moves: see `Admin.wait_for_news`."""
         self._thread.call(self._admin.wait_for_news(ends, timeout_ms))
 
     def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
@@ -550,7 +465,7 @@ class SyncAdmin:
         return self._thread.call(self._admin.describe_logs(topic))
 
     def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
-        """Return replicas that are offline, or were fetched anew: see `Admin.describe_damage`."""
+        """Return replicas that are offline, or were fetched again: see `Admin.describe_damage`."""
         return self._thread.call(self._admin.describe_damage(topic))
 
     def resolve_initial(
@@ -560,13 +475,13 @@ class SyncAdmin:
         return self._thread.call(self._admin.resolve_initial(name, proposals))
 
     def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
-        """Keep on the brokers how far a reader is: see `Admin.commit_positions`."""
+        """Store how far a reader has read: see `Admin.commit_positions`."""
         self._thread.call(self._admin.commit_positions(name, positions))
 
     def fetch_positions(
         self, name: str, *, kind: Literal["committed", "initial"] = "committed"
     ) -> dict[Place, Position]:
-        """Return how far a reader is, or where it began: see `Admin.fetch_positions`."""
+        """Return how far a reader has read, or where it began: see `Admin.fetch_positions`."""
         return self._thread.call(self._admin.fetch_positions(name, kind=kind))
 
     def position_names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a client does beside its callers; a task that fails is told to the loop."""
+"""Background tasks of a client; a failed task is reported to the loop."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ class Tasks:
 
     Args:
         loop: on which they run.
-        owner: of whom they are, for people.
+        owner: name of the client, for people.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: str) -> None:
@@ -19,7 +19,7 @@ class Tasks:
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine; nobody waits for it."""
+        """Run a coroutine in the background."""
         task = self._loop.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._on_done)

@@ -1,14 +1,14 @@
 """A lock that costs a tenth of `threading.Lock`, for sections that never block.
 
 `send()` has one microsecond for everything, and taking and leaving a `threading.Lock` through
-`with` is a fifth of that. Here whoever deletes the token from a list of one holds the lock, and
-appends it again to leave:
+`with` is a fifth of that. Here the thread that deletes the token from a list of one holds the lock,
+and appends it to release:
 
     token = lock.token
     try:
         del token[0]
     except IndexError:
-        ...  # Somebody has it: call `lock.wait()` and begin again.
+        ...  # Another thread has it: call `lock.wait()` and begin again.
     try:
         ...
     finally:
@@ -20,8 +20,8 @@ is none of these; so neither a call that takes the token may stand before that `
 of an exception, out of which the interpreter may jump back. For the same reason `with lock` is for
 the event loop alone, where Ctrl-C is not raised: it would strike where `__exit__` begins.
 
-Who finds no token lets other threads run and tries again: fair enough, as nobody waits while
-holding.
+A thread that finds no token lets other threads run and tries again: fair enough, as no thread waits
+while it holds the lock.
 """
 
 import time
@@ -40,7 +40,7 @@ class TokenLock:
         self.token: list[None] = [None]
 
     def wait(self) -> None:
-        """Return when the token was there; somebody else may be faster to take it."""
+        """Return when the token was there; another thread may take it first."""
         attempts = 0
         while not self.token:
             time.sleep(0 if attempts < _YIELDS else _PAUSE_S)

@@ -29,7 +29,7 @@ MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest message of a client; what a broker takes is its own bound."""
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
 _REFUSED: Final = "Connection refused"
-"""In gRPC's long text: all that it has to say is that nobody is there."""
+"""Part of gRPC's long text which means that no process listens there."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,12 +49,12 @@ class BrokerInfo:
     is_draining: bool = False
     """It shuts down or was drained: it hands over what it leads and gets nothing new."""
     is_drained: bool = False
-    """An operator drained it; it stays so until it is taken back."""
+    """An operator drained it; it stays so until it is undrained."""
     reluctance: str = ""
-    """Why it leads only what nobody else can: `slow disk`, `full disk`, or `new address`, while
-    clients may look for it where it was before its start; empty: it does not."""
+    """Why it leads only what no other can: `slow disk`, `full disk`, or `new address`, while
+    clients may still use its former address; empty: no reason."""
     media: tuple[Media, ...] = ()
-    """Of its log directories that work; empty: it does not say."""
+    """Of its working log directories; empty: not reported."""
 
     @property
     def state(self) -> str:
@@ -106,7 +106,7 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:
 
 
 def refusal_from_rpc(error: grpc.RpcError) -> MillraceError | None:
-    """Return why a broker refused a call as a whole; None: it did not, or does not name errors."""
+    """Return the error of a call refused as a whole; None: it was not, or names no error."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     return error_from_trailers(error.trailing_metadata(), error.details() or "")
@@ -184,13 +184,13 @@ def channel_options() -> list[tuple[str, int | str]]:
     return [
         ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-        ("grpc.enable_http_proxy", 0),  # Brokers are named by address; a web proxy is no way there.
+        ("grpc.enable_http_proxy", 0),  # A web proxy cannot reach brokers' addresses.
         ("grpc.optimization_target", "throughput"),
         ("grpc.http2.max_frame_size", 1024 * 1024),
         ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
-        # Not more often than brokers allow (`limits.client_ping_interval_ms_min`).
+        # Not more often than brokers allow (10 s).
         ("grpc.keepalive_time_ms", 15_000),
         ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.http2.ping_timeout_ms", 5_000),  # Else it is a minute, whatever the other one says.
+        ("grpc.http2.ping_timeout_ms", 5_000),  # Default: a minute, regardless of the one above.
         ("grpc.use_local_subchannel_pool", 1),
     ]

@@ -15,7 +15,7 @@ def parse_addresses(given: str | Sequence[str]) -> list[str]:
     """Return the `host:port` of brokers: a sequence, or a string with commas.
 
     Raises:
-        ValueError: one is none, or there is none.
+        ValueError: an address is malformed, or the list is empty.
     """
     names = given.split(",") if isinstance(given, str) else given
     addresses = [name.strip() for name in names if name.strip()]

@@ -6,7 +6,7 @@ and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
     MillraceError
     ├── RetriableError              try the same broker again after a pause
     │   └── RefreshMetadataError    look up the leader first, then try again
-    ├── FencedError                 this session is over: somebody newer took its place
+    ├── FencedError                 this session is over: a newer one took its place
     ├── InvalidRequestError         the request can never succeed as it stands
     ├── StorageError                the broker's disk refused
     └── ClientError                 raised by the client library itself, never sent on the wire
@@ -15,10 +15,11 @@ and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
 or ever will be in the log; `MAYBE` means that it may be (KAFKA-13574).
 """
 
+from copy import copy
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from millrace.core.ids import KnownLeader
+from millrace.core.ids import KnownLeader, TopicPartition
 
 
 class Appended(Enum):
@@ -34,19 +35,45 @@ class MillraceError(Exception):
     Args:
         message: what was wrong and what to do about it, as a sentence for a person.
         appended: overrides the class's default, where the place of failure decides it.
+        topic_partition: the partition that it is about, if it is about one.
+
+    Attributes:
+        message: as given, after the name of the partition, if it is about one.
+        topic_partition: as given.
     """
 
     code: ClassVar[int] = 0  # 0 is "no error" on the wire; only leaves have another.
     retriable: ClassVar[bool] = False
     appended: Appended = Appended.NO
     told: int = 0
-    """Of the records that failed with it, those whose handles have told: bit n for number n."""
+    """Failed records whose handles have reported the error: bit n for number n."""
 
-    def __init__(self, message: str, *, appended: Appended | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(
+        self,
+        message: str,
+        *,
+        appended: Appended | None = None,
+        topic_partition: TopicPartition | None = None,
+    ) -> None:
+        self.message = message if topic_partition is None else f"{topic_partition}: {message}"
+        super().__init__(self.message)
+        self.topic_partition = topic_partition
+        self._statement = message
         if appended is not None:
             self.appended = appended
+
+    def again(self, appended: Appended) -> Self:
+        """Return the error for another request: without a trace, and with its own `appended`."""
+        other = copy(self)
+        other.appended, other.told = appended, 0
+        return other
+
+    def naming(self, partition: str) -> Self:
+        """Return the error with this name of its partition."""
+        other = copy(self)
+        other.message = f"{partition}: {self._statement}"
+        other.args = (other.message,)
+        return other
 
     @classmethod
     def name(cls) -> str:
@@ -65,7 +92,7 @@ class RefreshMetadataError(RetriableError):
     """The request may succeed once the caller knows the current leader.
 
     Attributes:
-        leader: who it is, as far as the broker that refused knows: it spares looking that up.
+        leader: the leader that the refusing broker knows, which saves a look-up.
     """
 
     leader: KnownLeader | None = None
@@ -88,7 +115,7 @@ class ClientError(MillraceError):
 
 
 class UnknownServerError(MillraceError):
-    """The broker failed in a way that it has no name for; its log has the trace."""
+    """The broker failed with an unexpected error; its log has the trace."""
 
     code = 1
     appended = Appended.MAYBE
@@ -334,25 +361,45 @@ class EligibleLeadersNotAvailableError(RetriableError):
 
 
 class InvalidReplicaAssignmentError(InvalidRequestError):
-    """The replicas that were asked for cannot be had."""
+    """The requested replicas are not possible."""
 
     code = 41
 
 
-class ReassignmentInProgressError(RetriableError):
-    """The partition's replicas are being changed already."""
+class ReassignmentReason(Enum):
+    """Why a reassignment was not begun or cancelled; the numbers are the wire's."""
+
+    IN_PROGRESS = 1
+    """The partition's replicas are being changed already, to others."""
+    NOT_IN_PROGRESS = 2
+    """The partition's replicas are not being changed, so there is nothing to cancel."""
+    LIMIT_REACHED = 3
+    """No further reassignment fits at present. It may when others have ended."""
+
+
+class ReassignmentRefusedError(RetriableError):
+    """A reassignment cannot begin, or be cancelled, in the present state of the cluster.
+
+    Attributes:
+        reason: the reason; None: the broker named none that this release knows.
+    """
 
     code = 42
 
-
-class NoReassignmentInProgressError(InvalidRequestError):
-    """Nobody is changing the partition's replicas."""
-
-    code = 43
+    def __init__(
+        self,
+        message: str,
+        *,
+        appended: Appended | None = None,
+        topic_partition: TopicPartition | None = None,
+        reason: ReassignmentReason | None = None,
+    ) -> None:
+        super().__init__(message, appended=appended, topic_partition=topic_partition)
+        self.reason = reason
 
 
 class SafetyViolationError(RefreshMetadataError, StorageError):
-    """A committed record would have to go: the replica is kept as it is, and offline (P5)."""
+    """A committed record would be deleted: the replica stays as it is, and is offline (P5)."""
 
     code = 44
 
@@ -363,12 +410,6 @@ class StorageBusyError(RetriableError, StorageError):
     code = 45
 
 
-class ReassignmentLimitReachedError(RetriableError):
-    """No further reassignment fits for now: it may when others have ended."""
-
-    code = 46
-
-
 class BrokerInUseError(InvalidRequestError):
     """The broker is alive, or holds replicas, so the cluster cannot forget it."""
 
@@ -376,19 +417,19 @@ class BrokerInUseError(InvalidRequestError):
 
 
 class CoordinatorLoadInProgressError(RetriableError):
-    """The broker leads where the name is kept since a moment ago, and reads its log yet."""
+    """The broker has just begun to lead the name's partition, and still reads its log."""
 
     code = 48
 
 
 class InvalidPositionError(InvalidRequestError):
-    """A position, or the name that it is to be kept under, breaks a bound."""
+    """A position, or its name, breaks a bound."""
 
     code = 49
 
 
 class PositionsFullError(InvalidRequestError):
-    """No more positions can be kept where the name falls to."""
+    """The name's partition of positions is full."""
 
     code = 50
 
@@ -403,6 +444,12 @@ class UnknownProducerIdError(RetriableError):
     """The cluster has not given out the producer id, or this broker has not heard of it yet."""
 
     code = 52
+
+
+class ControllerNotAvailableError(NotControllerError):
+    """No broker acts as the controller, for a known reason."""
+
+    code = 53
 
 
 class BufferExhaustedError(ClientError):
@@ -447,10 +494,10 @@ class LogTruncatedError(ClientError):
     """Records that the consumer has read are not in the log any more, after an unclean election.
 
     Attributes:
-        topic, partition: whose log.
-        position: what was to be read next.
+        topic, partition: the partition of the log.
+        position: the offset of the next record to read.
         end_offset: the records `[end_offset, position)` are gone, or others took their place: seek
-            there to go on; -1 when nobody knows.
+            there to go on; -1 when it is unknown.
     """
 
     code = 1007

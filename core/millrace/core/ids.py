@@ -54,7 +54,7 @@ class TopicPartition(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and since which epoch."""
+    """The leader of a partition, and its leader epoch."""
 
     broker_id: BrokerId
     leader_epoch: LeaderEpoch
@@ -64,7 +64,7 @@ class KnownLeader(NamedTuple):
     """A leader with the place where it can be reached.
 
     Attributes:
-        address: `host:port` of its client listener; empty when nobody leads.
+        address: `host:port` of its client listener; empty when there is no leader.
     """
 
     leader: Leader

@@ -1,11 +1,11 @@
-"""What disks are made of: the media of a log directory, and which one a topic asks for.
+"""Media of disks: the media of a log directory, and the media that a topic asks for.
 
-A broker tells the controller of which media it has log directories that work. New replicas of a
-topic go to brokers that have its media, and there into a directory of it. A replica that lies
-elsewhere, since the topic asked for something else before, works as well; it is only misplaced, and
-moves where its broker has the media (`replication/replica_moves.py`).
+A broker tells the controller the media of its working log directories. New replicas of a topic go
+to brokers that have its media, into a directory of it. A replica on another media, because the
+topic asked for that before, works as well; it is only misplaced, and moves if its broker has the
+media (`replication/replica_moves.py`).
 
-HDFS and ClickHouse name volumes by what they are made of in the same way.
+HDFS and ClickHouse name the media of volumes in the same way.
 """
 
 from collections.abc import Collection
@@ -21,18 +21,18 @@ class Media(StrEnum):
 
 
 DEFAULT_MEDIA: Final = Media.SSD
-"""Of a log directory for which nobody said it."""
+"""Of a log directory without configured media."""
 
 
 class TopicMedia(StrEnum):
-    """Where the replicas of a topic are to lie."""
+    """The media on which the replicas of a topic should lie."""
 
     ANY = "any"
     SSD = "ssd"
     HDD = "hdd"
 
     def is_among(self, there: Collection[Media]) -> bool:
-        """Whether a broker that has directories of these media can hold a replica as it should.
+        """Whether a broker with directories of these media can hold a replica on the right one.
 
         A broker of an earlier release names none.
         """

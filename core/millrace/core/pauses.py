@@ -1,18 +1,32 @@
-"""How long to wait before what was in vain is asked again: a part of how long it was in vain.
+"""Retry backoff, of two kinds: it doubles with each failure, or is a fraction of the time failing.
 
-So nobody notices much later than he could that it works again, and nobody is asked for days as
-often as in an election.
+With a fraction, the delay until a client notices a recovery is proportional to the outage, and a
+long outage does not cause as many retries as an election.
 """
 
+from typing import Final
 
-def pause_after(in_vain_ms: int, shortest_ms: int, longest_ms: int, *, fraction: int) -> int:
-    """Return for how many ms to wait.
+_DOUBLINGS_MAX: Final = 16
+
+
+def pause_after(failing_ms: int, shortest_ms: int, longest_ms: int, *, fraction: int) -> int:
+    """Return the pause before the next retry, in ms.
 
     Args:
-        in_vain_ms: for how long nothing has helped.
-        shortest_ms: the pause as long as that is short.
-        longest_ms: no pause is longer.
-        fraction: into how many parts of that size the time before divides: what works again is
-            noticed so much later.
+        failing_ms: time since the first failure.
+        shortest_ms: lower bound of the pause.
+        longest_ms: upper bound of the pause.
+        fraction: the pause is `failing_ms / fraction` between the bounds.
     """
-    return min(max(in_vain_ms // fraction, shortest_ms), longest_ms)
+    return min(max(failing_ms // fraction, shortest_ms), longest_ms)
+
+
+def doubled_pause(failures: int, shortest_ms: int, longest_ms: int) -> int:
+    """Return the pause after so many failures in a row, in ms: the first is the shortest (KIP-580).
+
+    Args:
+        failures: 1 or more.
+        shortest_ms: the pause after the first failure; each further failure doubles it.
+        longest_ms: upper bound of the pause.
+    """
+    return min(shortest_ms << min(failures - 1, _DOUBLINGS_MAX), longest_ms)

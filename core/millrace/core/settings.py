@@ -1,29 +1,34 @@
-"""Settings as frozen, keyword-only dataclasses whose fields know what they mean.
+"""Settings as frozen, keyword-only dataclasses with fields that describe themselves.
 
-A class of settings declares each one with `setting(default, meaning, ...)`: its bounds, its unit
-and what -1 stands for are data, so that one parser checks every value, one generator writes the
-documentation, and neither can forget a setting. A field whose type is such a class is a section.
+All settings of brokers, topics, producers, consumers, admins and Spark's options are declared in
+this way. A class declares each one with `setting(default, meaning, ...)`: its bounds, its unit, its
+other names and the meaning of -1 are data. So one parser checks every value, one generator writes
+the documentation, and neither can forget a setting. A field whose type is such a class is a
+section. A field with `constant` is no setting: only tests give it another value.
 
-Values come as a file or a user gives them: text, or what TOML makes of it. All problems are
-reported at once, the first few in full, and a name that does not exist is refused with the nearest
-one that does. What a stranger wrote is repeated only so far: an answer must not be a multiple of
-what was asked.
+Values come from a file or a user: text, or values of TOML or Python. All problems are reported at
+once, the first few in full. An unknown name is refused with the nearest known one, also by Kafka's
+name. Messages repeat only the beginning of long names and values: an answer must not be much larger
+than its request.
 
-Inside, sizes are integer bytes and times integer milliseconds. People may write `64MiB` or `7d`:
+Inside, sizes are integer bytes and times integer milliseconds. People may write `64MiB` or `7d`,
+and these mean the same everywhere, as SI and IEC have it: `64MB` is 64,000,000 bytes, and `64MiB`
+is 67,108,864. `64m` is no size: it would be the one to some and the other to others.
 
 | unit  | suffixes                                                         |
 |-------|------------------------------------------------------------------|
 | bytes | `B`, `KiB`, `MiB`, `GiB`, `TiB` (1024), `kB`, `MB`, `GB`, `TB` (1000) |
-| ms    | `ms`, `s`, `min`, `h`, `d`                                       |
+| ms    | `ms`, `s`, `min` or `m`, `h`, `d`                                |
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
-from functools import cache
-from typing import Any, Final, TypeVar, cast, get_origin, get_type_hints
+from functools import cache, partial
+from types import NoneType
+from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from millrace.core.errors import InvalidConfigError
 
@@ -33,21 +38,25 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
-"""The largest record batch, once inflated, that a broker can be set to accept: readers take it."""
+"""The largest inflated record batch that a broker can be set to accept: readers take it."""
 
 PROBLEMS_TOLD_MAX: Final = 10
-"""Problems that one text tells; of more it tells how many there are."""
+"""Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
-"""Unknown names for which the nearest known one is looked up, which is dear."""
+"""Unknown names for which the nearest known one is searched, which is costly."""
 _TEXT_TOLD_MAX: Final = 80
-"""Characters of a name or a value that it repeats."""
+"""Characters of a name or a value that a message repeats."""
 
 _T = TypeVar("_T")
 _METADATA: Final = "setting"
+_CONSTANT: Final = "constant"
+
+DOCS: Final = "docs/configuration.md"
+"""The page with all settings except Spark's options."""
 
 
 class Unit(Enum):
-    """What a number counts, with the suffixes that people may write."""
+    """The unit of a number, with the suffixes that people may write."""
 
     COUNT = ("", dict[str, int]())
     BYTES = (
@@ -66,7 +75,7 @@ class Unit(Enum):
     )
     MILLISECONDS = (
         "ms",
-        {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000},
+        {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
     )
 
     def __init__(self, label: str, suffixes: dict[str, int]) -> None:
@@ -75,23 +84,36 @@ class Unit(Enum):
 
 
 class Visibility(StrEnum):
-    """Whom a setting is for."""
+    """The users of a setting."""
 
     USER = "user"
-    TUNING = "tuning"  # The default suits nearly everybody.
+    TUNING = "tuning"  # The default suits nearly all users.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is known of one setting besides its name, type and default."""
+    """The properties of one setting besides its name, type and default."""
 
     meaning: str
     unit: Unit
     minimum: int
     maximum: int
     minus_one: str | None  # What -1 stands for; None: -1 is like any other number.
+    choices: tuple[str, ...]  # The texts that it takes; none: any.
+    parse: Callable[[Any], Any] | None  # From a value to a field's type without a rule here.
+    allowed: str  # The values that `parse` takes, for people.
+    name: str | None  # If it is not the field's.
+    aliases: tuple[str, ...]  # Other names that mean the same.
+    kafka: str | None  # Kafka's name, if it is another one.
+    default_text: str | None  # The default for people, if it is not the field's.
     needs_restart: bool
     visibility: Visibility
+    scope: object  # Where it may be given, for classes to which that matters.
+
+    @property
+    def documentation(self) -> str:
+        """Its meaning, and Kafka's name."""
+        return self.meaning + (f" Kafka's `{self.kafka}`." if self.kafka else "")
 
 
 def setting(
@@ -102,10 +124,21 @@ def setting(
     minimum: int = 0,
     maximum: int = INT32_MAX,
     minus_one: str | None = None,
+    choices: tuple[str, ...] = (),
+    parse: Callable[[Any], _T] | None = None,
+    allowed: str = "",
+    name: str | None = None,
+    aliases: tuple[str, ...] = (),
+    kafka: str | None = None,
+    default_text: str | None = None,
     needs_restart: bool = True,
     visibility: Visibility = Visibility.USER,
+    scope: object = None,
 ) -> _T:
     """Declare a setting: a dataclass field with this default and description.
+
+    The field's type decides how values are read: whole numbers, truth values, enumerations and
+    texts with `choices` in any case, lists of texts. `X | None` takes None as well.
 
     Args:
         default: `MISSING` (from dataclasses) when there is none and the user must choose.
@@ -113,7 +146,15 @@ def setting(
         minimum: of numbers, inclusive.
         maximum: of numbers, inclusive.
         minus_one: what -1 stands for, allowed besides the bounds.
+        choices: the texts that are allowed.
+        parse: makes the value of any other type; raises ValueError, which says what is allowed.
+        allowed: the values that `parse` takes, for people.
+        name: its whole name, if it is not the field's.
+        aliases: other names that mean the same.
+        kafka: Kafka's name, if it is another one.
+        default_text: the default for people, if it says more than the value.
         needs_restart: whether a change waits for the next start.
+        scope: where it may be given, for classes to which that matters.
     """
     description = Setting(
         meaning=meaning,
@@ -121,8 +162,16 @@ def setting(
         minimum=minimum,
         maximum=maximum,
         minus_one=minus_one,
+        choices=choices,
+        parse=parse,
+        allowed=allowed,
+        name=name,
+        aliases=aliases,
+        kafka=kafka,
+        default_text=default_text,
         needs_restart=needs_restart,
         visibility=visibility,
+        scope=scope,
     )
     return field(default=default, metadata={_METADATA: description})
 
@@ -132,13 +181,19 @@ def section(cls: type[_T]) -> _T:
     return field(default_factory=cls)
 
 
+def constant(value: _T) -> _T:
+    """Declare a field that is no setting: users cannot change it, and tests make it smaller."""
+    return field(default=value, metadata={_CONSTANT: True})
+
+
 @dataclass(frozen=True, slots=True)
 class NamedSetting:
-    """One setting as users meet it: under its full name."""
+    """One setting under its full name."""
 
     name: str
     attribute: str
     kind: type
+    is_optional: bool  # It may be None.
     default: object  # MISSING when the user must choose.
     description: Setting
 
@@ -152,6 +207,11 @@ def settings_of(cls: type, *, separator: str = "_") -> Mapping[str, NamedSetting
     return _settings_of(cls, separator)
 
 
+def constants_of(cls: type) -> frozenset[str]:
+    """Return the names of the fields that users cannot set."""
+    return frozenset(each.name for each in fields(cls) if _CONSTANT in each.metadata)
+
+
 def sections_of(cls: type) -> Mapping[str, type]:
     """Return the sections of a class of settings by name."""
     hints = _type_hints(cls)
@@ -159,10 +219,10 @@ def sections_of(cls: type) -> Mapping[str, type]:
 
 
 def parse(cls: type[_T], values: Mapping[str, object], *, separator: str = "_") -> _T:
-    """Build settings from names and values; what is not named keeps its default.
+    """Build settings from names and values; all other settings keep their defaults.
 
     Args:
-        values: text or TOML values by name, a mapping for a section.
+        values: text, or TOML's or Python's values, by name; a mapping for a section.
         separator: joins the words of a name.
 
     Raises:
@@ -179,7 +239,7 @@ def parse(cls: type[_T], values: Mapping[str, object], *, separator: str = "_") 
 
 
 def check(settings: object) -> None:
-    """Hold settings that were built in Python against their bounds and relations.
+    """Check settings that were built in Python against their bounds and relations.
 
     Raises:
         InvalidConfigError: lists the problems.
@@ -193,7 +253,7 @@ def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
     """Read a whole number with an optional suffix of the unit: `-1`, `1048576`, `64MiB`, `1.5h`.
 
     Raises:
-        ValueError: the text is no such number; says what would be.
+        ValueError: the text is no such number; says which texts are.
     """
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
     suffix = match[2] if match else ""
@@ -220,23 +280,31 @@ def to_text(value: object) -> str:
             return str(value)
 
 
-def unknown_names(names: Sequence[str], known: Iterable[str], path: str = "") -> list[str]:
-    """Say of each name that there is no such setting, and of the first which are the nearest."""
-    known = list(known)
+def unknown_names(
+    names: Sequence[str], known: Mapping[str, str], path: str = "", docs: str = DOCS
+) -> list[str]:
+    """Return a problem for each unknown name; the first ones name the nearest setting.
+
+    Args:
+        names: that do not exist.
+        known: every name of a setting, and its name here.
+        path: of the section.
+        docs: the page that lists all settings.
+    """
     return [
         f"{path}{told(name)}: there is no such setting"
-        + (_hint(name, known) if number < _HINTS_MAX else "")
+        + (_hint(name, known, docs) if number < _HINTS_MAX else "")
         for number, name in enumerate(names)
     ]
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
+def _hint(name: str, known: Mapping[str, str], docs: str) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.6) if len(name) <= _TEXT_TOLD_MAX else ()
-    return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all"
+    return f"; did you mean {known[near[0]]!r}?" if near else f"; {docs} lists all"
 
 
 def told(text: str) -> str:
-    """Return a text that somebody wrote as far as it is repeated to him."""
+    """Return the beginning of a user's text that a message may repeat."""
     return text if len(text) <= _TEXT_TOLD_MAX else f"{text[:_TEXT_TOLD_MAX]}..."
 
 
@@ -247,30 +315,71 @@ def problem_text(problems: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def markdown_table(cls: type, *, separator: str = "_") -> str:
-    """Return the settings of one class, sections left out, as a Markdown table."""
-    lines = ["| name | default | allowed | change | meaning |", "|---|---|---|---|---|"]
-    for name, each in settings_of(cls, separator=separator).items():
-        change = "restart" if each.description.needs_restart else "at once"
-        note = " *Tuning.*" if each.description.visibility is Visibility.TUNING else ""
-        lines.append(
-            f"| `{name}` | {_default_text(each)} | {_allowed_text(each, brief=True)} | {change} "
-            f"| {each.description.meaning}{note} |"
-        )
-    return "\n".join(lines)
+def known_names(cls: type, *, separator: str = "_") -> Mapping[str, str]:
+    """Return every name of the settings of a class, Kafka's included, and the name here."""
+    settings = settings_of(cls, separator=separator)
+    others = {
+        other: name
+        for name, each in settings.items()
+        for other in (*each.description.aliases, each.description.kafka or name)
+    }
+    return {**others, **{name: name for name in settings}}
+
+
+def markdown_table(
+    cls: type,
+    columns: Mapping[str, Callable[[NamedSetting], str]] | None = None,
+    *,
+    separator: str = "_",
+) -> str:
+    """Return the settings of one class, sections left out, as a Markdown table.
+
+    Args:
+        cls: the class.
+        columns: the content of each column, by its title; default: `COLUMNS`.
+        separator: joins the words of a name.
+    """
+    columns = columns or COLUMNS
+    rows = [list(columns), ["---"] * len(columns)]
+    for each in settings_of(cls, separator=separator).values():
+        rows.append([show(each) for show in columns.values()])
+    return "\n".join(_row(row) for row in rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"|{'|'.join(cells)}|" if set(cells) == {"---"} else f"| {' | '.join(cells)} |"
+
+
+def _name_text(each: NamedSetting) -> str:
+    return f"`{each.name}`" + "".join(f" (`{alias}`)" for alias in each.description.aliases)
+
+
+def _change_text(each: NamedSetting) -> str:
+    return "restart" if each.description.needs_restart else "at once"
+
+
+def _meaning_text(each: NamedSetting) -> str:
+    note = " *Tuning.*" if each.description.visibility is Visibility.TUNING else ""
+    return each.description.documentation + note
 
 
 @cache
 def _settings_of(cls: Any, separator: str) -> Mapping[str, NamedSetting]:
-    """Cached, for a topic's settings are parsed for every topic when a broker starts."""
+    """Cached, as a broker's start parses the settings of every topic."""
     hints = _type_hints(cls)
     named = {}
     for each in fields(cls):
         if _METADATA in each.metadata:
-            name = each.name.replace("_", separator)
-            kind = get_origin(hints[each.name]) or hints[each.name]
-            description = each.metadata[_METADATA]
-            named[name] = NamedSetting(name, each.name, kind, each.default, description)
+            description: Setting = each.metadata[_METADATA]
+            name = description.name or each.name.replace("_", separator)
+            hint = hints[each.name]
+            others = [kind for kind in get_args(hint) if kind is not NoneType]
+            is_optional = NoneType in get_args(hint)
+            hint = others[0] if is_optional else hint
+            kind = get_origin(hint) or hint
+            named[name] = NamedSetting(
+                name, each.name, kind, is_optional, each.default, description
+            )
     return named
 
 
@@ -288,15 +397,22 @@ def _parse_section(
 ) -> _T:
     known = settings_of(cls, separator=separator)
     sections = sections_of(cls)
+    aliases = {alias: each for each in known.values() for alias in each.description.aliases}
     arguments: dict[str, object] = {}
+    given: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in values.items():
-        if name in known:
-            found = _parse_value(known[name], value)
-            if isinstance(found, _Problem):
-                problems.append(f"{path}{name} = {told(repr(value))}: {found.text}")
-            else:
-                arguments[known[name].attribute] = found
+        each = known.get(name) or aliases.get(name)
+        if each is not None:
+            if each.attribute in given:
+                other = given[each.attribute]
+                problems.append(f"{path}{other}: {name} means the same: give one of them")
+                continue
+            given[each.attribute] = name
+            try:
+                arguments[each.attribute] = _parsed_value(each, value)
+            except ValueError as error:
+                problems.append(f"{path}{name} = {told(repr(value))}: {error}")
         elif name in sections:
             if not isinstance(value, Mapping):
                 problems.append(
@@ -304,9 +420,11 @@ def _parse_section(
                 )
         else:
             unknown.append(name)
-    problems += unknown_names(unknown, [*known, *sections], path)
+    if unknown:
+        names = {**known_names(cls, separator=separator), **{each: each for each in sections}}
+        problems += unknown_names(unknown, names, path)
     for each in known.values():
-        if each.default is MISSING and each.name not in values:
+        if each.default is MISSING and each.attribute not in given:
             problems.append(f"{path}{each.name}: is required. {each.description.meaning}")
     for name, inner in sections.items():
         inner_values = values.get(name, {})
@@ -315,68 +433,85 @@ def _parse_section(
                 inner, inner_values, f"{path}{name}.", separator, problems
             )
     if problems:
-        # Never seen by the caller: what is missing must not hide the other sections' problems.
+        # The caller never sees it: a missing setting must not hide problems of other sections.
         return cast(_T, None)
     return cls(**arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    text: str
+def _parsed_value(each: NamedSetting, value: object) -> object:
+    """Return the value as the field's type.
 
-
-def _parse_value(each: NamedSetting, value: object) -> object:
-    """Return the value as the field's type, or what is wrong with it."""
-    kind = each.kind
-    parsed: object = value
+    Raises:
+        ValueError: it is not allowed; says what is.
+    """
+    kind, choices = each.kind, _choices(each)
+    parsed = value
+    if value is None and each.is_optional:
+        return None
+    if each.description.parse is not None:
+        return each.description.parse(value)
     if kind is int and isinstance(value, str):
-        try:
-            parsed = parse_number(value, each.description.unit)
-        except ValueError as error:
-            return _Problem(str(error))
+        parsed = parse_number(value, each.description.unit)
     elif kind is bool and isinstance(value, str):
         parsed = {"true": True, "false": False}.get(value.lower(), value)
     elif kind is tuple:
         items = value.split(",") if isinstance(value, str) else value
         if isinstance(items, list | tuple) and all(isinstance(item, str) for item in items):
             parsed = tuple(item.strip() for item in items)
-    elif issubclass(kind, StrEnum) and isinstance(value, str) and value in set(kind):
-        parsed = kind(value)
-    problem = _problem_of(each, parsed)
-    return parsed if problem is None else _Problem(problem)
+    elif choices and isinstance(value, str):
+        found = {choice.lower(): choice for choice in choices}.get(value.lower())
+        parsed = value if found is None else kind(found)
+    _check_value(each, parsed)
+    return parsed
 
 
-def _problem_of(each: NamedSetting, value: object) -> str | None:
-    """Return what is wrong with a value, or None."""
+def _choices(each: NamedSetting) -> tuple[str, ...]:
+    if isinstance(each.kind, type) and issubclass(each.kind, StrEnum):
+        return tuple(each.kind)
+    return each.description.choices
+
+
+def _check_value(each: NamedSetting, value: object) -> None:
+    """Refuse a value that is not of the field's type, or out of its bounds.
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    if value is None and each.is_optional:
+        return
+    if each.description.parse is not None:
+        return  # Python code that built it is responsible for it.
     if each.kind is int:
         if isinstance(value, bool) or not isinstance(value, int):
-            return "must be a whole number"
+            raise ValueError("must be a whole number")
         description = each.description
         in_bounds = description.minimum <= value <= description.maximum
         if not in_bounds and not (value == -1 and description.minus_one):
-            return f"must be {_allowed_text(each)}"
-        return None
-    if not isinstance(value, each.kind):
-        return f"must be {_allowed_text(each)}"
+            raise ValueError(f"must be {_allowed_text(each)}")
+        return
+    choices = _choices(each)
+    if not isinstance(value, each.kind) or (choices and value not in choices):
+        raise ValueError(f"must be {_allowed_text(each)}")
     if each.kind is tuple and not all(cast(tuple[str, ...], value)):
-        return "must not hold an empty text"
+        raise ValueError("must not hold an empty text")
     if each.kind is tuple and not value:
-        return "must not be empty"
-    return None
+        raise ValueError("must not be empty")
 
 
 def _out_of_bounds(settings: object, path: str) -> Iterator[str]:
     cls = type(settings)
     for each in settings_of(cls).values():
         value = getattr(settings, each.attribute)
-        if (problem := _problem_of(each, value)) is not None:
-            yield f"{path}{each.name} = {value!r}: {problem}"
+        try:
+            _check_value(each, value)
+        except ValueError as error:
+            yield f"{path}{each.name} = {value!r}: {error}"
     for name in sections_of(cls):
         yield from _out_of_bounds(getattr(settings, name), f"{path}{name}.")
 
 
 def _relations(settings: object, path: str) -> Iterator[str]:
-    """Yield what `validate()`, where a class has one, finds wrong between its settings."""
+    """Yield the problems that `validate()` finds, if a class has it."""
     validate = getattr(settings, "validate", None)
     if validate is not None:
         yield from (f"{path}{problem}" for problem in validate())
@@ -384,9 +519,14 @@ def _relations(settings: object, path: str) -> Iterator[str]:
         yield from _relations(getattr(settings, name), f"{path}{name}.")
 
 
-def _default_text(each: NamedSetting) -> str:
+def default_text(each: NamedSetting) -> str:
+    """Return the default of a setting for people."""
     if each.default is MISSING:
         return "(required)"
+    if each.description.default_text is not None:
+        return each.description.default_text
+    if each.default is None:
+        return "(none)"
     text = to_text(each.default)
     if each.default == -1 and each.description.minus_one:
         return f"-1 ({each.description.minus_one})"
@@ -396,14 +536,17 @@ def _default_text(each: NamedSetting) -> str:
 
 
 def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
-    """Say which values a setting takes; briefly, without a bound that nobody comes near."""
+    """Return the values that a setting takes; brief: without an upper bound that is never
+    reached."""
+    if each.description.allowed:
+        return each.description.allowed
     if each.kind is bool:
         return "true or false"
     if each.kind is tuple:
         return "a list of texts"
-    if issubclass(each.kind, StrEnum):
-        return " or ".join(each.kind)
-    if each.kind is str:
+    if choices := _choices(each):
+        return " or ".join(choices)
+    if each.kind is not int:
         return "a text"
     description = each.description
     unit = f" {description.unit.label}" if description.unit.label else ""
@@ -414,8 +557,18 @@ def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
 
 
 def _for_people(number: int, unit: Unit) -> str:
-    """Return the number with the largest suffix that leaves it whole, or nothing."""
+    """Return the number with the largest suffix that leaves it whole, or an empty text."""
     for suffix, factor in sorted(unit.suffixes.items(), key=lambda item: -item[1]):
         if factor > 1 and number >= factor and number % factor == 0:
             return f"{number // factor}{suffix}"
     return ""
+
+
+COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {
+    "name": _name_text,
+    "default": default_text,
+    "allowed": partial(_allowed_text, brief=True),
+    "change": _change_text,
+    "meaning": _meaning_text,
+}
+"""The columns of a table of settings."""

@@ -1,7 +1,7 @@
 """Names of topics.
 
 A topic is `namespace/name`. The namespace is a Kubernetes namespace and the boundary of access; it
-may be left out when it is `default`, and is left out wherever such a name is shown.
+may be left out when it is `default`, and then messages leave it out, too.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""The operator's process: hears of changes, holds the Lease, and works through the queue.
+"""The operator's process: receives changes, holds the Lease, and works through the queue.
 
-Watches only say sooner what a look at everything every few minutes would find, too.
+Watches only make it sooner: a look at everything every few minutes finds the same changes.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.model.objects import Document
 from millrace.operator.queue import WorkQueue
 from millrace.operator.reconcile.brokers import Brokers
-from millrace.operator.reconcile.cluster import CheckSettings, ClusterReconciler
+from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler, cluster_key
 from millrace.operator.telemetry import PORT, OperatorMetrics, Signs, TelemetryPage
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 WORKERS: Final = 4
 """How many clusters are worked on side by side."""
 RESYNC_S: Final = 300
-"""Pause between two looks at everything there is."""
+"""Pause between two looks at all resources."""
 _SILENT_S_MAX: Final = 60
 """How long a part of the operator may show no sign of life."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -45,38 +45,32 @@ class OperatorConfig:
     """Settings of the operator.
 
     Attributes:
-        image: of brokers, where a Cluster names none.
-        namespace: where the Lease is.
-        holder: who this process is, in the Lease.
-        check_settings: of the brokers, see `ClusterReconciler`.
+        image: of brokers, if a Cluster names none.
+        namespace: of the Lease.
+        holder: name of this process in the Lease.
         port: of metrics and probes.
     """
 
     image: str
     namespace: str
     holder: str
-    check_settings: CheckSettings
     port: int = PORT
 
 
 class _Key(NamedTuple):
-    """What is worked on: a cluster, or the topics of one."""
+    """One unit of work: a cluster, or the topics of one."""
 
     work: str
     namespace: str
     name: str
 
 
-def config_from_environment(
-    image: str, namespace: str | None, check_settings: CheckSettings
-) -> OperatorConfig:
-    """Return settings as a pod has them."""
+def config_from_environment(image: str, namespace: str | None) -> OperatorConfig:
+    """Return settings from a pod's environment."""
     if namespace is None:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
-    return OperatorConfig(
-        image=image, namespace=namespace, holder=holder, check_settings=check_settings
-    )
+    return OperatorConfig(image=image, namespace=namespace, holder=holder)
 
 
 def run(config: OperatorConfig) -> None:
@@ -113,9 +107,7 @@ class Operator:
             endings.callback(self._api.close)
             brokers = Brokers()
             endings.push_async_callback(brokers.close)
-            clusters = ClusterReconciler(
-                self._api, brokers, self._config.image, self._config.check_settings
-            )
+            clusters = ClusterReconciler(self._api, brokers, self._config.image)
             topics = TopicsReconciler(self._api, brokers)
             self._reconcile = {"cluster": clusters.reconcile, "topics": topics.reconcile}
             endings.push_async_callback(self._lease.give_back)
@@ -169,7 +161,7 @@ class Operator:
             await asyncio.sleep(RESYNC_S)
 
     def _judge_watches(self, listed: list[Document]) -> None:
-        """Watches live unless they have not told yet of what the last look found."""
+        """Count watches as alive unless they have missed a change that the last look found."""
         there = {each["metadata"]["uid"]: each["metadata"]["generation"] for each in listed}
         if not any(self._heard.get(uid, 0) < self._unheard.get(uid, 0) for uid in there):
             self._signs.give("watches", 2 * RESYNC_S)
@@ -181,7 +173,7 @@ class Operator:
             await self._acts.wait()
             key = await self._queue.get()
             if not self._lease.is_held:
-                self._queue.done(key, None)  # Whoever acts looks at everything first.
+                self._queue.done(key, None)  # The acting operator looks at everything first.
                 continue
             work = self._metrics.reconcile_seconds.labels(key.work)
             with bound_contextvars(cluster=f"{key.namespace}/{key.name}"):

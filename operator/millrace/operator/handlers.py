@@ -1,4 +1,4 @@
-"""What is watched, by kopf: each event only says which cluster to look at again."""
+"""Watches, by kopf: each event only names the cluster to look at again."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,17 +12,17 @@ Changed = Callable[[str, str, str], None]
 """Called with the kind of work, `cluster` or `topics`, and the namespace and name of a Cluster."""
 
 Heard = Callable[[str, int], None]
-"""Called with uid and generation of each Cluster and Topic that a watch told of."""
+"""Called with uid and generation of each Cluster and Topic in a watch's events."""
 
 WATCH_SECONDS_MAX: Final = 300
-"""After which the API server ends a watch, and another one begins: none is silent for ever."""
+"""Time after which the API server ends a watch, and another one begins: none is silent for ever."""
 _CONNECT_SECONDS_MAX: Final = 30
 
 
 def settings() -> kopf.OperatorSettings:
     """Return how kopf works: it watches, and leaves nothing on any object."""
     chosen = kopf.OperatorSettings()
-    chosen.peering.standalone = True  # A Lease of our own says who acts.
+    chosen.peering.standalone = True  # A Lease of our own decides which operator acts.
     chosen.posting.enabled = False
     chosen.watching.server_timeout = WATCH_SECONDS_MAX
     chosen.watching.client_timeout = WATCH_SECONDS_MAX + 10
@@ -33,8 +33,8 @@ def settings() -> kopf.OperatorSettings:
 def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
     """Return the handlers.
 
-    Pods are not watched: in a large Kubernetes cluster nearly all of them are somebody else's, and
-    kopf chooses by labels only among what it has received. Their StatefulSets say when one is not
+    Pods are not watched: in a large Kubernetes cluster nearly all of them belong to others, and
+    kopf filters by labels only after it has received them. Their StatefulSets show when one is not
     ready.
     """
     made = kopf.OperatorRegistry()

@@ -1,4 +1,4 @@
-"""Whether the operator is installed and works, as `millrace operator --check` tells."""
+"""Checks that the operator is installed and works, for `millrace operator --check`."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _WAIT_S = 60
 
 
 def problem(namespace: str) -> str | None:
-    """Return what is wrong; None: nothing is.
+    """Return the problem; None: there is none.
 
     Args:
         namespace: where the operator runs.

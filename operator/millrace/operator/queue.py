@@ -1,8 +1,8 @@
-"""What is to be looked at, each thing once however often it was named, and by one worker at a time.
+"""A queue of keys: each is in it at most once, and one worker at a time handles it.
 
-A thing that is named while it is worked on is worked on again afterwards. One that failed is
-worked on again after a pause, longer each time. This is the work queue of every controller of
-Kubernetes (client-go's `workqueue`), for one event loop.
+A key that is added while it is handled is handled again afterwards. A failed one is handled again
+after a pause, longer each time. This is the work queue of every controller of Kubernetes
+(client-go's `workqueue`), for one event loop.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ class WorkQueue(Generic[_K]):
         self._is_due = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many things wait, or are worked on."""
+        """How many keys wait, or are being handled."""
         return len(self._waiting) + len(self._working)
 
     def add(self, key: _K) -> None:
-        """Have a thing looked at as soon as a worker is free."""
+        """Add a key, to be handled as soon as a worker is free."""
         self._waiting[key] = None
         self._is_due.set()
 
     def add_after(self, key: _K, seconds: float) -> None:
-        """Have it looked at later; the earliest time counts."""
+        """Add a key later; the earliest time counts."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None:
@@ -45,7 +45,7 @@ class WorkQueue(Generic[_K]):
         self._timers[key] = loop.call_later(seconds, self._on_time, key)
 
     async def get(self) -> _K:
-        """Return what is to be looked at next. Say `done`, or `failed`, when that is over."""
+        """Return the next key. Call `done` or `failed` when it was handled."""
         while True:
             for key in self._waiting:
                 if key not in self._working:
@@ -56,14 +56,14 @@ class WorkQueue(Generic[_K]):
             await self._is_due.wait()
 
     def done(self, key: _K, again_after_s: float | None) -> None:
-        """It was looked at."""
+        """A key was handled."""
         self._failures.pop(key, None)
         self._finish(key)
         if again_after_s is not None:
             self.add_after(key, again_after_s)
 
     def failed(self, key: _K) -> float:
-        """It could not be; return the pause after which it is tried again, in seconds."""
+        """Handling failed; return the pause before the retry, in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause_s = min(PAUSE_S_MIN * 2.0 ** min(failures, 30), PAUSE_S_MAX)

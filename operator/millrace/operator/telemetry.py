@@ -1,8 +1,7 @@
-"""What the operator tells of itself: metrics for Prometheus, and whether it lives.
+"""The operator's metrics for Prometheus, and its probes.
 
-`/livez` fails when the event loop stands still, or when watches have not told of what a look at
-everything found long ago.
-`/readyz` fails until the API server was reached once.
+`/livez` fails when the event loop stands still, or when watches have missed a change that a look at
+everything found long ago. `/readyz` fails until the API server was reached once.
 """
 
 import threading
@@ -18,7 +17,7 @@ _REQUEST_SECONDS_MAX: Final = 10
 
 
 class OperatorMetrics:
-    """What is counted."""
+    """The operator's metrics."""
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
@@ -73,7 +72,7 @@ class Signs:
         self.is_ready = False
 
     def give(self, name: str, silent_seconds_max: float) -> None:
-        """Say that a part lives."""
+        """Give a sign of life of a part."""
         with self._lock:
             self._seen[name] = (self._clock(), silent_seconds_max)
 
@@ -117,6 +116,6 @@ class TelemetryPage:
         ).start()
 
     def close(self) -> None:
-        """Serve it no more; waits for the thread."""
+        """Stop serving; waits for the thread."""
         self._server.shutdown()
         self._server.server_close()

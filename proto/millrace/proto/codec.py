@@ -4,9 +4,10 @@
 is all record batches as one byte string. The header goes through protobuf, the batches never do:
 writing is one join, reading is a slice. Any protobuf implementation reads and writes the same.
 
-A stranger's message costs what its bytes cost: the fields outside the header are few, the header is
-small, and a request names no more partitions than there can be batches. Otherwise a message of
-8 MiB made of empty fields would take minutes, or a gigabyte of partitions that are not there.
+An unknown client's message costs no more than its bytes: the fields outside the header are few, the
+header is small, and a request names no more partitions than there can be batches. Otherwise a
+message of 8 MiB made of empty fields would take minutes, or a gigabyte of partitions that are not
+there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -132,7 +133,7 @@ def _split(message: bytes) -> tuple[bytes, memoryview]:
                 f"the message has a field of {length} bytes where {len(view) - at} are left"
             )
         if tag in (_HEADER_TAG, _BATCHES_TAG):
-            # Protobuf would merge the parts of a message; nobody writes a header in parts.
+            # Protobuf would merge the parts of a message; no writer sends a header in parts.
             if tag in known:
                 raise MalformedRequestError(f"the message has field {tag >> 3} twice")
             known[tag] = view[at : at + length]

@@ -1,7 +1,7 @@
-"""Errors as they travel: inside of messages, one for each thing that was refused.
+"""Errors on the wire: inside messages, one for each thing that was refused.
 
-A call that is refused as a whole has no message. Its gRPC status says little of what a caller may
-do, so the error is named in the trailing metadata.
+A call that is refused as a whole has no message. Its gRPC status does not tell what a caller may
+do, so the trailing metadata holds the error.
 """
 
 from collections.abc import Iterable
@@ -12,6 +12,8 @@ from google.protobuf.message import DecodeError
 from millrace.core.errors import (
     Appended,
     MillraceError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     RefreshMetadataError,
     error_for_code,
 )
@@ -20,29 +22,36 @@ from millrace.proto.v1 import common_pb2 as pb
 
 _TO_WIRE: Final = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
 _FROM_WIRE: Final = {wire: appended for appended, wire in _TO_WIRE.items()}
+_REASSIGNMENT_REASONS: Final = frozenset(reason.value for reason in ReassignmentReason)
 _TEXT_MAX: Final = 2000
-"""Characters of an error's text: what it repeats of a request must not make a large answer."""
+"""Most characters of an error's text: text repeated from a request must not make a large answer."""
 _TRAILER: Final = "millrace-error-bin"
 
 
 def error_to_wire(error: MillraceError, *, is_write: bool = False) -> pb.Error:
     """Return the message for an error; `is_write` adds whether anything was appended."""
     text = error.message
-    return pb.Error(
+    message = pb.Error(
         code=error.code,  # type: ignore[arg-type]
         message=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...",
         appended=_TO_WIRE[error.appended] if is_write else pb.APPENDED_UNSPECIFIED,
         retriable=error.retriable,
     )
+    if isinstance(error, ReassignmentRefusedError) and error.reason is not None:
+        message.reassignment = error.reason.value  # type: ignore[assignment]
+    return message
 
 
 def error_from_wire(error: pb.Error) -> MillraceError:
-    """Return the exception that the other side means."""
+    """Return the exception for an error of the other side."""
     found = error_for_code(error.code)(error.message, appended=_FROM_WIRE.get(error.appended))
     if isinstance(found, RefreshMetadataError) and error.HasField("leader"):
         named = error.leader
         leader = Leader(BrokerId(named.broker_id), LeaderEpoch(named.leader_epoch))
         found.leader = KnownLeader(leader, named.address)
+    if isinstance(found, ReassignmentRefusedError):
+        known = error.reassignment in _REASSIGNMENT_REASONS
+        found.reason = ReassignmentReason(error.reassignment) if known else None
     return found
 
 

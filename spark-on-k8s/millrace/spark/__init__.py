@@ -1,7 +1,7 @@
 """Spark reads topics: `spark.read.format("millrace")` and `spark.readStream.format("millrace")`.
 
-The installed module `pyspark_millrace` lets Spark find the format by itself. Where it is not
-installed as such, as with `--py-files`, register it once:
+The installed module `pyspark_millrace` lets Spark find the format by itself. If it is not
+installed, as with `--py-files`, register it once:
 
     from millrace.spark import register
 

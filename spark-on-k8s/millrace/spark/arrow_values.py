@@ -1,7 +1,7 @@
 """Rows in Arrow's own form as values of records: one value is an Arrow IPC stream. Pure.
 
 A value holds as many rows as its producer put into it. Python works once per value, and never per
-row: so values had better hold hundreds of rows.
+row: so values should hold hundreds of rows.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from millrace.spark.errors import InvalidValueError
 
 _ROWS_MAX: Final = 20_000
-"""Rows at which what was decoded is handed on; a single value may hold more."""
+"""Rows at which a decoded batch is handed on; a single value may hold more."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ def decode(records: pa.RecordBatch, rows: pa.Schema) -> Iterator[pa.RecordBatch]
 
     Args:
         records: with a column `value` (binary).
-        rows: what each value must have; other types are cast where that loses nothing.
+        rows: the columns that each value must have; other types are cast if that loses nothing.
 
     Raises:
         InvalidValueError: a value is no Arrow stream, or has other columns; names the record.

@@ -1,8 +1,8 @@
-"""Reads a batch: what is in the log between two positions, looked up once.
+"""Reads a batch: the records between two positions, looked up once.
 
-Spark plans a DataFrame once for all its uses, or again for some of them. So what it reads is
-looked up before that, when it is loaded: whatever comes into the log later, all uses read the same
-records.
+Spark plans a DataFrame once for all its uses, or again for some of them. So the positions are
+looked up before that, when it is loaded: all uses read the same records, even if others are written
+later.
 """
 
 import logging
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
     Args:
         options: of the query.
         schema: the columns that Spark wants.
-        extent: what is read; None: it is looked up when the query is planned.
+        extent: the records to read; None: looked up when the query is planned.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class BatchReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
-        """Return what each task reads.
+        """Return the ranges of each task.
 
         Raises:
-            InvalidOptionError: the options ask for what cannot be.
+            InvalidOptionError: the options cannot be satisfied.
             DataLossError: they ask for records that are not in the log.
         """
         try:
@@ -66,29 +66,29 @@ class BatchReader(DataSourceReader):
         return [InputPartition(Task(task, extent.topic_ids)) for task in tasks]
 
     def _begins(self, extent: Extent) -> Mapping[Place, int]:
-        """Return where the first records are that may be late enough for the filters."""
+        """Return the offsets of the first records that may be late enough for the filters."""
         since = self._wanted.since_ms
         if since is None:
             return {}
         try:
             found = self._lookups.offsets({each.place: since for each in extent.ranges})
-        except UnknownTopicOrPartitionError:  # It has gone; whether that is a loss, tasks decide.
+        except UnknownTopicOrPartitionError:  # It is gone; tasks decide whether that is a loss.
             return {}
         return {place: each.offset for place, each in found.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of a task."""
-        if partition.value is None:  # Spark's, where there are no tasks.
+        if partition.value is None:  # Spark's own, if there are no tasks.
             return iter(())
         schema = to_arrow_schema(self._schema, timezone="UTC")
         return read_task(partition.value, self._options, schema)
 
 
 class FilteringBatchReader(BatchReader):
-    """The same with filters: another class, as Spark refuses it where they are switched off."""
+    """The same with filters: another class, as Spark refuses it when they are switched off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's.
-        """Take the filters that say what not to read; return those that Spark must apply."""
+        """Take the filters that reduce the reads; return those that Spark must apply."""
         return [each for each in filters if not self._wanted.take(each)]
 
 
@@ -101,10 +101,10 @@ def make_batch_reader(
 
 
 def find_extent(lookups: Lookups, options: SourceOptions) -> Extent:
-    """Look up what a batch reads, as of now.
+    """Look up the records that a batch reads, as of now.
 
     Raises:
-        InvalidOptionError: the options ask for what cannot be.
+        InvalidOptionError: the options cannot be satisfied.
         DataLossError: they ask for records that are not in the log.
         UnknownTopicOrPartitionError: one that is named does not exist.
         ConnectionFailedError: no broker could be reached for `requestTimeoutMs`.

@@ -1,18 +1,18 @@
-"""What source and sink raise beside the client's errors.
+"""Errors of source and sink, beside the client's.
 
     MillraceError
     └── SparkSourceError
         ├── InvalidOptionError     an option is unknown, malformed, or contradicts another
         ├── CheckpointError        a checkpoint holds offsets that are not this query's
-        ├── DataLossError          records that were to be read are not there any more
+        ├── DataLossError          records that were to be read are gone
         │   └── TopicRecreatedError
         ├── ReadStalledError       a range gave nothing for `pollTimeoutMs`
         ├── InvalidColumnsError    rows have columns or types that cannot be written
         ├── InvalidRowError        one row cannot be written
         └── InvalidValueError      a record's value is not what it is read as
 
-Each says what was wrong and what to do. Where one is raised while reading nothing was skipped, and
-Spark commits no batch of which a task has failed.
+Each says what was wrong and what to do. An error of a read means that nothing was skipped, and
+Spark commits no batch with a failed task.
 """
 
 from millrace.core.errors import ClientError
@@ -35,7 +35,7 @@ class DataLossError(SparkSourceError):
 
 
 class TopicRecreatedError(DataLossError):
-    """The topic was deleted and made anew: its offsets count other records."""
+    """The topic was deleted and created again: its offsets count other records."""
 
 
 class ReadStalledError(SparkSourceError):
@@ -43,7 +43,7 @@ class ReadStalledError(SparkSourceError):
 
 
 class InvalidColumnsError(SparkSourceError):
-    """The rows to be written have columns or types that have no place in a record."""
+    """The rows to write have columns or types that do not fit into a record."""
 
 
 class InvalidRowError(SparkSourceError):
@@ -51,4 +51,4 @@ class InvalidRowError(SparkSourceError):
 
 
 class InvalidValueError(SparkSourceError):
-    """The value of a record cannot be read as it was asked for; the message names the record."""
+    """The value of a record cannot be read in the requested form; the message names the record."""

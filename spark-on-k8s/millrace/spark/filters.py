@@ -1,4 +1,4 @@
-"""Filters that Spark hands down, as what not to read. Pure, but for Spark's classes of filters."""
+"""Filters from Spark that reduce the reads. Pure, except for Spark's classes of filters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Wanted:
-    """What the filters leave."""
+    """The records that pass the filters."""
 
     topics: set[str] | None = None
     partitions: set[int] | None = None
@@ -36,7 +36,7 @@ class Wanted:
     since_ms: int | None = None
 
     def take(self, condition: Filter) -> bool:
-        """Take a filter in; return whether Spark need not apply it any more."""
+        """Take a filter; return whether Spark need not apply it any more."""
         (column, *deeper) = condition.attribute if hasattr(condition, "attribute") else ("",)
         if deeper:
             return False
@@ -86,8 +86,8 @@ class Wanted:
             and isinstance(value, datetime)
             and value.tzinfo
         ):
-            # Before the first record at or after a time there is none so late. Behind it there may
-            # be earlier ones, as times do not ascend: Spark looks at each.
+            # All records before the first one at or after a time are earlier. Behind it there may
+            # be earlier ones, as times do not ascend: Spark checks each.
             since = max(0, (value - _EPOCH) // timedelta(milliseconds=1))
             self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
         return False
@@ -98,12 +98,12 @@ class Wanted:
 
 
 def narrow(ranges: Iterable[Range], wanted: Wanted, begins: Mapping[Place, int]) -> list[Range]:
-    """Return what is left of ranges.
+    """Return ranges reduced by filters.
 
     Args:
-        ranges: what was asked for.
-        wanted: what the filters leave.
-        begins: where the first record of `since_ms` is; -1: there is none.
+        ranges: the requested ones.
+        wanted: the filters.
+        begins: the offset of the first record of `since_ms`; -1: there is none.
     """
     left = []
     for each in ranges:

@@ -1,8 +1,8 @@
-"""Whether what a query has read, or is to read, is still in the log: pure.
+"""Checks that the records of a query, read or to be read, are still in the log: pure.
 
-Offsets alone do not tell. A topic that was deleted and made anew counts from 0 again, and after an
-unclean election other records may have an offset that was read. So offsets are kept with the id of
-the topic and a leader epoch.
+Offsets alone do not suffice. A topic that was deleted and created again counts from 0 again, and
+after an unclean election other records may have an offset that was read. So offsets are kept with
+the id of the topic and a leader epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,17 +24,17 @@ class Loss:
     place: Place
     why: str
     read_on_at: int | None
-    """Where what is there begins; None: the partition is gone."""
+    """The offset of the first existing record; None: the partition is gone."""
     is_other_topic: bool = False
 
     @staticmethod
     def of_partition(place: Place) -> "Loss":
-        """A partition that is not there any more."""
+        """A partition that no longer exists."""
         return Loss(place, "the partition does not exist any more", None)
 
     @staticmethod
     def of_end(place: Place, end: int, wanted: int) -> "Loss":
-        """The end of a log that is shorter than was known."""
+        """The end of a log that is shorter than it was."""
         return Loss(place, f"the log ends at {end}, before {wanted}", end)
 
     @property
@@ -44,11 +44,11 @@ class Loss:
 
 
 def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
-    """Return where a batch begins, also in partitions that have come since: at their beginning.
+    """Return where a batch begins; new partitions begin at their beginning.
 
     Args:
         begin: where the batch before ended.
-        until: where this one ends; it says which topics the new partitions are of.
+        until: where this one ends; it has the topics of the new partitions.
         log: the partitions as they are.
     """
     new = {
@@ -60,11 +60,11 @@ def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
 
 
 def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Loss]:
-    """Return what is missing of the records from these offsets on.
+    """Return the missing records from these offsets on.
 
     Args:
-        at: where to read on.
-        log: the partitions as they are.
+        at: where to continue.
+        log: the present partitions.
         lost_from: partitions whose leader has another log from an offset on.
     """
     for place, position in sorted(at.positions.items()):
@@ -74,10 +74,10 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             continue
         beginning, end = log.beginnings[place], log.ends.positions[place].offset
         if is_of_other_topic(at, log, topic):
-            yield Loss(place, _made_anew(topic), beginning, is_other_topic=True)
+            yield Loss(place, _was_recreated(topic), beginning, is_other_topic=True)
         elif offset < beginning:
             yield Loss(place, f"the log begins at {beginning}, after {offset}", beginning)
-        elif place in lost_from:  # Counts first: new records may be below an end that is passed.
+        elif place in lost_from:  # Takes precedence: new records may be below a passed end.
             why = f"an unclean election has replaced the records from {lost_from[place]} on"
             yield Loss(place, why, max(beginning, min(end, lost_from[place])))
         elif offset > end:
@@ -85,18 +85,18 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
 
 
 def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
-    """Return what is missing of the records up to these offsets.
+    """Return the missing records up to these offsets.
 
     Args:
         until: where a batch ends.
-        begin: where what is there begins; partitions that are not in it were told before.
+        begin: the first existing offsets; partitions that are not in it were reported before.
         log: the partitions as they are.
     """
     for place in sorted(until.positions.keys() & begin.positions.keys()):
         first, last = begin.positions[place].offset, until.positions[place].offset
         end = log.ends.positions[place].offset
         if is_of_other_topic(until, log, place[0]):
-            yield Loss(place, _made_anew(place[0]), None, is_other_topic=True)
+            yield Loss(place, _was_recreated(place[0]), None, is_other_topic=True)
         elif end < last:
             yield Loss.of_end(place, end, last)
         elif first > last:
@@ -105,42 +105,42 @@ def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
 
 
 def is_of_other_topic(offsets: Offsets, log: Log, topic: str) -> bool:
-    """Return whether offsets count the records of a topic that had the name before."""
+    """Return whether offsets are those of an earlier topic of the name."""
     known = offsets.topic_ids.get(topic)
     return known is not None and known != log.ends.topic_ids[topic]
 
 
-def _made_anew(topic: str) -> str:
-    return f"topic {topic!r} was deleted and made anew"
+def _was_recreated(topic: str) -> str:
+    return f"topic {topic!r} was deleted and created again"
 
 
 def what_to_do(use: Use, name: str | None) -> str:
-    """Return what ends the message of every loss since a query began.
+    """Return the end of the message about every loss since a query began.
 
     Args:
         use: whether the query is a stream, which has a checkpoint.
         name: under which the brokers keep where the query began.
     """
-    if use is Use.BATCH:  # What it reads was looked up when it was loaded.
+    if use is Use.BATCH:  # Its ranges were looked up when it was loaded.
         return f"{NOTHING_SKIPPED}, and so does a DataFrame that is loaded again"
-    advice = f"{NOTHING_SKIPPED}; a new checkpoint begins anew"
+    advice = f"{NOTHING_SKIPPED}; a new checkpoint starts over"
     if name:  # A new checkpoint of the same name would begin where this one did.
         advice += f", once millrace positions delete {name!r} has forgotten the old one"
     return advice
 
 
 def told(found: list[Loss]) -> str:
-    """Return what was lost as a text."""
+    """Return losses as a text."""
     return "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
 
 
 def raise_for(found: list[Loss], advice: str, cause: Exception | None = None) -> None:
-    """Raise what was lost, if anything was.
+    """Raise an error for losses, if there are any.
 
     Args:
-        found: what was lost.
+        found: the losses.
         advice: what to do.
-        cause: what the client said of it.
+        cause: the client's error.
 
     Raises:
         DataLossError: with every loss, and what to do.
@@ -151,7 +151,7 @@ def raise_for(found: list[Loss], advice: str, cause: Exception | None = None) ->
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:
-    """Return where to read on in spite of losses."""
+    """Return where to continue in spite of losses."""
     positions = dict(at.positions)
     for loss in found:
         if loss.read_on_at is None:
@@ -162,7 +162,7 @@ def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:
 
 
 def check_is_of_this_query(checkpoint: Offsets, subscription: Subscription) -> None:
-    """Refuse a checkpoint of other topics. Those that are gone are a loss, which is told elsewhere.
+    """Refuse a checkpoint of other topics. Topics that are gone are a loss, reported elsewhere.
 
     Raises:
         CheckpointError: it has none of the topics that the query reads.

@@ -1,10 +1,12 @@
-"""What outlives a task: Spark's Python workers, and in them the client of the last task.
+"""Keeps the client of the last task in Spark's Python workers, which outlive a task.
 
-So the tasks of a query share connections, and a process holds one client of each sort at the most.
-After each task a worker looks for garbage in all that it has (`pyspark.daemon`): of modules alone
-that takes some 30 ms of a core. So what a process has loaded when it comes here is set aside, and
-once more what its first task has: with the first array from numpy, Arrow loads all of pandas.
-Tasks, planning and commits have processes of their own, and all of them come here.
+So the tasks of a query share connections, and a process holds at most one client of each sort.
+
+After each task a worker collects garbage among all its objects (`pyspark.daemon`): for modules
+alone that takes about 30 ms of a core. So the objects that a process has loaded when it comes here
+are frozen, and once more those after its first task: with the first array from numpy, Arrow loads
+all of pandas. Tasks, planning and commits have processes of their own, and all of them use this
+module.
 """
 
 import gc
@@ -30,27 +32,27 @@ class IdleClient(Generic[_K, _C]):
     """Keeps a client between two tasks.
 
     Args:
-        make: opens a client; what it takes tells which clients are alike.
+        make: opens a client; equal arguments mean equal clients.
     """
 
     def __init__(self, make: Callable[[_K], _C]) -> None:
         self._make = make
         self._kept: tuple[int, _K, _C] | None = None
-        """With the process, as a fork does not inherit connections."""
+        """With the process id, as a fork does not inherit connections."""
         self._is_first = True
 
     @contextmanager
     def lent(self, kind: _K) -> Iterator[_C]:
-        """Lend a client of this kind for the block: the one that is kept, or a new one.
+        """Lend a client of this kind for the block: the kept one, or a new one.
 
-        Afterwards it is kept instead of another one. Where the block is left in mid-flight, by an
-        error or since Spark has enough, it is closed.
+        Afterwards it is kept instead of another one. If the block ends early, by an error or
+        because Spark has enough, it is closed.
         """
         client = self._take(kind)
         try:
             yield client
         except BaseException:
-            with suppress(MillraceError):  # The first failure is told already.
+            with suppress(MillraceError):  # The first failure was reported.
                 client.close()
             raise
         self._keep(kind, client)
@@ -64,7 +66,7 @@ class IdleClient(Generic[_K, _C]):
         if self._kept is not None:
             client = self._kept[2]
             self._kept = None
-            with suppress(ClosedError):  # Of the process that this one was forked from.
+            with suppress(ClosedError):  # It belongs to the process that this one was forked from.
                 client.close()
 
     def _take(self, kind: _K) -> _C:

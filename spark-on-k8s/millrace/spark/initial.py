@@ -1,7 +1,7 @@
 """Where a stream began, kept by the brokers under the query's name.
 
-Beside each position stands what the options asked for. So a query that is to begin elsewhere does
-not take the place of another one, or of itself before its checkpoint was deleted, without a word.
+Beside each position is the value of the options. So a query that is to begin elsewhere does not
+silently replace another one, or itself from before its checkpoint was deleted.
 """
 
 from millrace.client import Position
@@ -16,18 +16,17 @@ def keep_initial(
 ) -> Offsets:
     """Return where the query of this name began: as proposed now, or the first time.
 
-    Spark asks again for the initial position after a first batch has failed. One that is later then
-    would skip records in silence.
+    Spark asks again for the initial position after a first batch has failed. A later position would
+    silently skip records.
 
     Args:
         lookups: asks the brokers.
         name: of the query.
         proposed: where it would begin now.
-        option: the option that says so.
-        where: its value.
+        option: the option of that position. where: its value.
 
     Raises:
-        InvalidOptionError: the query began where the option says something else.
+        InvalidOptionError: the query began at another position than the option's.
     """
     asked = {
         place: text_of(at) for place, at in where.of(option, frozenset(proposed.positions)).items()

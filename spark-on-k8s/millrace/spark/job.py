@@ -1,5 +1,5 @@
-"""What the program of a job has around its query: where brokers are, pages to be watched by, and
-last words that say why it failed.
+"""The parts of a job's program around its query: brokers' addresses, pages for monitoring, and a
+last line that says why it failed.
 
     parser = argparse.ArgumentParser(...)
     job.add_options(parser)
@@ -10,8 +10,8 @@ last words that say why it failed.
     if __name__ == "__main__":
         job.run(main)
 
-A driver's log ends with two stack traces of Java and Python each inside the other. Kubernetes keeps
-the end of a log as the pod's status, so `run` ends it with one line that says what happened.
+A failed driver's log ends with nested stack traces of Java and Python. Kubernetes keeps the end of
+a log as the pod's status, so `run` ends it with one line that says what happened.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,12 +30,18 @@ _OURS: Final = re.compile(r"^(?:\w+\.)*millrace\.[\w.]*?(\w+Error): (.+)$", re.M
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
 _NO_BACKEND: Final = "Spark context stopped while waiting for backend"
 _ADVICE: Final = (
-    "Spark could not start executors: the API server refused their pods, as the log above says"
+    "Spark has no executors: the API server refused their pods, as the log above says, or they "
+    "ended before they began, as with too little memory"
+)
+_OUT_OF_MEMORY: Final = "possible container OOM"
+_MORE_MEMORY: Final = (
+    "an executor took more memory than its pod may have (OOMKilled): raise spark.executor."
+    "memoryOverhead, or lower its cores"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all jobs take: `--bootstrap` and `--pages`."""
+    """Add the options of all jobs: `--bootstrap` and `--pages`."""
     parser.add_argument(
         "--bootstrap",
         default=os.environ.get("MILLRACE_BOOTSTRAP", "localhost:7092"),
@@ -48,6 +54,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="serve /metrics and /healthz about the queries there, as 0.0.0.0:8099 in a pod",
     )
+
+
+def add_stream_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a job with one stream: `--checkpoint`, its batches, and when it ends."""
+    add = parser.add_argument
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
+    )
+    add(
+        "--batch-records",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="records in a micro-batch at the most (default: 100,000)",
+    )
+    add(
+        "--tasks",
+        type=int,
+        default=2,
+        metavar="N",
+        help="tasks of each stage at the most: as many as cores (default: 2)",
+    )
+    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
+    add("--available-now", action="store_true", help="read what is there, then end")
+
+
+def trigger(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the trigger of a stream by its options, for `DataStreamWriter.trigger`."""
+    return {"availableNow": True} if options.available_now else {"processingTime": options.every}
 
 
 @contextmanager
@@ -82,6 +120,8 @@ def reason(error: Exception) -> str:
         return ": ".join(ours[-1])
     if _NO_BACKEND in text:
         return _ADVICE
+    if _OUT_OF_MEMORY in text:
+        return _MORE_MEMORY
     if causes := _CAUSE.findall(text):
         return ": ".join(causes[-1])
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -89,7 +129,7 @@ def reason(error: Exception) -> str:
 
 
 def _stop_spark() -> None:
-    """Stop the session, so that nothing of it speaks after the last words."""
+    """Stop the session, so that it logs nothing after the last line."""
     from pyspark.sql import SparkSession
 
     if (session := SparkSession.getActiveSession()) is not None:

@@ -1,7 +1,7 @@
-"""What the driver asks the brokers: which partitions there are, and where they begin and end.
+"""The driver's look-ups at the brokers: the partitions, and where they begin and end.
 
 The client follows leaders that move. When no broker at all can be reached, as while the only one
-restarts, it says so at once; here it is asked again, for as long as a look-up may take.
+restarts, it raises an error at once; here the look-up is repeated, for as long as it may take.
 """
 
 import time
@@ -30,18 +30,18 @@ from millrace.spark.where import At, AtOffset, AtTime, Partitions, TopicPattern,
 
 CLIENT_ID: Final = "millrace-spark"
 _WAIT_S_MAX: Final = 1.0
-"""After which it is looked whether there are more partitions."""
+"""Pause between two checks for new partitions."""
 _PAUSE_S: Final = 0.01
 _RETRY_PAUSE_S: Final = 0.1
 _DECISIONS_MAX: Final = 5
-"""How often one is made while topics of a pattern go."""
+"""Attempts of a decision while topics of a pattern disappear."""
 
 _Answer = TypeVar("_Answer")
 _Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
 
 
 def until_answered(ask: Callable[[], _Answer], timeout_ms: int) -> _Answer:
-    """Return what brokers answer; while none can be reached they are asked again.
+    """Return the brokers' answer; repeat the request while none can be reached.
 
     Raises:
         ConnectionFailedError: none could be reached in this time.
@@ -57,15 +57,15 @@ def until_answered(ask: Callable[[], _Answer], timeout_ms: int) -> _Answer:
 
 
 class _NotSureError(Exception):
-    """Whoever was asked may lag behind the others."""
+    """The broker that answered may lag behind the others."""
 
 
 class Lookups:
-    """Asks brokers on behalf of one query. Opened when it is first used, in the driver.
+    """Asks brokers on behalf of one query.
 
-    Who is asked first may lag behind, and not know yet which topics have come or gone. Once all
-    brokers were asked, nothing older than what any of them knew is believed. That is done before
-    it matters, and not sooner: it takes a while where one is down.
+    Opened at the first use, in the driver. The first broker to answer may lag behind, and not know
+    new or deleted topics yet. Once all brokers were asked, no older answer is used. That is done
+    only when it matters: it takes a while if a broker is down.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -80,7 +80,7 @@ class Lookups:
         self.__init__(options)  # type: ignore[misc]
 
     def ask(self, question: Callable[[SyncAdmin], _Answer]) -> _Answer:
-        """Return what the brokers answer.
+        """Return the brokers' answer.
 
         Raises:
             ConnectionFailedError: none could be reached for `requestTimeoutMs`.
@@ -95,14 +95,14 @@ class Lookups:
         return until_answered(lambda: question(admin), self._options.request_timeout_ms)
 
     def settle(self, decide: Callable[[], _Answer]) -> _Answer:
-        """Return a decision that takes several look-ups, made anew where a topic goes meanwhile.
+        """Return a decision that takes several look-ups; repeat it if a topic disappears meanwhile.
 
-        One that matches a pattern is not in the next list, nor one that is named where its loss is
-        no failure; whether that is a loss is decided then.
+        The next list lacks a topic that matches a pattern, or a named one whose loss is no failure;
+        whether that is a loss is decided then.
 
         Raises:
-            UnknownTopicOrPartitionError: one that is named is not there.
-            ConnectionFailedError: it has to be sure, and not all brokers answered.
+            UnknownTopicOrPartitionError: a named topic does not exist.
+            ConnectionFailedError: the decision must be certain, and not all brokers answered.
         """
         options = self._options
         may_go = isinstance(options.subscription, TopicPattern) or not options.fail_on_data_loss
@@ -118,22 +118,22 @@ class Lookups:
                     raise
 
     def make_sure(self) -> None:
-        """Have `settle` ask all brokers, once, and decide anew: a topic seems to be gone."""
+        """Make `settle` ask all brokers, once, and decide again: a topic seems to be gone."""
         if not self._is_sure:
             raise _NotSureError
 
     def close(self) -> None:
-        """Let go of the connections; they are opened again when they are needed."""
+        """Close the connections; they are opened again when they are needed."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
             self._is_sure = False
 
     def survey(self) -> None:
-        """Ask all brokers: nothing that is looked up next is older than what any of them knows.
+        """Ask all brokers: later look-ups are not older than the newest metadata of any of them.
 
         Raises:
-            ConnectionFailedError: some that should be there did not answer for `requestTimeoutMs`.
+            ConnectionFailedError: some unfenced ones did not answer for `requestTimeoutMs`.
         """
         self.ask(_ask_all)
         self._is_sure = True
@@ -162,10 +162,10 @@ class Lookups:
         return subscription.places
 
     def places_left(self) -> frozenset[Place]:
-        """Return the partitions that the query reads; what is named and gone may be no failure.
+        """Return the partitions that the query reads; a named topic that is gone may be no failure.
 
         Raises:
-            UnknownTopicOrPartitionError: it is, with `failOnDataLoss`.
+            UnknownTopicOrPartitionError: it is one, with `failOnDataLoss`.
         """
         subscription = self._options.subscription
         try:
@@ -191,7 +191,7 @@ class Lookups:
         )
 
     def log(self, places: Iterable[Place], ends: Offsets | None = None) -> Log:
-        """Return where partitions begin and end; `ends` where that is known."""
+        """Return where partitions begin and end; `ends` has the known ends."""
         places = list(places)
         beginnings = self.offsets(dict.fromkeys(places, "beginning"))
         return Log(
@@ -199,7 +199,7 @@ class Lookups:
         )
 
     def log_of_existing(self, places: Iterable[Place]) -> Log:
-        """Return where those of these partitions that exist begin and end: all brokers are asked.
+        """Return where the existing ones of these partitions begin and end: asks all brokers.
 
         Raises:
             ConnectionFailedError: not all of them answered.
@@ -210,29 +210,29 @@ class Lookups:
 
     def offsets(self, wanted: Mapping[Place, _Asked]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition."""
-        return self.ask(lambda admin: admin.look_up_offsets(wanted))
+        return self.ask(lambda admin: admin.list_offsets(wanted))
 
     def ends(self, places: Iterable[Place]) -> Offsets:
         """Return where partitions end."""
         return _offsets(self.offsets(dict.fromkeys(places, "end")))
 
     def wait_for_news(self, ends: Offsets, timeout_s: float) -> None:
-        """Wait until a partition ends elsewhere, or the time is over, which may be earlier."""
+        """Wait until the end of a partition moves, or the time is over; it may return earlier."""
         began = time.monotonic()
         known = {place: each.offset for place, each in ends.positions.items()}
         if known:
             wait_ms = int(min(timeout_s, _WAIT_S_MAX) * 1000)
             self.ask(lambda admin: admin.wait_for_news(known, wait_ms))
-        # A broker that cannot wait is asked again as often as Spark would by itself.
+        # A broker that cannot wait is asked as often as Spark would ask by itself.
         waited = time.monotonic() - began
         if waited < _PAUSE_S:
             time.sleep(min(_PAUSE_S, timeout_s) - waited)
 
     def resolve(self, option: str, where: Where, *, at_start: bool) -> Offsets:
-        """Return the position that an option says for each partition of the query.
+        """Return the position of an option for each partition of the query.
 
         Raises:
-            InvalidOptionError: it names other partitions, or a time after which there is nothing.
+            InvalidOptionError: it names other partitions, or a time without later records.
         """
         wanted = where.of(option, self.places())
         looked_up = {place: at for place, at in wanted.items() if not isinstance(at, AtOffset)}
@@ -244,7 +244,7 @@ class Lookups:
                 "startingOffsetsByTimestampStrategy=latest"
             )
         exact = {place: at for place, at in wanted.items() if isinstance(at, AtOffset)}
-        # Asked even where the offset is known: the answer names the topic.
+        # Asked even if the offset is known: the answer names the topic.
         ends = _offsets(self.offsets(dict.fromkeys([*exact, *late], "end")))
         offsets = _offsets(found)
         return Offsets(
@@ -257,10 +257,11 @@ class Lookups:
         )
 
     def lost_from(self, offsets: Offsets) -> dict[Place, int]:
-        """Return the partitions that have lost records below these offsets, and from where.
+        """Return the partitions that have lost records below these offsets, and the first lost
+        offsets.
 
-        A leader that was elected uncleanly has another log: it ends the epoch that the offsets are
-        of before them.
+        A leader that was elected uncleanly has another log: there the epoch of the offsets ends
+        before them.
         """
         epochs = {
             place: each.leader_epoch
@@ -273,7 +274,7 @@ class Lookups:
         }
 
     def within_bytes(self, starts: Mapping[Place, int], sizes: Mapping[Place, int]) -> Offsets:
-        """Return up to where so many bytes of each partition reach: one batch at the least."""
+        """Return the end of so many bytes of each partition: at least one batch."""
         wanted = {place: AfterBytes(starts[place], size) for place, size in sizes.items()}
         return _offsets(self.offsets(wanted))
 

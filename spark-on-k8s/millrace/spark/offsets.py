@@ -1,12 +1,12 @@
 """Offsets as a checkpoint keeps them: pure.
 
-Kafka's shape, so that people can read it, and what tells a topic or a log from another one:
+In Kafka's form, so that people can read it, and with the identity of topic and log:
 
     {"__meta": {"v": 1, "ids": {"clicks": "<topic id>"}, "epoch": {"clicks": {"0": 4}}},
      "clicks": {"0": 23, "1": 7}}
 
-Spark compares offsets as texts: what is equal must be written equally, or it sees new data where
-there is none. So all keys are in order, and what is not known is left out.
+Spark compares offsets as texts: equal offsets must be written equally, or it sees new data where
+there is none. So all keys are in order, and unknown values are left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ class LogPosition:
 
     offset: int
     leader_epoch: int = UNKNOWN_EPOCH
-    """No record below `offset` is of a later leader epoch; -1: not known."""
+    """No record below `offset` has a later leader epoch; -1: unknown."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +41,7 @@ class Offsets:
     """Topic ids in hex."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what Spark writes to the checkpoint: one form only."""
+        """Return the offsets for the checkpoint, in their only form."""
         places = sorted(self.positions)
         topics = sorted({topic for topic, _ in places})
         epochs: dict[str, dict[str, int]] = {}
@@ -59,7 +59,7 @@ class Offsets:
         """Return the offsets of a checkpoint.
 
         Raises:
-            CheckpointError: they are not written by this source, or by a later version of it.
+            CheckpointError: another source wrote them, or a later version of this one.
         """
         try:
             meta = value[_META]
@@ -87,9 +87,9 @@ class Offsets:
             ) from error
 
     def with_known_epochs(self, before: "Offsets") -> "Offsets":
-        """Return these offsets with the epochs of `before` wherever nothing was read since.
+        """Return these offsets with the epochs of `before` if nothing was read since.
 
-        A new leader alone is no news: a text that differs would make an empty batch of it.
+        A new leader alone is no news: a different text would cause an empty batch.
         """
         positions = {
             place: before.positions[place]
@@ -102,7 +102,7 @@ class Offsets:
 
 @dataclass(slots=True, frozen=True)
 class Log:
-    """The partitions of a query as they are at a time."""
+    """The partitions of a query at one time."""
 
     beginnings: Mapping[Place, int]
     ends: Offsets

@@ -1,17 +1,19 @@
-"""A table of options: from it they are parsed, checked and documented.
+"""Options of Spark, in addition to other settings: names in any case, each for batches or for
+streams, and some names are refused with a reason.
 
-Spark hands names over in lower case. An option that does not exist is refused with the nearest one
-that does; one that has no place here, with the reason. All that is wrong is told at once.
+Spark passes names in lower case. An unknown option is refused with the nearest known one; one that
+is not supported here, with the reason. All problems are reported at once.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
-from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
+from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
+from millrace.core.settings import NamedSetting
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.option import METADATA, Option, Use
+from millrace.spark.option import Use
 
 _Table = TypeVar("_Table")
 
@@ -21,14 +23,7 @@ NO_BROKERS: Final = (
     "bootstrap.servers is missing: give host:port of a broker. With a table, Spark hands over what "
     "the query gives alone: SELECT * FROM t WITH ('bootstrap.servers'='...', 'subscribe'='...')"
 )
-"""What is wrong where no brokers are named."""
-
-
-def options_of(table: type) -> Iterator[tuple[str, Option]]:
-    """Return the options of a table, by the names of their fields."""
-    for each in fields(table):
-        known: Option = each.metadata[METADATA]
-        yield each.name, known
+"""The error when no brokers are named."""
 
 
 def parse_table(
@@ -41,49 +36,51 @@ def parse_table(
     """Return the options of a query.
 
     Args:
-        table: a dataclass whose fields are declared with `option`.
+        table: a class of settings.
         given: names, in any case, and texts.
-        use: for what they are given.
-        refused: options that have no place here, and why.
-        contradictions: says what is wrong with them together.
+        use: the kind of query.
+        refused: options that are not supported here, and why.
+        contradictions: returns the problems of options together.
 
     Raises:
-        InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
-            wrong.
+        InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
     names = {
-        name.lower(): (attribute, known)
-        for attribute, known in options_of(table)
-        for name in (known.name, *known.aliases)
+        name.lower(): (name, each)
+        for each in settings.settings_of(table).values()
+        for name in (each.name, *each.description.aliases)
     }
     problems: list[str] = []
-    values: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, text in given.items():
         found = names.get(name.lower())
         if found is None:
-            problems.append(_refusal(name, names, refused))
-            continue
-        attribute, known = found
-        if not known.use & use:
+            problems.append(
+                _refusal(name, {key: each.name for key, (_, each) in names.items()}, refused)
+            )
+        elif not _use(found[1]) & use:
             kind = "stream" if use is Use.STREAM else "batch"
-            problems.append(f"{known.name} has no meaning in a {kind}: leave it out")
-        elif attribute in spelled:
-            problems.append(f"{name} and {spelled[attribute]} are the same: give one of them")
+            problems.append(f"{found[1].name} has no meaning in a {kind}: leave it out")
         else:
-            spelled[attribute] = name
-            try:
-                values[attribute] = known.parse(text)
-            except ValueError as error:
-                problems.append(f"{known.name}={text!r}: {error}")
-    if not problems:
-        problems = list(contradictions(table(**values)))
+            values[found[0]] = text
+    try:
+        options = settings.parse(table, values)
+    except InvalidConfigError as error:
+        problems += error.message.splitlines()
+    else:
+        problems = problems or list(contradictions(options))
     if problems:
         raise InvalidOptionError("; ".join(problems))
-    return table(**values)
+    return options
 
 
-def _refusal(name: str, names: Mapping[str, tuple[str, Option]], refused: Mapping[str, str]) -> str:
+def _use(each: NamedSetting) -> Use:
+    use = each.description.scope or Use.READ
+    assert isinstance(use, Use)
+    return use
+
+
+def _refusal(name: str, known: Mapping[str, str], refused: Mapping[str, str]) -> str:
     bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
     for each, why in refused.items():
         if each.lower() == bare:
@@ -93,22 +90,23 @@ def _refusal(name: str, names: Mapping[str, tuple[str, Option]], refused: Mappin
             f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
             "them"
         )
-    spelled = {key: each.name for key, (_, each) in names.items()}
-    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
-    meant = f": did you mean {spelled[near[0]]}?" if near else ": see docs/spark-options.md"
-    return f"there is no option {name}{meant}"
+    (problem,) = settings.unknown_names([name.lower()], known, docs="docs/spark-options.md")
+    return problem
+
+
+_KINDS: Final = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
+_COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {
+    "option": settings.COLUMNS["name"],
+    "default": settings.COLUMNS["default"],
+    "allowed": settings.COLUMNS["allowed"],
+    "for": lambda each: _KINDS[_use(each)],
+    "meaning": settings.COLUMNS["meaning"],
+}
 
 
 def markdown_table(table: type) -> str:
     """Return the options as a table."""
-    rows = ["| option | default | for | meaning |", "|---|---|---|---|"]
-    kinds = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
-    for _, each in options_of(table):
-        aliases = "".join(f" (`{alias}`)" for alias in each.aliases)
-        rows.append(
-            f"| `{each.name}`{aliases} | {each.default} | {kinds[each.use]} | {each.meaning} |"
-        )
-    return "\n".join(rows)
+    return settings.markdown_table(table, _COLUMNS)
 
 
 def markdown_refused(refused: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The options of readers.
 
-Names are Kafka's wherever Kafka has the option, so that a user of Spark's Kafka source changes the
-format only.
+Names are Kafka's if Kafka has the option, so that a user of Spark's Kafka source changes only the
+format.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,20 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millrace.core.errors import InvalidTopicError
-from millrace.core.settings import INT32_MAX, INT64_MAX
+from millrace.core.settings import INT64_MAX, Unit, setting
 from millrace.spark import where
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.option import (
-    Use,
-    brokers,
-    duration,
-    namespace_option,
-    number,
-    one_of,
-    option,
-    size,
-    yes_or_no,
-)
+from millrace.spark.option import Use, brokers_option, namespace_option
 from millrace.spark.option_table import NO_BROKERS, parse_table
 
 
@@ -30,170 +20,157 @@ from millrace.spark.option_table import NO_BROKERS, parse_table
 class SourceOptions:
     """The options of one query, parsed."""
 
-    bootstrap_servers: str = option(
-        "bootstrap.servers", brokers, "",
-        "`host:port` of brokers, separated by commas. Must be given.",
-        aliases=("kafka.bootstrap.servers",),
+    bootstrap_servers: str = brokers_option()
+    subscribe: where.Topics | None = setting(
+        None, "Topics to read, separated by commas. Exactly one of `subscribe`, "
+        "`subscribePattern` and `assign` must be given.",
+        parse=where.topics, allowed="names",
     )  # fmt: skip
-    subscribe: where.Topics | None = option(
-        "subscribe", where.topics, None,
-        "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and "
-        "`assign` must be given.",
-    )  # fmt: skip
-    subscribe_pattern: where.TopicPattern | None = option(
-        "subscribePattern", where.pattern, None,
-        "A regular expression of Python's that the whole name of a topic matches, with its "
+    subscribe_pattern: where.TopicPattern | None = setting(
+        None, "A regular expression of Python's that the whole name of a topic matches, with its "
         "namespace unless that is `default`. A stream takes in topics that come.",
+        name="subscribePattern", parse=where.pattern, allowed="a regular expression",
     )  # fmt: skip
     namespace: str = namespace_option()
-    assign: where.Partitions | None = option(
-        "assign", where.partitions, None, 'Partitions to read: `{"clicks":[0,1]}`.'
-    )
-    starting_offsets: where.Where | None = option(
-        "startingOffsets", where.offsets, None,
-        '`earliest`, `latest`, or `{"clicks":{"0":23,"1":-2}}` with every partition: -2 is '
-        "earliest, -1 latest. Of a stream it counts when the checkpoint is new. `latest` is "
-        "refused in a batch, which would read nothing; a stream needs `groupId` with it.",
-        default="latest (stream), earliest (batch)",
+    assign: where.Partitions | None = setting(
+        None, 'Partitions to read: `{"clicks":[0,1]}`.', parse=where.partitions, allowed="JSON"
     )  # fmt: skip
-    starting_timestamp: where.Where | None = option(
-        "startingTimestamp", where.timestamp, None,
-        "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601 with a "
-        "zone. Counts before `startingOffsetsByTimestamp`, which counts before `startingOffsets`.",
+    starting_offsets: where.Where | None = setting(
+        None, '`earliest`, `latest`, or `{"clicks":{"0":23,"1":-2}}` with every partition: -2 is '
+        "earliest, -1 latest. In a stream it applies to a new checkpoint. `latest` is refused in a "
+        "batch, which would read nothing; a stream needs `groupId` with it.",
+        name="startingOffsets", parse=where.offsets, allowed="earliest, latest or JSON",
+        default_text="latest (stream), earliest (batch)",
     )  # fmt: skip
-    starting_offsets_by_timestamp: where.Where | None = option(
-        "startingOffsetsByTimestamp", where.timestamps, None,
-        'The same for each partition: `{"clicks":{"0":1672531200000,"1":1672531200000}}`.',
+    starting_timestamp: where.Where | None = setting(
+        None, "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601 "
+        "with a zone. Counts before `startingOffsetsByTimestamp`, which counts before "
+        "`startingOffsets`.",
+        name="startingTimestamp", parse=where.timestamp, allowed="a time",
     )  # fmt: skip
-    starting_strategy: str = option(
-        "startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error",
-        "Where no record is so late: `error` refuses, `latest` begins at the end.",
+    starting_offsets_by_timestamp: where.Where | None = setting(
+        None, 'The same for each partition: `{"clicks":{"0":1672531200000,"1":1672531200000}}`.',
+        name="startingOffsetsByTimestamp", parse=where.timestamps, allowed="JSON",
     )  # fmt: skip
-    ending_offsets: where.Where | None = option(
-        "endingOffsets", where.offsets, None,
-        "Where to end, exclusive: `latest`, or JSON as `startingOffsets`.",
-        use=Use.BATCH, default="latest",
+    starting_strategy: str = setting(
+        "error", "Where no record is so late: `error` refuses, `latest` begins at the end.",
+        name="startingOffsetsByTimestampStrategy", choices=("error", "latest"),
     )  # fmt: skip
-    ending_timestamp: where.Where | None = option(
-        "endingTimestamp", where.timestamp, None,
-        "End before the first record at or after this time; where there is none, at the end.",
-        use=Use.BATCH,
+    ending_offsets: where.Where | None = setting(
+        None, "Where to end, exclusive: `latest`, or JSON as `startingOffsets`.",
+        name="endingOffsets", parse=where.offsets, allowed="latest or JSON",
+        default_text="latest", scope=Use.BATCH,
     )  # fmt: skip
-    ending_offsets_by_timestamp: where.Where | None = option(
-        "endingOffsetsByTimestamp", where.timestamps, None, "The same for each partition.",
-        use=Use.BATCH,
+    ending_timestamp: where.Where | None = setting(
+        None, "End before the first record at or after this time; where there is none, at the end.",
+        name="endingTimestamp", parse=where.timestamp, allowed="a time", scope=Use.BATCH,
     )  # fmt: skip
-    fail_on_data_loss: bool = option(
-        "failOnDataLoss", yes_or_no, True,
-        "Fail when records that were to be read are gone: retention has passed them, the topic was "
-        "deleted or made anew, the log was truncated after an unclean election. `false` goes on "
-        "with what is there, and says so in the log.",
+    ending_offsets_by_timestamp: where.Where | None = setting(
+        None, "The same for each partition.",
+        name="endingOffsetsByTimestamp", parse=where.timestamps, allowed="JSON", scope=Use.BATCH,
     )  # fmt: skip
-    max_offsets_per_trigger: int | None = option(
-        "maxOffsetsPerTrigger", number(), None,
-        "Records in a micro-batch at the most, shared out by what waits in each partition. None "
-        "starves. Set it: without, a first batch is as large as the topic.",
-        use=Use.STREAM, aliases=("maxRecordsPerTrigger",),
+    fail_on_data_loss: bool = setting(
+        True, "Fail when records to be read are gone: retention has deleted them, the topic "
+        "was deleted or created again, the log was truncated after an unclean election. `false` "
+        "goes on with the present records, and logs that.",
+        name="failOnDataLoss",
     )  # fmt: skip
-    max_bytes_per_trigger: int | None = option(
-        "maxBytesPerTrigger", size(1, INT64_MAX), None,
-        "So many bytes in a micro-batch at the most, as they are stored, and at least a record of "
-        "each partition where one waits. Not in Kafka.",
-        use=Use.STREAM,
+    max_offsets_per_trigger: int | None = setting(
+        None, "Records in a micro-batch at the most, shared out by what waits in each partition. "
+        "None starves. Set it: without, a first batch is as large as the topic.",
+        name="maxOffsetsPerTrigger", aliases=("maxRecordsPerTrigger",),
+        minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
-    min_offsets_per_trigger: int | None = option(
-        "minOffsetsPerTrigger", number(), None,
-        "Wait until so many records are there, or `maxTriggerDelay` is over.",
-        use=Use.STREAM,
+    max_bytes_per_trigger: int | None = setting(
+        None, "So many bytes in a micro-batch at the most, as they are stored, and at least a "
+        "record of each partition where one waits. Not in Kafka.",
+        name="maxBytesPerTrigger",
+        unit=Unit.BYTES, minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
-    max_trigger_delay_ms: int = option(
-        "maxTriggerDelay", duration(INT64_MAX), 15 * 60_000,
+    min_offsets_per_trigger: int | None = setting(
+        None, "Wait until so many records are there, or `maxTriggerDelay` is over.",
+        name="minOffsetsPerTrigger", minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
+    )  # fmt: skip
+    max_trigger_delay_ms: int = setting(
+        15 * 60_000,
         "How long `minOffsetsPerTrigger` may hold a batch back; after a start, not at all.",
-        use=Use.STREAM, default="15m",
+        name="maxTriggerDelay", unit=Unit.MILLISECONDS, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
-    min_partitions: int | None = option(
-        "minPartitions",
-        number(1, 100_000),
+    min_partitions: int | None = setting(
+        None, "Tasks at least: large partitions are read by several. Beside `maxPartitions` about "
+        "as many.",
+        name="minPartitions", minimum=1, maximum=100_000,
+    )  # fmt: skip
+    max_records_per_partition: int | None = setting(
         None,
-        "Tasks at least: large partitions are read by several. Beside `maxPartitions` about as "
-        "many.",
-    )
-    max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", number(), None,
         "Offsets that one task reads at the most; more where `maxPartitions` leaves too few tasks.",
+        name="maxRecordsPerPartition", minimum=1, maximum=INT64_MAX,
     )  # fmt: skip
-    max_partitions: int | None = option(
-        "maxPartitions", number(1, 100_000), None,
-        "Tasks at the most: small partitions share one. A task costs some 13 ms, so twice the "
-        "number of cores is a good choice for low latency. Not in Kafka.",
+    max_partitions: int | None = setting(
+        None, "Tasks at the most: small partitions share one. A task costs some 13 ms, so twice "
+        "the number of cores is a good choice for low latency. Not in Kafka.",
+        name="maxPartitions", minimum=1, maximum=100_000,
     )  # fmt: skip
-    include_headers: bool = option("includeHeaders", yes_or_no, False, "Adds the column `headers`.")
-    group_id: str | None = option(
-        "groupId", str, None,
-        "The name under which the brokers keep where the stream began, and how far it is. It "
-        "assigns no partitions. Give each checkpoint a name of its own: another query of the name "
-        "begins where the first one did, and is refused where its options say something else.",
-        use=Use.STREAM, aliases=("kafka.group.id",),
+    include_headers: bool = setting(False, "Adds the column `headers`.", name="includeHeaders")
+    group_id: str | None = setting(
+        None, "The name under which the brokers keep where the stream began, and how far it has "
+        "read. It assigns no partitions. Give each checkpoint a name of its own: another query of "
+        "the name begins where the first one did, and is refused if its options differ.",
+        name="groupId", aliases=("kafka.group.id",), scope=Use.STREAM,
     )  # fmt: skip
-    commit_offsets: bool | None = option(
-        "commitOffsets", yes_or_no, None,
-        "Report to the brokers under `groupId` up to where a micro-batch has read, when the next "
-        "one begins. For tools: the query goes on from its checkpoint. Not in Kafka.",
-        use=Use.STREAM, default="true with `groupId`",
+    commit_offsets: bool | None = setting(
+        None, "Report to the brokers under `groupId` up to where a micro-batch has read, when the "
+        "next one begins. For tools: the query goes on from its checkpoint. Not in Kafka.",
+        name="commitOffsets", default_text="true with `groupId`", scope=Use.STREAM,
     )  # fmt: skip
-    poll_timeout_ms: int = option(
-        "pollTimeoutMs", number(1, INT32_MAX), 120_000,
-        "How long a task waits for the next records of its range before it fails.",
-        aliases=("kafkaConsumer.pollTimeoutMs",),
+    poll_timeout_ms: int = setting(
+        120_000, "How long a task waits for the next records of its range before it fails.",
+        name="pollTimeoutMs", aliases=("kafkaConsumer.pollTimeoutMs",),
+        unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
-    request_timeout_ms: int = option(
-        "requestTimeoutMs", number(1, INT32_MAX), 30_000,
-        "How long a look-up of offsets may take: elections, and brokers that restart, are waited "
-        "for.",
-        aliases=("kafka.request.timeout.ms",),
+    request_timeout_ms: int = setting(
+        30_000, "How long a look-up of offsets may take: elections, and brokers that restart, are "
+        "waited for.",
+        name="requestTimeoutMs", aliases=("kafka.request.timeout.ms",),
+        unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
-    latest_offset_wait_ms: int = option(
-        "latestOffsetMaxWaitMs", number(0, 60_000), 0,
-        "How long a trigger waits for new records where there are none; 0: not at all. Not in "
+    latest_offset_wait_ms: int = setting(
+        0, "How long a trigger waits for new records where there are none; 0: not at all. Not in "
         "Kafka.",
-        use=Use.STREAM,
+        name="latestOffsetMaxWaitMs", unit=Unit.MILLISECONDS, maximum=60_000, scope=Use.STREAM,
     )  # fmt: skip
-    fetch_max_bytes: int = option(
-        "fetchMaxBytes", size(64 * 1024, 1 << 30), 8 << 20,
-        "Bytes of records that a task has on their way from each broker: what it reads ahead, and "
-        "so what it holds in memory. Not less than the largest batch of a topic.",
-        aliases=("kafka.fetch.max.bytes",), default="8m",
+    fetch_max_bytes: int = setting(
+        8 << 20, "Bytes of records that a task has on their way from each broker: what it reads "
+        "ahead, and so what it holds in memory. Not less than the largest batch of a topic.",
+        name="fetchMaxBytes", aliases=("kafka.fetch.max.bytes",),
+        unit=Unit.BYTES, minimum=64 << 10, maximum=1 << 30,
     )  # fmt: skip
-    batch_rows: int = option(
-        "batchRows",
-        number(1, 1_000_000),
-        20_000,
-        "Rows in one Arrow batch at the most. Small batches of the log are put together; those of "
-        "256 KiB or more are handed on as they are.",
-    )
-    filter_pushdown: bool = option(
-        "filterPushdown", yes_or_no, False,
-        "Let filters on topic, partition, offset and timestamp decide what is read. Spark wants "
-        "`spark.sql.python.filterPushdown.enabled=true` with it. Only where every use of the "
+    batch_rows: int = setting(
+        20_000, "Rows in one Arrow batch at the most. Small batches of the log are put together; "
+        "those of 256 KiB or more are handed on as they are.",
+        name="batchRows", minimum=1, maximum=1_000_000,
+    )  # fmt: skip
+    filter_pushdown: bool = setting(
+        False, "Let filters on topic, partition, offset and timestamp decide what is read. Spark "
+        "wants `spark.sql.python.filterPushdown.enabled=true` with it. Only where every use of the "
         "DataFrame has the same filters: Spark keeps those of one query for the next one, which "
         "then lacks records without an error.",
-        use=Use.BATCH,
+        name="filterPushdown", scope=Use.BATCH,
     )  # fmt: skip
-    rack: str | None = option(
-        "rack", str, None,
-        "The zone of the executors: partitions are read from an in-sync replica of the same zone "
-        "where there is one.",
-        aliases=("kafka.client.rack",), default="`MILLRACE_CLIENT_RACK` of the executor",
+    rack: str | None = setting(
+        None, "The zone of the executors: partitions are read from an in-sync replica of the same "
+        "zone where there is one.",
+        aliases=("kafka.client.rack",), default_text="`MILLRACE_CLIENT_RACK` of the executor",
     )  # fmt: skip
 
     @property
     def subscription(self) -> where.Subscription:
-        """Return what is read."""
+        """Return the subscription."""
         (chosen,) = _chosen_subscriptions(self)
         return chosen
 
     def start(self, use: Use) -> tuple[str, where.Where]:
-        """Return where to begin, and the option that says so."""
+        """Return where to begin, and the option for that."""
         for name, given in (
             ("startingTimestamp", self.starting_timestamp),
             ("startingOffsetsByTimestamp", self.starting_offsets_by_timestamp),
@@ -204,7 +181,7 @@ class SourceOptions:
         return "startingOffsets", where.Where("earliest" if use is Use.BATCH else "latest")
 
     def end(self) -> tuple[str, where.Where]:
-        """Return where to end, and the option that says so."""
+        """Return where to end, and the option for that."""
         for name, given in (
             ("endingTimestamp", self.ending_timestamp),
             ("endingOffsetsByTimestamp", self.ending_offsets_by_timestamp),
@@ -232,15 +209,14 @@ REFUSED: Final[Mapping[str, str]] = {
     "filterPushdown=true where every use of the DataFrame has the same filters",
     "path": "topics are named by subscribe, subscribePattern or assign, and not by load()",
 }
-"""Options of Spark's Kafka source, and former ones, that have no place here, and why."""
+"""Options of Spark's Kafka source, and former ones, that are not supported here, and why."""
 
 
 def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
     """Return the options of a query that reads.
 
     Raises:
-        InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
-            wrong.
+        InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
     options = parse_table(
         SourceOptions, given, use, REFUSED, lambda options: _contradictions(options, use)
@@ -252,7 +228,7 @@ def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
 
 
 def _within_namespace(options: SourceOptions) -> SourceOptions:
-    """Return the options with the names of topics as brokers tell them."""
+    """Return the options with full names of topics."""
     named: dict[str, Any] = {
         each: value.within(options.namespace)
         for each in _NAMING_TOPICS

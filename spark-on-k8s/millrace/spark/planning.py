@@ -1,7 +1,7 @@
 """How much a micro-batch reads, and how that becomes tasks: pure.
 
-Everything here is a function of its arguments alone, and the same arguments give the same tasks in
-the same order. That is what keeps (batch, task) meaningful when a batch is planned again.
+Everything here depends only on its arguments, and the same arguments give the same tasks in the
+same order. So (batch, task) keeps its meaning when a batch is planned again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(slots=True, frozen=True)
 class Extent:
-    """What a batch reads, before filters: it travels with the data source."""
+    """The records of a batch, before filters: it travels with the data source."""
 
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str]
@@ -42,7 +42,7 @@ class Extent:
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """What a micro-batch may hold; None: as much as there is."""
+    """The limits of a micro-batch; None: no limit."""
 
     records: int | None = None
     size_bytes: int | None = None
@@ -51,15 +51,15 @@ class Limits:
 def admit(
     backlog: Iterable[Range], limits: Limits, record_bytes: Mapping[Place, float]
 ) -> dict[Place, int]:
-    """Return up to where each partition is read, so that the batch stays within its limits.
+    """Return the end of the batch in each partition, within the batch's limits.
 
-    Each partition gets its share of what waits, and at least one record where any does: a small
-    partition does not starve beside a large one, and a limit below one record is no standstill.
+    Each partition gets its share, and at least one record if any waits: a small partition does not
+    starve beside a large one, and a limit below one record does not stop the query.
 
     Args:
-        backlog: what waits.
-        limits: what the batch may hold.
-        record_bytes: about how large a stored record is; where it is not known, nothing is said.
+        backlog: waiting records.
+        limits: of the batch.
+        record_bytes: average size of a stored record; without unknown ones.
     """
     waiting = [each for each in backlog if each.size > 0]
     allowed = {each.place: each.size for each in waiting}
@@ -86,7 +86,7 @@ def share_of_bytes(
     Args:
         admitted: how many records are to be read.
         limit: bytes of all together.
-        record_bytes: about how large a stored record is; records count alike where none is known.
+        record_bytes: average size of a stored record; without any, all records count alike.
     """
     sizes = {place: count * record_bytes.get(place, 0.0) for place, count in admitted.items()}
     if not sum(sizes.values()):
@@ -107,22 +107,21 @@ def plan_tasks(
     max_records: int | None = None,
     max_partitions: int | None = None,
 ) -> list[tuple[Range, ...]]:
-    """Return what each task reads, in the order of topics, partitions and offsets.
+    """Return the ranges of each task, in the order of topics, partitions and offsets.
 
     Args:
         ranges: at most one for each partition.
-        min_partitions: as many tasks at least, where there are as many records; about as many
-            where `max_partitions` makes some share one.
-        max_records: how many offsets a task may span; more where `max_partitions` leaves too few
-            tasks.
-        max_partitions: as many tasks at most: small partitions share one.
+        min_partitions: least number of tasks, if there are as many records; approximate if
+            `max_partitions` makes some share one. max_records: how many offsets a task may span;
+            more if `max_partitions` leaves too few tasks. max_partitions: most tasks: small
+            partitions share one.
     """
     pieces = sorted(each for each in ranges if each.size > 0)
     if max_records is not None:
         pieces = [piece for each in pieces for piece in _split(each, -(-each.size // max_records))]
     if min_partitions is not None and len(pieces) < min_partitions:
         total = sum(each.size for each in pieces)
-        # Rounded up, so that there are never fewer than were asked for.
+        # Rounded up, so that there are never fewer than requested.
         pieces = [
             piece
             for each in pieces
@@ -134,19 +133,19 @@ def plan_tasks(
 
 
 def _split(whole: Range, count: int) -> list[Range]:
-    """Cut a range into pieces of as equal a size as can be."""
+    """Cut a range into pieces of nearly equal size."""
     count = min(max(count, 1), whole.size)
     cuts = [whole.start + whole.size * number // count for number in range(count + 1)]
     return [Range(whole.topic, whole.partition, start, end) for start, end in pairwise(cuts)]
 
 
 def _pack(pieces: list[Range], count: int) -> list[tuple[Range, ...]]:
-    """Put neighbours together, so that at most `count` tasks have about equally much to do."""
+    """Join neighbours, so that at most `count` tasks have about the same work."""
     total = sum(each.size for each in pieces)
     packed: dict[int, list[Range]] = {}
     before = 0
     for each in pieces:
-        # By where its middle lies: a large piece draws no neighbours in.
+        # By its middle: so a large piece gets no neighbours.
         task = packed.setdefault((2 * before + each.size) * count // (2 * total), [])
         before += each.size
         if task and task[-1].place == each.place and task[-1].end == each.start:

@@ -1,9 +1,9 @@
-"""Reports to the brokers how far a query is, by a thread of its own: no query waits for that.
+"""Reports the positions of queries to the brokers, in a thread of its own: no query waits for that.
 
-Only the newest positions of each name are kept to be sent, so that memory is bounded and what is
-sent late is not what was true long ago. Names take turns, so that one that fails holds no other
-back for long; what brokers refuse for good is dropped. They are for people and for tools that show
-lag: a query goes on from its checkpoint, whatever is kept here.
+Only the newest positions of each name are kept for sending, so that memory is bounded and late
+reports are not outdated. Names take turns, so that one that fails does not delay the others for
+long; reports that brokers refuse for good are dropped. Positions are for people and for tools that
+show lag: a query always continues from its checkpoint.
 """
 
 import logging
@@ -16,7 +16,7 @@ from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.offsets import LogPosition, Place
 
 _PAUSE_S: Final = 5.0
-"""After a failure."""
+"""Pause after a failure."""
 _TIMEOUT_MS: Final = 10_000
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class PositionReporter:
         self._is_closed = False
         self._failing: set[str] = set()
         self.failures = 0
-        """Reports that failed: tried again, with what is newest by then, or refused for good."""
+        """Reports that failed: tried again with the newest positions, or refused for good."""
         self._thread = threading.Thread(target=self._run, name="millrace-positions", daemon=True)
         self._thread.start()
 
@@ -44,7 +44,7 @@ class PositionReporter:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Send what is left, if brokers take it at once, and end."""
+        """Send the remaining reports, if brokers take them at once, and end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Shows how far streaming queries are: metrics for Prometheus, a health page, and the brokers.
+"""Shows the progress of streaming queries: metrics for Prometheus, a health page, positions.
 
     from millrace.spark.progress import watch_queries
 
@@ -6,12 +6,13 @@
         query = stream.writeStream.queryName("delays")...start()
         query.awaitTermination()
 
-`/metrics` is for Prometheus; `/healthz` answers 200, or 503 with what is wrong, when a query has
-failed or has not made progress for `stale_after_s`. With `bootstrap_servers` the brokers keep how
-far each query with a name has read, after each micro-batch (`millrace positions show delays`).
+`/metrics` is for Prometheus; `/healthz` answers 200, or 503 with the problems, when a query has
+failed or has not made progress for `stale_after_s`.
 
-A query that finds nothing to do says so every 10 s, and one that waits for its trigger does not:
-let `stale_after_s` be more than a trigger's interval and than the longest micro-batch.
+With `bootstrap_servers` the positions of each named query are stored on the brokers after each
+micro-batch (`millrace positions show delays`). A query without new data reports that every 10 s,
+but one that waits for its trigger does not: set `stale_after_s` above the trigger's interval and
+the longest micro-batch.
 """
 
 import json
@@ -42,9 +43,9 @@ from millrace.spark.query_states import QueryState, QueryStates
 
 _PREFIX: Final = "millrace_spark"
 _LAST_EVENTS_S: Final = 5.0
-"""How long `close` waits for the events of queries that have ended: Spark tells them later."""
+"""How long `close` waits for the events of ended queries: Spark sends them later."""
 _SILENT_SECONDS_MAX: Final = 10
-"""After which a connection to the pages is cut off: else one whose peer is gone stays for ever."""
+"""Time-out of connections to the pages: otherwise one whose peer is gone stays for ever."""
 
 _GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
     ("active", "1 while the query runs.", lambda each: each.is_active),
@@ -81,7 +82,7 @@ def watch_queries(
         stale_after_s: how long a query may be silent before `/healthz` fails.
 
     Raises:
-        InvalidOptionError: the port cannot be had, or `bootstrap_servers` are no addresses.
+        InvalidOptionError: the port cannot be bound, or `bootstrap_servers` are no addresses.
     """
     return QueryWatch(spark, port, host, bootstrap_servers, stale_after_s)
 
@@ -126,9 +127,11 @@ class QueryWatch:
         self._thread.start()
         self._listener: _Listener | None = _Listener(self._seen)
         spark.streams.addListener(self._listener)
+        for query in spark.streams.active:  # There is no start event for them.
+            self._seen.on_started(query.name, str(query.id), str(query.runId))
 
     def close(self) -> None:
-        """Watch no more; what is known is reported before. Closing twice is harmless."""
+        """Stop watching, after reporting known positions. Closing twice is harmless."""
         if self._listener is None:
             return
         deadline = time.monotonic() + _LAST_EVENTS_S
@@ -151,7 +154,7 @@ class QueryWatch:
 
 
 class _Seen:
-    """What was heard, shared by Spark's thread, which tells, and those that show it."""
+    """The state from events, shared by Spark's thread and the threads that show it."""
 
     def __init__(self, bootstrap_servers: str | None) -> None:
         self._lock = threading.Lock()
@@ -194,7 +197,7 @@ class _Seen:
 
 
 class _Listener(StreamingQueryListener):
-    """Takes what Spark tells. It must not wait: all listeners of a session share a thread."""
+    """Takes Spark's events. It must not wait: all listeners of a session share a thread."""
 
     def __init__(self, seen: _Seen) -> None:
         self._seen = seen
@@ -291,7 +294,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # The peer went away, or was cut off.
+        if not isinstance(sys.exception(), OSError):  # The peer went away, or timed out.
             super().handle_error(request, client_address)
 
 
@@ -299,4 +302,4 @@ class _Quiet(WSGIRequestHandler):
     timeout = _SILENT_SECONDS_MAX
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""

@@ -1,4 +1,4 @@
-"""What is known of streaming queries, from the events that Spark tells: pure.
+"""The states of streaming queries, from Spark's events: pure.
 
 Times are seconds of one clock, which the caller reads.
 """
@@ -11,19 +11,19 @@ from millrace.spark.errors import CheckpointError
 from millrace.spark.offsets import LogPosition, Offsets, Place
 
 _ENDED_MAX: Final = 100
-"""Queries that have ended and are still told of."""
+"""Ended queries that are still shown."""
 
 
 @dataclass(slots=True)
 class QueryState:
-    """One query, by its name, or its id where it has none."""
+    """One query, by its name, or its id if it has none."""
 
     name: str
     run_id: str
     heard_at: float
     is_active: bool = True
     failure: str = ""
-    """Why it has ended, when it did not end by itself or by being stopped."""
+    """Why it has failed, if it has."""
     batches: int = 0
     rows: int = 0
     input_rows_per_second: float = 0.0
@@ -42,17 +42,20 @@ class QueryStates:
     def __init__(self) -> None:
         self._states: dict[str, QueryState] = {}
         self._names: dict[str, str] = {}
-        """By the id of a run: some events say nothing else."""
+        """By the id of a run: some events have nothing else."""
 
     def __iter__(self) -> Iterator[QueryState]:
         return iter(list(self._states.values()))
 
     def active_runs(self) -> set[str]:
-        """Return the runs that have begun, and of whose end nothing was heard."""
+        """Return the runs that have begun, without an event of their end."""
         return {each.run_id for each in self._states.values() if each.is_active}
 
     def on_started(self, name: str, run_id: str, now: float) -> None:
-        """A run of a query has begun; what an earlier one counted goes on."""
+        """A run of a query has begun; counts of an earlier run go on. Repeated events are
+        ignored."""
+        if run_id in self._names:
+            return
         before = self._states.pop(name, None)
         state = self._states[name] = QueryState(name, run_id, now)
         if before is not None:
@@ -65,7 +68,7 @@ class QueryStates:
             self._names.pop(each.run_id, None)
 
     def on_progress(self, progress: Mapping[str, Any], now: float) -> dict[Place, LogPosition]:
-        """A micro-batch is done; return how far it has read what is Millrace's.
+        """A micro-batch is done; return its positions in Millrace's topics.
 
         Args:
             progress: as Spark writes it in JSON.
@@ -93,7 +96,7 @@ class QueryStates:
         return {place: at for end, _ in reads for place, at in end.items()}
 
     def on_idle(self, run_id: str, now: float) -> None:
-        """A query has looked, and found nothing to do."""
+        """A query has found nothing to do."""
         state = self._of_run(run_id)
         if state is not None:
             state.heard_at = now
@@ -108,7 +111,7 @@ class QueryStates:
             state.input_rows_per_second = state.processed_rows_per_second = 0.0
 
     def problems(self, now: float, stale_after_s: float) -> list[str]:
-        """Return what a person, or a probe, should know."""
+        """Return the problems, for a person or a probe."""
         found = []
         for each in self._states.values():
             age = now - each.heard_at
@@ -125,7 +128,7 @@ class QueryStates:
 def _offsets(
     source: Mapping[str, Any],
 ) -> tuple[Mapping[Place, LogPosition], Mapping[Place, LogPosition]]:
-    """Return how far a source was read, and where it ends; nothing of other sources."""
+    """Return how far a source was read, and where it ends; empty for other sources."""
     try:
         end = Offsets.from_dict(source["endOffset"])
         latest = source.get("latestOffset")

@@ -1,8 +1,8 @@
-"""What a task does: ranges of partitions as Arrow batches with Spark's columns. On executors.
+"""The work of a task: ranges of partitions as Arrow batches with Spark's columns.
 
-From the broker's bytes to Spark's Arrow no record is touched by Python. Keys, values and offsets
-are Arrow's views of what was received; times are multiplied, topics and partitions repeated, and
-where there are headers, they get Spark's names. Only small batches are copied to join them.
+On executors. From the broker's bytes to Spark's Arrow, Python touches no record. Keys, values and
+offsets are Arrow's views of the received bytes; times are multiplied, topics and partitions
+repeated, and headers get Spark's names. Only small batches are copied to join them.
 
 The consumer reads ahead in a thread of its own, `fetchMaxBytes` from each broker at the most, and
 follows leaders that move. Worker processes outlive a task: its consumer is kept for the next.
@@ -38,12 +38,12 @@ from millrace.spark.planning import Range
 
 _POLL_MS: Final = 100
 _REFUSED_PAUSE_S: Final = 0.1
-"""Before what was refused, and is there, is assigned again."""
+"""Pause before refused partitions that exist are assigned again."""
 _SMALL_BYTES: Final = 256 * 1024
-"""What is smaller is put together: less is copied for it than another batch costs in Spark."""
+"""Smaller batches are joined: the copy costs less than another batch in Spark."""
 _CREATE_TIME: Final = 0
 _LOG_APPEND_TIME: Final = 1
-"""What `timestampType` says: the times are the producer's, or the leader's."""
+"""Values of `timestampType`: the times are the producer's, or the leader's."""
 _TIMESTAMPS: Final = pa.timestamp("us", "UTC")
 _RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
 
@@ -52,22 +52,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, frozen=True)
 class Task:
-    """What one task reads; it travels to the executor."""
+    """The ranges of one task; it travels to the executor."""
 
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str]
     use: Use = Use.BATCH
-    """What kind of query it is of."""
+    """The kind of query."""
 
 
 def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Return the records of a task, in batches of Spark's columns.
 
     Raises:
-        DataLossError: records are gone, and `failOnDataLoss` says that this is a failure.
+        DataLossError: records are gone, and with `failOnDataLoss` that is a failure.
         ReadStalledError: nothing came for `pollTimeoutMs`.
-        MillraceError: whatever else the client raises, such as for a damaged batch; also what
-            brokers refused for so long though no record is gone.
+        MillraceError: any other error of the client, such as for a damaged batch; also refusals for
+            that long though no record is gone.
     """
     kind = _ConsumerKind.of(options)
     with _idle.lent(kind) as consumer:
@@ -86,8 +86,8 @@ class Received(NamedTuple):
 class _Reading:
     """One task under way.
 
-    A refusal alone is no loss: whoever was asked may lag behind the others. So all brokers are
-    asked, and while the ranges are there by what any of them knows, they are assigned again.
+    A refusal alone is no loss: the broker may lag behind the others. So all brokers are asked, and
+    while the ranges exist by the newest metadata, they are assigned again.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class _Reading:
         self._consumer = consumer
         self._is_assigned = False
         self._refusal: MillraceError | None = None
-        """Of what is there, by what all brokers know; None once they have handed it out."""
+        """The refusal while the ranges exist by all brokers; None once records came again."""
         self._columns = SparkColumns(schema, options.batch_rows)
         self._next = {each.place: each.start for each in task.ranges if each.size > 0}
         self._ends = {each.place: each.end for each in task.ranges}
@@ -148,7 +148,7 @@ class _Reading:
         self._is_assigned = True
 
     def _keep(self, fetched: FetchedRecords) -> Received | None:
-        """Note how far a batch goes; return what of it is in the range."""
+        """Note the end of a batch; return the part of it in the range."""
         place = fetched.topic, fetched.partition
         if place not in self._next:
             return None
@@ -170,12 +170,12 @@ class _Reading:
             self._consumer.pause(place)
 
     def _skip_gaps(self) -> None:
-        """Offsets have gaps: a range may end in one, where no record will come."""
+        """Skip gaps in the offsets: a range may end in one, where no record comes."""
         for place in list(self._next):
             self._advance(place, max(self._next[place], self._consumer.position(place)))
 
     def _on_refusal(self, refusal: MillraceError) -> None:
-        """Find out what is gone; go on with what is there.
+        """Find the lost records; go on with the others.
 
         Raises:
             DataLossError: records are gone, and that is a failure.
@@ -208,7 +208,7 @@ class _Reading:
         return f"{self._next[place]} to {self._ends[place]}"
 
     def _go_on(self, loss: Loss, log: Log) -> None:
-        """Read what is left of a range, if anything is; never again what was read."""
+        """Read the rest of a range, if there is any; never the same record twice."""
         place = loss.place
         at = self._next.pop(place)
         if loss.is_of_topic:
@@ -231,7 +231,7 @@ class SparkColumns:
         )
 
     def joined(self, batches: Iterable[Received]) -> Iterator[pa.RecordBatch]:
-        """Return batches of at most `batch_rows` rows; small ones are put together by copying."""
+        """Return batches of at most `batch_rows` rows; small ones are joined by copying."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for place, records, has_append_time in batches:
@@ -261,7 +261,7 @@ class SparkColumns:
         columns = [
             keys,
             values,
-            # Made anew: kept for each place, they would grow with the number of partitions.
+            # Not cached: a cache would grow with the number of partitions.
             pa.repeat(pa.scalar(place[0], pa.string()), count),
             pa.array(np.full(count, place[1], np.int32)),
             offsets,
@@ -274,9 +274,9 @@ class SparkColumns:
 
 
 def _microseconds(times: pa.Array) -> pa.Array:
-    """Return times as Spark has them: no record's is too late for that, as none is after 9999.
+    """Return times in Spark's unit, without overflow, as no record's time is after 9999.
 
-    By numpy: a cast of Arrow's costs ten times as much a batch.
+    By numpy: a cast by Arrow costs ten times as much per batch.
     """
     milliseconds = times.to_numpy()
     scaled = pa.py_buffer(milliseconds * 1000)
@@ -284,7 +284,8 @@ def _microseconds(times: pa.Array) -> pa.Array:
 
 
 def _data_bytes(records: pa.RecordBatch) -> int:
-    """Return about how large keys and values are; `nbytes` costs as much as making the columns."""
+    """Return the approximate size of keys and values; `nbytes` costs as much as making the
+    columns."""
     buffers = (records.column(name).buffers()[2] for name in ("key", "value"))
     return sum(buffer.size for buffer in buffers if buffer is not None)
 
@@ -311,7 +312,7 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(slots=True, frozen=True)
 class _ConsumerKind:
-    """What tells one task's consumer from another's."""
+    """The properties that distinguish tasks' consumers."""
 
     bootstrap: str
     fetch_max_bytes: int

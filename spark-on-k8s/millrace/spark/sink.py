@@ -1,17 +1,17 @@
 """The sink: rows of a batch or a stream become records, at least once.
 
-A task hands its Arrow batches to a producer and ends when all its rows are acknowledged by all
-in-sync replicas. Columns go through as they are: no row is touched by Python. What is under way is
-bounded by the producer's buffer, and what is held for errors to name it by twice that; where either
-is full, the task waits, and Spark with it.
+A task passes its Arrow batches to a producer and ends when all in-sync replicas have acknowledged
+all its rows. Columns are passed on unchanged: Python touches no row. The producer's buffer bounds
+the rows under way, and twice its size the rows held to name them in errors; when either is full,
+the task waits, and Spark with it.
 
-Spark repeats tasks that fail, and a micro-batch that was not committed; what they had written stays
-and is written again. An exactly-once sink stages rows in `write`, so that nobody reads them, says
-in its `Written` what it has staged, and publishes in `commit` what the messages list: so there is
-nothing to do in `commit` here, and nothing to take back in `abort`.
+Spark repeats failed tasks, and a micro-batch that was not committed; their rows stay and are
+written again. An exactly-once sink would stage rows in `write`, invisible to readers, list them in
+its `Written`, and publish them in `commit`. Here there is nothing to do in `commit`, and nothing to
+undo in `abort`.
 
-The writer of a stream is made again in the driver for every micro-batch, and once more to commit:
-so it asks no broker, and tasks do. A batch asks before its first task.
+The driver creates the writer of a stream for every micro-batch, and once more to commit: so only
+tasks ask brokers. A batch asks before its first task.
 """
 
 import logging
@@ -47,17 +47,17 @@ from millrace.spark.sink_options import SinkOptions, parse_sink_options
 from millrace.spark.sink_rows import Part, RowsOfTask, check_columns, not_written
 
 _HELD_BUFFERS: Final = 2
-"""How many times `bufferBytes` a task holds of rows that it has sent: not all are under way."""
+"""Sent rows that a task holds, in `bufferBytes`: not all are under way."""
 _PAUSE_S: Final = 0.05
 _NEW_TOPIC_S: Final = 1.0
-"""How long a topic may be unknown: a broker may hear of a new one later than its creator."""
+"""How long a topic may be unknown: a broker may know a new one later than its creator."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     rows: int
 
@@ -77,11 +77,11 @@ class BatchSink(DataSourceArrowWriter):
         return _write(iterator, self._options)
 
     def commit(self, messages: Sequence[Written | None]) -> None:
-        """Say what was written: it is readable since it was acknowledged."""
+        """Log the written rows: they are readable since they were acknowledged."""
         _log.info("%d rows were written", _rows(messages))
 
     def abort(self, messages: Sequence[Written | None]) -> None:
-        """Say what stays of a batch that has failed."""
+        """Log the rows that stay of a failed batch."""
         _log.warning(
             "the batch failed: %d rows of tasks that had ended stay written, and a repeat writes "
             "them again",
@@ -104,11 +104,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         return _write(iterator, self._options)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
-        """Say what was written: it is readable since it was acknowledged."""
+        """Log the written rows: they are readable since they were acknowledged."""
         _log.info("micro-batch %d: %d rows were written", batchId, _rows(messages))
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
-        """Say what stays of a micro-batch that has failed."""
+        """Log the rows that stay of a failed micro-batch."""
         _log.warning(
             "micro-batch %d failed: %d rows of tasks that had ended stay written, and its repeat "
             "writes them again",
@@ -118,10 +118,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
-    """Return what writes a batch, once it is known that it can be written.
+    """Return the writer of a batch, after checking that it can be written.
 
     Raises:
-        InvalidOptionError: the options cannot be.
+        InvalidOptionError: the options are not valid.
         InvalidColumnsError: the columns cannot be written.
         UnknownTopicOrPartitionError: there is no such topic.
         ConnectionFailedError: no broker answers.
@@ -153,10 +153,10 @@ _idle_admin: Final = IdleClient(_open_admin)
 
 
 def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
-    """Return what writes a stream.
+    """Return the writer of a stream.
 
     Raises:
-        InvalidOptionError: the options cannot be.
+        InvalidOptionError: the options are not valid.
         InvalidColumnsError: the columns cannot be written.
     """
     options = parse_sink_options(given, Use.STREAM)
@@ -205,7 +205,7 @@ class _Writing:
                 self._under_way.append((handle, part))
                 self._held_bytes += part.records.nbytes
             self._settle(is_end=False)
-        with suppress(MillraceError):  # Told by the handles, which know the rows.
+        with suppress(MillraceError):  # The handles report it, with the rows.
             self._producer.flush()
         self._settle(is_end=True)
         return rows.count
@@ -231,10 +231,10 @@ class _Writing:
             time.sleep(_PAUSE_S)
 
     def _settle(self, *, is_end: bool) -> None:
-        """Let go of what is acknowledged, in its order; at the end, wait for it.
+        """Release acknowledged rows, in their order; at the end, wait for all.
 
-        Also where rows wait for a leader and too much that was sent after them is acknowledged: the
-        producer's buffer has room for more then, and these would be held without a bound.
+        Also wait if rows wait for a leader and too many later ones are acknowledged: the producer's
+        buffer has room then, and the held rows would have no bound.
 
         Raises:
             MillraceError: a row was not written.

@@ -1,24 +1,18 @@
-"""The options of writers; names are Kafka's wherever Kafka has the option."""
+"""The options of writers; names are Kafka's if Kafka has the option."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.errors import InvalidTopicError
-from millrace.core.settings import INT32_MAX
+from millrace.core.records.compression import CODEC_NAMES
+from millrace.core.settings import Unit, setting, settings_of
 from millrace.core.topics import parse_topic_name
-from millrace.spark.option import (
-    Use,
-    brokers,
-    duration,
-    namespace_option,
-    number,
-    one_of,
-    option,
-    size,
-)
-from millrace.spark.option_table import NO_BROKERS, options_of, parse_table
+from millrace.spark.option import Use, brokers_option, namespace_option
+from millrace.spark.option_table import NO_BROKERS, parse_table
 from millrace.spark.options import SourceOptions
+
+AT_LEAST_ONCE: Final = "at-least-once"
 
 
 def _guarantee(text: str) -> str:
@@ -27,72 +21,69 @@ def _guarantee(text: str) -> str:
             "it needs transactions, which are not there yet: leave it out, and keep the last row "
             "of each key where that matters"
         )
-    return one_of("at-least-once")(text)
+    if text.lower() != AT_LEAST_ONCE:
+        raise ValueError(f"must be {AT_LEAST_ONCE}")
+    return AT_LEAST_ONCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkOptions:
     """The options of one query that writes, parsed."""
 
-    bootstrap_servers: str = option(
-        "bootstrap.servers", brokers, "",
-        "`host:port` of brokers, separated by commas. Must be given.",
-        aliases=("kafka.bootstrap.servers",),
-    )  # fmt: skip
+    bootstrap_servers: str = brokers_option()
     namespace: str = namespace_option()
-    topic: str | None = option(
-        "topic", str.strip, None,
-        "Where all rows go, whatever a column `topic` says. Without it that column must be there.",
+    topic: str | None = setting(
+        None, "The topic of all rows; it overrides the column `topic`. Without it that column is "
+        "required.",
+        parse=str.strip, allowed="a name",
     )  # fmt: skip
-    delivery_guarantee: str = option(
-        "deliveryGuarantee", _guarantee, "at-least-once",
-        "`at-least-once`: a task or micro-batch that is repeated writes its rows again. "
+    delivery_guarantee: str = setting(
+        AT_LEAST_ONCE, "A task or micro-batch that is repeated writes its rows again. "
         "`exactly-once` is refused until it exists. Not in Kafka.",
+        name="deliveryGuarantee", parse=_guarantee, allowed=AT_LEAST_ONCE,
     )  # fmt: skip
-    partitioner: str = option(
-        "partitioner", one_of("keyed", "round_robin"), "keyed",
-        "For rows that name no partition. `keyed`: by Kafka's hash of the key, and without a key "
-        "wherever the queue is short. `round_robin`: one after the other.",
+    partitioner: str = setting(
+        "keyed", "For rows that name no partition. `keyed`: by Kafka's hash of the key, and "
+        "without a key wherever the queue is short. `round_robin`: one after the other.",
+        choices=("keyed", "round_robin"),
     )  # fmt: skip
-    compression: str = option(
-        "compression", one_of("none", "gzip", "snappy", "lz4", "zstd"), "none",
-        "How batches are compressed, in the brokers' files, too.",
-        aliases=("kafka.compression.type",),
+    compression: str = setting(
+        "none", "How batches are compressed, in the brokers' files, too.",
+        aliases=("kafka.compression.type",), choices=CODEC_NAMES,
     )  # fmt: skip
-    batch_bytes: int = option(
-        "batchBytes", size(1, 16 * 1024 * 1024 - 1024), 1_000_000,
-        "Bytes of rows at which a batch for a partition is sent; where the topic's "
-        "`max.message.bytes` is less, that counts.",
-        aliases=("kafka.batch.size",),
+    batch_bytes: int = setting(
+        1_000_000, "Bytes of rows at which a batch for a partition is sent; where the "
+        "topic's `max.message.bytes` is less, that counts.",
+        name="batchBytes", aliases=("kafka.batch.size",),
+        unit=Unit.BYTES, minimum=1, maximum=16 * 1024 * 1024 - 1024,
     )  # fmt: skip
-    linger_ms: int = option(
-        "lingerMs", duration(3_600_000), 50,
-        "How long rows wait for others to share a batch with; the end of a task does not wait.",
-        aliases=("kafka.linger.ms",), default="50ms",
+    linger_ms: int = setting(
+        50, "How long rows wait for others to share a batch with; the end of a task does not wait.",
+        name="lingerMs", aliases=("kafka.linger.ms",), unit=Unit.MILLISECONDS, maximum=3_600_000,
     )  # fmt: skip
-    buffer_bytes: int = option(
-        "bufferBytes", size(1 << 20, 1 << 40), 32 << 20,
-        "Bytes of rows that a task has on their way; it holds up to twice that, beside what Spark "
-        "hands it. Not less than the largest row.",
-        aliases=("kafka.buffer.memory",), default="32m",
+    buffer_bytes: int = setting(
+        32 << 20, "Bytes of rows that a task has on their way; it holds up to twice that, beside "
+        "what Spark hands it. Not less than the largest row.",
+        name="bufferBytes", aliases=("kafka.buffer.memory",),
+        unit=Unit.BYTES, minimum=1 << 20, maximum=1 << 40,
     )  # fmt: skip
-    delivery_timeout_ms: int = option(
-        "deliveryTimeoutMs", number(1, INT32_MAX), 120_000,
-        "How long a row may take to be acknowledged, elections and repeats included, before its "
-        "task fails.",
-        aliases=("kafka.delivery.timeout.ms",),
+    delivery_timeout_ms: int = setting(
+        120_000, "How long a row may take to be acknowledged, elections and repeats included, "
+        "before its task fails.",
+        name="deliveryTimeoutMs", aliases=("kafka.delivery.timeout.ms",),
+        unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
-    request_timeout_ms: int = option(
-        "requestTimeoutMs", number(1, INT32_MAX), 30_000,
-        "How long a broker may wait for its replicas, and how long it may take to find one that "
-        "answers at all.",
-        aliases=("kafka.request.timeout.ms",),
+    request_timeout_ms: int = setting(
+        30_000, "How long a broker may wait for its replicas, and how long it may take to find one "
+        "that answers at all.",
+        name="requestTimeoutMs", aliases=("kafka.request.timeout.ms",),
+        unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
 
 
 REFUSED: Final[Mapping[str, str]] = {
     "acks": "a row counts as written when all in-sync replicas have it",
-    "enable.idempotence": "what the writer itself repeats is never doubled",
+    "enable.idempotence": "retries of the writer are never duplicated",
     "retries": "rows are sent again for deliveryTimeoutMs",
     "max.block.ms": "rows wait for room for deliveryTimeoutMs",
     "max.in.flight.requests.per.connection": "the order of rows does not depend on it here",
@@ -108,22 +99,19 @@ REFUSED: Final[Mapping[str, str]] = {
     "path": "the topic is named by the option topic or a column topic, and not by save() or "
     "start()",
 }
-"""Options of Spark's Kafka sink that have no place here, and why."""
+"""Options of Spark's Kafka sink that are not supported here, and why."""
 
 _SPARKS_OWN: Final = ("checkpointlocation", "queryname")
-"""What Spark hands to the writer of a stream beside the user's options."""
+"""Options that Spark adds for the writer of a stream."""
 
 
 def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
     """Return the options of a query that writes.
 
     Raises:
-        InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
-            wrong.
+        InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
-    of_readers = {
-        known.name: "it is for reading: leave it out" for _, known in options_of(SourceOptions)
-    }
+    of_readers = dict.fromkeys(settings_of(SourceOptions), "it is for reading: leave it out")
     if use is Use.STREAM:
         given = {name: text for name, text in given.items() if name.lower() not in _SPARKS_OWN}
     options = parse_table(SinkOptions, given, use, {**of_readers, **REFUSED}, _contradictions)

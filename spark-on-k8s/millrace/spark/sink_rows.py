@@ -1,7 +1,7 @@
-"""Spark's rows as records: which topic each goes to, and what cannot be written. Pure.
+"""Spark's rows as records: the topic of each row, and rows that cannot be written.
 
-Columns are handled whole: a batch of rows is cut by topic with one sort, and what cannot be a
-record is found by comparing columns. A row that is wrong is named, and nothing of its Arrow batch
+Pure. Whole columns are handled: one sort divides a batch of rows by topic, and comparisons of
+columns find rows that cannot be records. An error names such a row, and nothing of its Arrow batch
 is sent.
 
 | column | type | |
@@ -58,7 +58,7 @@ def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
         topic: the option.
 
     Raises:
-        InvalidColumnsError: says all that is wrong.
+        InvalidColumnsError: lists all problems.
     """
     problems = []
     for name, kind in columns.items():
@@ -93,7 +93,7 @@ class Part:
     """Number of each row in its task."""
 
     def name_row(self, index: int) -> str:
-        """Return which row one of the records is, for a person."""
+        """Return the name of a record's row, for a person."""
         named = _name(self.task, int(self.rows[index]), self.records, index)
         return f"{named} for topic {self.topic!r}"
 
@@ -110,8 +110,8 @@ class Part:
             named = self.records.column("partition")[index].as_py()
             raise InvalidRowError(
                 f"{self.name_row(index)} names partition {named}, and the topic has the partitions "
-                f"0 to {count - 1}: correct it, or add partitions (a task that is begun anew knows "
-                "them). Nothing of its Arrow batch was sent"
+                f"0 to {count - 1}: correct it, or add partitions (a restarted task knows them). "
+                "Nothing of its Arrow batch was sent"
             )
 
 
@@ -131,10 +131,10 @@ class RowsOfTask:
     """Takes the Arrow batches of one task in turn.
 
     Args:
-        topic: the option; None: each row says it.
+        topic: the option; None: each row names its topic.
         namespace: of topics that rows name without one.
-        task: what errors call the task.
-        row_bytes_max: more can never be sent.
+        task: its name in errors.
+        row_bytes_max: larger rows can never be sent.
     """
 
     def __init__(self, topic: str | None, namespace: str, task: str, row_bytes_max: int) -> None:
@@ -245,14 +245,14 @@ def _lengths(cells: pa.Array) -> Any:
 
 
 def _name(task: str, row: int, columns: pa.RecordBatch, index: int) -> str:
-    """Return which row it is, by its number in the task and its key."""
+    """Return the name of a row: its number in the task and its key."""
     key = columns.column("key")[index].as_py() if "key" in columns.schema.names else None
     if key is None:
         return f"row {row} of {task}"
     return f"row {row} of {task} (key {key[:_KEY_SHOWN]!r}{'...' * (len(key) > _KEY_SHOWN)})"
 
 
-# Of the rows that cannot be records each of these returns the first, and what is to be told of it.
+# Each of these returns the first row that cannot be a record, and the reason.
 
 
 def _without_topic(topics: pa.Array) -> list[tuple[int, str]]:
@@ -294,6 +294,6 @@ def _times(timestamps: pa.Array) -> pa.Array:
 
 
 def _first(found: pa.Array) -> int | None:
-    """Return where a column of truths is first true."""
+    """Return the first true row of a column of truth values."""
     index = pc.index(found, True).as_py()
     return None if index < 0 else index

@@ -1,7 +1,7 @@
-"""The format `millrace`: what Spark asks for by name.
+"""The format `millrace`, which Spark finds by name.
 
-Readers and sinks, and with them the client, gRPC and Arrow, are imported when they are asked for:
-each driver imports this module when it looks up its first format, whichever that is.
+Readers and sinks, and with them the client, gRPC and Arrow, are imported at their first use: each
+driver imports this module when it looks up its first format of any name.
 """
 
 import logging
@@ -27,7 +27,7 @@ from millrace.spark.schema import check_schema, source_schema
 from millrace.spark.sink_options import parse_sink_options
 
 _TABLE_PROPERTY: Final = "provider"
-"""What Spark says of each table that is created; before its options it writes `option.`."""
+"""Properties that Spark adds to each created table; its options have the prefix `option.`."""
 
 _NAMESPACE_VARIABLE: Final = "MILLRACE_NAMESPACE"
 
@@ -38,15 +38,15 @@ class MillraceDataSource(DataSource):
     """Reads and writes topics of a Millrace cluster; see docs/spark.md."""
 
     _extent: Extent | None = None
-    """What a batch reads. Spark keeps this object, as it is after `schema`, for all its uses."""
+    """The records of a batch. Spark keeps this object, as of `schema`, for all its uses."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format(...)` is given."""
+        """Return the name for `format(...)`."""
         return "millrace"
 
     def schema(self) -> StructType:
-        """Return the columns, and fix what a batch reads: Spark asks once, in `load()`.
+        """Return the columns, and fix the records of a batch: Spark calls it once, in `load()`.
 
         Raises:
             InvalidOptionError: with these options nothing can be read or written.
@@ -58,10 +58,10 @@ class MillraceDataSource(DataSource):
         return source_schema(with_headers=_wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch.
+        """Return the reader of a batch.
 
         Raises:
-            InvalidOptionError: the options or the schema cannot be.
+            InvalidOptionError: the options or the schema are not valid.
         """
         from millrace.spark.batch_reader import make_batch_reader
 
@@ -70,7 +70,8 @@ class MillraceDataSource(DataSource):
         return make_batch_reader(options, schema, self._extent)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's.
-        """Return what reads a stream; where options or schema cannot be, what says so."""
+        """Return the reader of a stream; with invalid options or schema, one that raises the
+        error."""
         from millrace.spark.stream_reader import RefusedStreamReader, StreamReader
 
         try:
@@ -81,7 +82,7 @@ class MillraceDataSource(DataSource):
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes a batch.
+        """Return the writer of a batch.
 
         Raises:
             MillraceError: it cannot be written; see `make_batch_sink`.
@@ -93,7 +94,7 @@ class MillraceDataSource(DataSource):
     def streamWriter(  # Spark's.
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """Return what writes a stream; in output mode complete, all rows in every micro-batch.
+        """Return the writer of a stream; in output mode complete, all rows in every micro-batch.
 
         Raises:
             InvalidOptionError, InvalidColumnsError: it cannot be written.
@@ -104,18 +105,18 @@ class MillraceDataSource(DataSource):
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with what the environment says; it is the driver's, whatever executes."""
+    """Return the options, completed from the environment, which is always the driver's."""
     namespace = os.environ.get(_NAMESPACE_VARIABLE)
     return {"namespace": namespace, **options} if namespace else dict(options)
 
 
 def _wants_headers(options: Mapping[str, str]) -> bool:
-    # Asked before it is known whether the query is a stream: the rest is parsed then.
+    # Called before it is known whether the query is a stream: the rest is parsed then.
     return str(options.get("includeheaders", "false")).lower() == "true"
 
 
 def _check_table(properties: Mapping[str, str]) -> None:
-    """Refuse options that the catalog would keep, and that no query would get."""
+    """Refuse options that the catalog keeps but passes to no query."""
     if any(name.startswith("option.") for name in properties):
         raise InvalidOptionError(
             "Spark keeps the OPTIONS of a table, and hands them to no query: create the table "
@@ -152,7 +153,7 @@ def _refusal(parse: Callable[[], object]) -> str:
 
 
 def _extent_now(options: SourceOptions) -> Extent | None:
-    """Return what a batch reads; None: it cannot be told now.
+    """Return the records of a batch; None: they cannot be looked up now.
 
     That is no error yet, as this may become a stream. In a batch, planning looks again, and raises.
     """

@@ -22,20 +22,19 @@ from pyspark.sql.streaming import StreamingQuery
 
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 0.01
-"""How often a query is looked at that is to be stopped: the time between two batches is short."""
+"""Pause between looks at a query to be stopped: the time between two batches is short."""
 _AT_WORK: Final = ("Processing new data", "No new data but cleaning up state")
-"""What Spark says of a query whose tasks run."""
+"""Spark's status of a query with running tasks."""
 
 
 def await_queries(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
-    """Return when all queries have ended; SIGTERM makes them end after their micro-batch.
-
-    So does the failure of one of them. Call it from the main thread, or no signal is heard.
+    """Return when all queries have ended; SIGTERM makes them end after their micro-batch. So does
+    the failure of one of them. Call it from the main thread, as signals need that.
 
     Args:
         queries: at least one.
-        grace_s: how long all micro-batches may take to end; then they are broken off. Let it be
-            less than the pod's `terminationGracePeriodSeconds`.
+        grace_s: how long all micro-batches may take to end; then they are interrupted. Set it below
+            the pod's `terminationGracePeriodSeconds`.
 
     Raises:
         StreamingQueryException: a query has failed: let the program end with an error by it.
@@ -74,7 +73,7 @@ def _is_at_work(query: StreamingQuery) -> bool:
 
 @contextmanager
 def _told_to_end() -> Iterator[threading.Event]:
-    """Return what SIGTERM sets."""
+    """Yield an event that SIGTERM sets."""
     is_told = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield is_told

@@ -1,8 +1,8 @@
 """Reads a stream: one reader in the driver for the whole life of a query, and copies in executors.
 
 Spark asks for an end, writes it to its log, and asks for tasks between the last end and that; after
-a restart it asks again, with what its log says. So an end is decided once, and a range is read to
-it whatever happens meanwhile.
+a restart it asks for the same tasks, by its log. So an end is decided once, and a range is always
+read up to it.
 """
 
 import logging
@@ -53,36 +53,36 @@ _log = logging.getLogger(__name__)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says why there is no reader as soon as it is asked anything.
+    """Raises the error of a missing reader at its first call.
 
-    Where `streamReader` itself raises, Spark shows an error of its own process instead.
+    If `streamReader` itself raises, Spark shows an error of its own process instead.
     """
 
     def __init__(self, why: MillraceError) -> None:
         self._why = why
 
     def initialOffset(self) -> NoReturn:  # Spark's name, as those below.
-        """Raise why. Spark asks this first, or one of the next two."""
+        """Raise the error. Spark calls this first, or one of the next two."""
         raise self._why
 
     def getDefaultReadLimit(self) -> NoReturn:
-        """Raise why."""
+        """Raise the error."""
         raise self._why
 
     def prepareForTriggerAvailableNow(self) -> NoReturn:
-        """Raise why."""
+        """Raise the error."""
         raise self._why
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
-        """Raise why: a query that has a checkpoint asks no beginning."""
+        """Raise the error: a query with a checkpoint needs no beginning."""
         raise self._why
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """Raise why: a query whose last batch is to be repeated asks this."""
+        """Raise the error: a query that repeats its last batch calls this."""
         raise self._why
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Raise why; it is never planned."""
+        """Raise the error; it is never planned."""
         raise self._why
 
 
@@ -96,11 +96,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reporter: PositionReporter | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Offsets | None = None
-        """Where a query that reads what is there ends."""
+        """The end of a query that reads only present records."""
         self._latest: Offsets | None = None
-        """Where the log ended when it was last asked."""
+        """The log's end at the last look-up."""
         self._decided: dict[str, Any] | None = None
-        """The end that was decided by that."""
+        """The end decided from that."""
         self._last_batch_at = -math.inf  # The first batch waits for nothing.
         self._record_bytes: dict[Place, float] = {}
         self._record_bytes_until = 0.0
@@ -114,9 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that Spark hands back with each trigger.
+        """Return the limit that Spark passes with each trigger.
 
-        A trigger that wants all hands another back, and then no option limits the batch.
+        A trigger that wants all records passes another one, and then no option limits the batch.
         """
         options = self._options
         if options.max_offsets_per_trigger is not None:
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._decided
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the log ended when it was last asked: Spark asks in every trigger."""
+        """Return the log's end at the last look-up: Spark calls this in every trigger."""
         return None if self._latest is None else self._latest.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:

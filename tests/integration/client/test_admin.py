@@ -217,13 +217,13 @@ def test_what_cannot_be_looked_up_is_told_beside_what_can(run: Run) -> None:
             broker.log("orders", 1).damage = CorruptLogError("a flipped bit")
             with pytest.raises(NotLeaderError):
                 await admin.list_offsets("orders")
-            found = await admin.try_list_offsets("orders")
+            found = await admin.list_offsets("orders", return_errors=True)
             assert list(map(type, found.values())) == [
                 NotLeaderError,
                 CorruptLogError,
                 OffsetAndTimestamp,
             ]
-            assert list(await admin.try_list_offsets("orders", "end", [2])) == [2]
+            assert list(await admin.list_offsets([("orders", 2)])) == [("orders", 2)]
 
     run(story())
 
@@ -236,7 +236,7 @@ def test_offsets_of_many_topics_are_looked_up_at_once(run: Run) -> None:
             async with Producer(broker.address) as producer:
                 for number in range(10):
                     producer.send("orders", b"", partition=1, timestamp=1000 + number)
-            found = await admin.look_up_offsets(
+            found = await admin.list_offsets(
                 {("payments", 0): "end", ("orders", 1): "end", ("orders", 0): 1004}
             )
             assert [(place, each.offset) for place, each in found.items()] == [
@@ -245,12 +245,21 @@ def test_offsets_of_many_topics_are_looked_up_at_once(run: Run) -> None:
                 (("orders", 0), -1),
             ]
             assert found["orders", 1].topic_id == broker.topics["orders"].topic_id
-            assert (await admin.look_up_offsets({("orders", 1): 1004}))["orders", 1].offset == 4
-            assert await admin.look_up_offsets({}) == {}
+            assert (await admin.list_offsets({("orders", 1): 1004}))["orders", 1].offset == 4
+            assert await admin.list_offsets({}) == {}
+            mixed = await admin.list_offsets(["payments", ("orders", 1)], "end")
+            assert {place: each.offset for place, each in mixed.items()} == {
+                ("payments", 0): 0,
+                ("orders", 1): 10,
+            }
+            assert list(await admin.list_offsets({"orders": "beginning"})) == [
+                ("orders", 0),
+                ("orders", 1),
+            ]
             with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 1, not 2"):
-                await admin.look_up_offsets({("orders", 2): "end"})
+                await admin.list_offsets({("orders", 2): "end"})
             with pytest.raises(UnknownTopicOrPartitionError):
-                await admin.look_up_offsets({("nothing", 0): "end"})
+                await admin.list_offsets({("nothing", 0): "end"})
 
     run(story())
 
@@ -288,7 +297,7 @@ def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows(run: Run
             current.others = [gone, stale.described]
             async with Admin(stale.address) as admin:
                 began_at = time.monotonic()
-                assert (await admin.list_offsets("orders"))[0].offset == 0
+                assert (await admin.list_offsets("orders"))["orders", 0].offset == 0
                 assert time.monotonic() - began_at < 6  # A connection is waited for for 10 s.
             silent.close()
 

@@ -201,7 +201,7 @@ def test_topics_are_created_and_described(run: Run) -> None:
             assert (cluster.cluster_id, cluster.brokers[0].address) == ("fake", broker.address)
             assert {o.offset for o in admin.list_offsets("orders").values()} == {0}
             with pytest.raises(UnknownTopicOrPartitionError):
-                admin.list_offsets("orders", partitions=[9])
+                admin.list_offsets([("orders", 9)])
 
     with_broker(run, story)
 

@@ -13,7 +13,6 @@ from tests.api_server.controllers import Controllers
 from tests.api_server.running import RunningApiServer
 from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
 
-from millrace.broker.config import check_settings
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
@@ -108,7 +107,6 @@ class Operated:
             self.api,
             self.brokers,
             "millrace:1",
-            check_settings,
             lambda: datetime.now(UTC) + self.ahead,
         )
         self.topics = TopicsReconciler(self.api, self.brokers)

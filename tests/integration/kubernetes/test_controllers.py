@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.api_server.relay import ApiServerRelay, Drop, Fault, Hang, Refuse
 from tests.api_server.running import NAMESPACE, RunningApiServer
+from tests.fakes.observing import Observing
 from tests.integration.kubernetes.conftest import OpenStore
 
 from millrace.broker.controller import ControllerShell
@@ -82,7 +83,13 @@ async def broker(name: str, store: KubernetesStore) -> AsyncIterator[Broker]:
     """A broker's controller, which competes for the lease while the block runs."""
     failures: list[BaseException] = []
     shell = ControllerShell(
-        ClusterConfig(), store, TIMES, name=name, address="h:2", on_failure=failures.append
+        ClusterConfig(),
+        store,
+        TIMES,
+        name=name,
+        address="h:2",
+        observer=Observing(),
+        on_failure=failures.append,
     )
     running = Broker(shell, name, failures)
     starting = asyncio.ensure_future(shell.start())
@@ -241,7 +248,8 @@ def test_a_deleted_object_stops_changes_until_it_is_restored_and_nothing_is_made
     async def story() -> None:
         async with broker("a", open_store()) as a:
             await until(lambda: a.shell.is_controller, "a is the controller")
-            a.shell.is_serving = is_serving
+            if is_serving:
+                a.shell.on_serving()
             _, backup = api_server.request("GET", path)
             assert api_server.request("DELETE", path)[0] == 200
             registering = asyncio.ensure_future(a.register())

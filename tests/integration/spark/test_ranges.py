@@ -113,7 +113,7 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
 ) -> None:
     fill(shared_broker.address, topic_name, 10)
     task = Task((Range(topic_name, 0, 0, 5),), {topic_name: "00" * 16})
-    with pytest.raises(TopicRecreatedError, match="deleted and made anew"):
+    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
         rows(read_task(task, options(shared_broker.address), SCHEMA))
 
 
@@ -162,7 +162,7 @@ def test_a_range_that_is_not_in_the_log_is_a_loss(
         rows(read_task(task, options(shared_broker.address), SCHEMA))
     assert isinstance(raised.value.__cause__, OffsetOutOfRangeError)
     stream = Task(task.ranges, {}, Use.STREAM)
-    with pytest.raises(DataLossError, match=r"there; a new checkpoint begins anew$"):
+    with pytest.raises(DataLossError, match=r"there; a new checkpoint starts over$"):
         rows(read_task(stream, options(shared_broker.address), SCHEMA))
     named = parse_options(
         {"bootstrap.servers": shared_broker.address, "subscribe": "unused", "groupId": "etl"},
@@ -179,7 +179,7 @@ def test_a_topic_that_was_made_anew_and_is_empty_is_not_waited_for(
 ) -> None:
     fill(shared_broker.address, topic_name, 0)
     task = Task((Range(topic_name, 0, 0, 5),), {topic_name: "00" * 16})
-    with pytest.raises(TopicRecreatedError, match=f"topic '{topic_name}' was deleted and made a"):
+    with pytest.raises(TopicRecreatedError, match=f"'{topic_name}' was deleted and created"):
         rows(read_task(task, options(shared_broker.address), SCHEMA))
     lenient = options(shared_broker.address, failOnDataLoss="false")
     assert rows(read_task(task, lenient, SCHEMA)) == []
@@ -195,7 +195,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_ends_there(
         topic_id = admin.describe_topic(topic_name).topic_id.hex()
     ranges = (*(Range(topic_name, each, 0, 10_000) for each in range(4)), Range(other, 0, 0, 100))
     lenient = options(
-        shared_broker.address, failOnDataLoss="false", fetchMaxBytes="64k", batchRows="200"
+        shared_broker.address, failOnDataLoss="false", fetchMaxBytes="64KiB", batchRows="200"
     )
     reading = read_task(Task(ranges, {topic_name: topic_id}), lenient, SCHEMA)
     batches = [next(reading)]
@@ -233,7 +233,8 @@ def test_a_topic_that_goes_when_its_range_was_read_is_no_loss(
         count += len(next(batches))
     with SyncAdmin(shared_broker.address) as admin:
         admin.delete_topic(topic_name)
-    consumer._thread.call(consumer._core._refresh([topic_name]))
+    for _ in range(2):  # One look-up may meet a broker that has not heard of a new topic.
+        consumer._thread.call(consumer._core._streams._refresh([topic_name]))
     assert consumer._core._fetcher.has_news
     rest = threading.Timer(0.3, append, (shared_broker.address, other, range(100, 200)))
     rest.start()
@@ -294,7 +295,7 @@ def test_a_range_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
         with SyncAdmin(cluster.bootstrap) as admin:
             admin.create_topic("clicks", 1, 3)
         append(cluster.bootstrap, "clicks", range(20_000))
-        given = options(cluster.bootstrap, fetchMaxBytes="64k", batchRows="200")
+        given = options(cluster.bootstrap, fetchMaxBytes="64KiB", batchRows="200")
         reading = read_task(Task((Range("clicks", 0, 0, 20_000),), {}), given, SCHEMA)
         first = rows(iter([next(reading)]))
         with SyncAdmin(cluster.bootstrap) as admin:

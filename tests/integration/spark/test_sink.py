@@ -25,10 +25,7 @@ def create(broker: RunningBroker, *topics: str, partitions: int = 3, **config: s
 def records(broker: RunningBroker, topic: str) -> list[Record]:
     """Return all records, by partition and offset."""
     with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
-        ends = admin.look_up_offsets(
-            {(topic, each.partition): "end" for each in admin.describe_topic(topic).partitions}
-        )
-        left = sum(each.offset for each in ends.values())
+        left = sum(each.offset for each in admin.list_offsets(topic).values())
         consumer.subscribe([topic])
         found: list[Record] = []
         while len(found) < left:
@@ -270,7 +267,11 @@ def test_a_broker_that_is_killed_loses_no_row(
         ("value, id", {"topic": "spark-bad"}, "there is no place for column id"),
         ("id AS value", {"topic": "spark-bad"}, "column value is bigint, not binary or string"),
         ("value, 3 AS partition", {"topic": "spark-bad"}, "names partition 3, and the topic has"),
-        ("value", {"topic": "spark-bad", "topc": "x"}, "there is no option topc: did you mean top"),
+        (
+            "value",
+            {"topic": "spark-bad", "topc": "x"},
+            "topc: there is no such setting; did you mean 'top",
+        ),
         ("value", {"topic": "spark-bad", "kafka.acks": "1"}, "acks is not an option"),
         ("value", {"topic": "spark-bad", "subscribe": "x"}, "it is for reading"),
         ("value", {"topic": "spark-bad", "deliveryguarantee": "exactly-once"}, "transactions"),

@@ -19,7 +19,7 @@ JOB = Path(__file__).with_name("stoppable_job.py")
 
 def written(broker: RunningBroker) -> int:
     with SyncAdmin(broker.address) as admin:
-        return admin.list_offsets("out", "end")[0].offset
+        return admin.list_offsets("out", "end")["out", 0].offset
 
 
 def run_for_a_while(broker: RunningBroker, folder: Path) -> None:

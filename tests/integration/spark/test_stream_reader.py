@@ -123,7 +123,7 @@ def test_where_nothing_is_new_the_end_is_the_start_itself(
 def test_a_limit_of_bytes_goes_by_what_records_take(
     make_reader: MakeReader, send: Callable[[int], None], topic_name: str
 ) -> None:
-    reader = make_reader(maxBytesPerTrigger="20k")
+    reader = make_reader(maxBytesPerTrigger="20KiB")
     send(1000)
     assert reader.getDefaultReadLimit() == limits.ReadMaxBytes(20 * 1024)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -142,7 +142,7 @@ def test_a_limit_of_bytes_holds_where_records_are_larger_than_they_are_elsewhere
             producer.send(topic_name, bytes(10_000), partition=0)
         producer.flush()
     send(5000)
-    reader = make_reader(maxBytesPerTrigger="60k")
+    reader = make_reader(maxBytesPerTrigger="60KiB")
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     first, second = ends(end, topic_name)
     assert 1 <= first <= 6, "by the average it would be hundreds"
@@ -268,7 +268,7 @@ def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
         partitions("true")
     assert partitions("false") == []
     create(new, 7)
-    with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and made anew"):
+    with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and created again"):
         partitions("true")
     assert spans(partitions("false")) == []
 
@@ -289,7 +289,9 @@ def test_a_batch_that_was_planned_of_a_topic_reads_nothing_of_another_of_its_nam
         admin.create_topic(topic_name, 2)
     append(shared_broker.address, topic_name, range(14), 2)
     for start in (before, make_reader().initialOffset()):
-        with pytest.raises(TopicRecreatedError, match=f"'{topic_name}' was deleted and made anew"):
+        with pytest.raises(
+            TopicRecreatedError, match=f"'{topic_name}' was deleted and created again"
+        ):
             make_reader().partitions(start, end)
         assert make_reader(failOnDataLoss="false").partitions(start, end) == []
     # The next batch reads all of it, once.
@@ -544,7 +546,10 @@ def test_a_topic_of_a_pattern_may_go_between_any_two_look_ups(
             reader = batch_reader.BatchReader(parse_options(given, Use.BATCH), None)
         else:
             reader = open_reader(
-                shared_broker, groupId=f"{topic_name}-{number}", maxBytesPerTrigger="1m", **options
+                shared_broker,
+                groupId=f"{topic_name}-{number}",
+                maxBytesPerTrigger="1MiB",
+                **options,
             )
         reader._lookups = lookups = DeletingLookups(reader._options, goes, number)
         if reads == "batch":

@@ -70,6 +70,15 @@ func NewCluster(bootstrap, id string) *Cluster {
 	return &Cluster{bootstrap, id, map[string]*grpc.ClientConn{}}
 }
 
+// clientID names the client with every call, of whichever kind.
+type clientID string
+
+func (id clientID) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"millrace-client-id": string(id)}, nil
+}
+
+func (clientID) RequireTransportSecurity() bool { return false }
+
 // Connect returns the connection to a broker, which begins with Hello.
 func (cluster *Cluster) Connect(ctx context.Context, address string) (*grpc.ClientConn, error) {
 	if connection, ok := cluster.connections[address]; ok {
@@ -78,6 +87,8 @@ func (cluster *Cluster) Connect(ctx context.Context, address string) (*grpc.Clie
 	connection, err := grpc.NewClient(
 		"passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(clientID("interop")),
+		grpc.WithUserAgent("millrace-go-test"),
 		grpc.WithUnaryInterceptor(refuseWhole),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receivedBytesMax)),
 	)
@@ -94,10 +105,8 @@ func (cluster *Cluster) Connect(ctx context.Context, address string) (*grpc.Clie
 
 func (cluster *Cluster) hello(ctx context.Context, to *grpc.ClientConn) (*pb.HelloResponse, error) {
 	response, err := pb.NewClusterClient(to).Hello(ctx, &pb.HelloRequest{
-		ClusterId:    cluster.id,
-		ClientId:     "interop",
-		SoftwareName: "millrace-go-test",
-		Features:     []*pb.Feature{{Name: "client-protocol", MinLevel: 1, MaxLevel: 1}},
+		ClusterId: cluster.id,
+		Features:  []*pb.Feature{{Name: "client-protocol", MinLevel: 1, MaxLevel: 1}},
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ Rules without a mutant, as the simulator could not tell it from the product, and
 |---|---|---|---|
 | joining without a fetch in this epoch | P22 | who has said nothing has no progress to join with | the mutant of P9 that keeps what was reported in an earlier epoch |
 | wall clock for lag | P23 | machines are given monotonic time only | the mutant of P23 about a clock that jumped; F19 to F21 here and with real brokers |
+| records of another leader count for an eligible replica | P26 | its snapshot must be of the moments before a tail of its own was cut off | `tests/unit/core/log/test_leader_epochs.py`: `test_records_of_another_leader_do_not_count_however_many_they_are` |
+| an unclean election before eligible replicas have shown their logs | P26 | where one is allowed, records may be lost | `tests/unit/core/metadata/test_elections.py`: `test_no_unclean_election_takes_place_before_the_logs_of_eligible_replicas_are_known` |
 | a lease that is believed | P34 | it is no promise: two controllers are always allowed for | the mutants of P35, P36 and P38; `tests/sim/rule_scenarios.py`: P34 to P39 |
 | blind retry after a time-out | P36 | a repeated write has its old version, which the store refuses | the mutants of P36; `tests/integration/kubernetes/test_faults.py`: `test_an_answer_that_says_nothing_is_unavailability_and_nothing_is_sent_twice` |
 | merge-patch without resourceVersion | P36 | the Kubernetes store itself is not simulated | `tests/integration/kubernetes/test_faults.py`: `test_a_conflict_is_a_refusal_that_looking_again_resolves`; it writes with PUT alone |
@@ -13,18 +15,19 @@ Rules without a mutant, as the simulator could not tell it from the product, and
 | no data plane without the store | P40 | brokers do not speak to it, but as the controller | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
 | six batches in flight | P44 | the simulator's producers are its own | `tests/unit/core/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
+| a stored position is acknowledged before its commit | P60 | the mutant of P55 leaves that out, too | the mutant of P55 |
 | no digests between replicas | P67 | there are none, see ARCHITECTURE.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
 from typing import Final
 
-from tests.sim.mutants import metadata, replication, storage
+from tests.sim.mutants import metadata, replication, shells, storage
 from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
     sorted(
-        (*replication.MUTANTS, *metadata.MUTANTS, *storage.MUTANTS),
+        (*replication.MUTANTS, *metadata.MUTANTS, *storage.MUTANTS, *shells.MUTANTS),
         key=lambda each: int(each.rule.removeprefix("P")),
     )
 )

@@ -45,7 +45,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "leader_epoch = self.leader_epoch",
     ),
     mutant(
-        "whoever is alive may be elected",
+        "any live replica may be elected",
         "P25",
         f"{_ELECTIONS}:_in_sync",
         "return tuple(life for life in partition.isr if rules.is_live(life))",
@@ -65,6 +65,34 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         f"{_ELECTIONS}:elr_after",
         "elif entry.broker_id not in in_sync:",
         "elif False:",
+    ),
+    mutant(
+        "what is committed is not kept for eligible replicas",
+        "P26",
+        f"{_CHANGES}:altered",
+        "committed_end=change.committed_end,",
+        "",
+    ),
+    mutant(
+        "an eligible replica need not show its log",
+        "P26",
+        f"{_ELECTIONS}:_proven",
+        "if not _is_counted_on(partition):",
+        "if True:",
+    ),
+    mutant(
+        "an eligible replica of whose log nothing is known has shown enough",
+        "P26",
+        f"{_ELECTIONS}:_proven",
+        "if shown.get(life, False)",
+        "if shown.get(life, True)",
+    ),
+    mutant(
+        "an eligible replica must have one record more than it had",
+        "P26",
+        f"{_METADATA}.recovery:LogEnds._look_at_eligible",
+        "log_end.committed_offset >= partition.committed_end.end_offset",
+        "log_end.committed_offset > partition.committed_end.end_offset",
     ),
     mutant(
         "who may have lost records stays eligible",
@@ -104,7 +132,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "if False:",
     ),
     mutant(
-        "who would rather not lead does not come in sync",
+        "a broker that is reluctant to lead does not come in sync",
         "P25",
         f"{_ELECTIONS}:Rules.can_join",
         "return life in self._able",
@@ -144,7 +172,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "elif broker.is_fenced:",
     ),
     mutant(
-        "unclean elections need nobody's leave",
+        "unclean elections need no permission",
         "P30",
         f"{_ELECTIONS}:Rules.of",
         "may_elect_unclean = cluster.unclean_leader_election_enable",

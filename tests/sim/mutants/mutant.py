@@ -34,7 +34,7 @@ class Mutant:
 
     Attributes:
         name: what is left out or wrong, in a few words.
-        rule: which rule that breaks, such as `P13`.
+        rule: which rule of docs/safety.md that breaks, such as `P13`.
         target: `module:function` or `module:Class.method`.
         edits: pairs of a text that stands in the function once, and what stands there instead.
         also: what holds the same rule elsewhere, and is left out together with it.
@@ -138,12 +138,12 @@ def _edited(mutant: Mutant, original: FunctionType, executions: Executions) -> F
         if source.count(old) != 1:
             raise NoMutantError(
                 f"{mutant.target} has {source.count(old)} times {old!r}: {mutant.name!r} must be "
-                "written anew"
+                "written again"
             )
         source = source.replace(old, new)
     tree = ast.parse(source)
     definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
+    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
     definition.decorator_list = []
     definition.body[:0] = ast.parse(f"{_EXECUTED}()").body
     ast.fix_missing_locations(tree)

@@ -106,9 +106,9 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
         also=mutant(
             "sessions of another leader epoch go on",
             "P6",
-            "tests.sim.serving:FollowerService._read",
-            "leader.check_epoch(position.current_leader_epoch)",
-            "",
+            "millrace.core.fetch.session_reader:SessionReader.decide",
+            "self.check_epoch(replica, position.current_leader_epoch, image)",
+            "pass",
         ),
     ),
     mutant(
@@ -209,8 +209,8 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "who no longer leads says that nothing was appended",
         "P16",
         f"{_LEADER}._fail_all",
-        "appended=Appended.MAYBE",
-        "appended=Appended.NO",
+        "again(Appended.MAYBE)",
+        "again(Appended.NO)",
     ),
     mutant(
         "who no longer leads acknowledges what waits",
@@ -269,15 +269,15 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         "a member that is being added is not waited for before its addition is known",
         "P20",
         f"{_IN_SYNC}.maximal_isr",
-        "if self.proposal is None:",
-        "if True:",
+        "return tuple(self._members)",
+        "return self.state.isr",
     ),
     mutant(
         "a member that is being removed is not waited for any more",
         "P20",
         f"{_IN_SYNC}.maximal_isr",
-        "return (*isr, *(life for life in self.proposal.isr if life not in isr))",
-        "return self.proposal.isr",
+        "return tuple(self._members)",
+        "return self.proposal.isr if self.proposal is not None else self.state.isr",
     ),
     mutant(
         "a proposal without an answer is taken back",
@@ -345,4 +345,21 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     ),
 )
 
-MUTANTS: Final = (*TRUNCATION, *HIGH_WATERMARK, *APPENDS, *IN_SYNC)
+ELIGIBLE: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a leader does not say what is committed",
+        "P26",
+        "millrace.core.replication.in_sync:InSyncReplicas._knows_more",
+        "return bool(self.state.elr) and",
+        "return False and",
+    ),
+    mutant(
+        "an eligible replica may lack one record",
+        "P26",
+        "millrace.core.log.leader_epochs:LeaderEpochs.has",
+        "if log_end_offset < end.end_offset:",
+        "if log_end_offset < end.end_offset - 1:",
+    ),
+)
+
+MUTANTS: Final = (*TRUNCATION, *HIGH_WATERMARK, *APPENDS, *IN_SYNC, *ELIGIBLE)

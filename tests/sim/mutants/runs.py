@@ -4,6 +4,7 @@ A scenario that was made for a mutant goes first. Then come the others and the s
 find a mistake that nobody has thought of.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -15,7 +16,7 @@ from tests.sim.run import Outcome, plan_of, run
 from tests.sim.scenarios import Scenario
 from tests.sim.world import MINUTE
 
-_SEEDS_BETWEEN: Final = 8
+_SEEDS_BETWEEN: Final = 4
 _LENGTH_US: Final = MINUTE
 
 
@@ -26,6 +27,7 @@ def swarm(seed: int) -> Outcome:
 
 def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """Yield names and runs, without end; each is clean while there is no mutant."""
+    logging.disable(logging.CRITICAL)
     made_for = [each for each in ALL_SCENARIOS if mutant.name in each.mutants]
     made_for.sort(key=_length)  # What is cheap first.
     for seed in range(max((each.seeds for each in made_for), default=0)):

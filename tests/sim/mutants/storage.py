@@ -4,9 +4,10 @@ from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, mutant
 
-_LOG: Final = "millrace.broker.storage.log:PartitionLog"
+_LOG: Final = "millrace.broker.storage.log"
+_EPOCHS: Final = "millrace.broker.storage.epoch_checkpoint:EpochCheckpoint"
 _RECOVERY: Final = "millrace.broker.storage.recovery:Recovery"
-_DIRECTORY: Final = "millrace.broker.storage.log_directory:LogDirectory"
+_DIRECTORY: Final = "millrace.broker.storage.log_directory"
 _SEALED: Final = "millrace.broker.storage.sealed_file"
 _SNAPSHOTS: Final = "millrace.broker.storage.producer_snapshots:ProducerSnapshots"
 
@@ -14,36 +15,36 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "where an epoch began is not on the disk before its batches are",
         "P2",
-        f"{_LOG}._begin_epochs",
-        "write_epochs(self._files, self._directory, self.topic_partition, epochs)",
-        "pass",
+        f"{_EPOCHS}.begin",
+        "self._save(epochs)",
+        "self.current, self.is_saved = epochs, True",
     ),
     mutant(
         "the clean-shutdown marker stays when the directory is used again",
         "P27",
-        f"{_DIRECTORY}._load",
-        "if _CLEAN in names:",
+        f"{_DIRECTORY}.directory:LogDirectory._prepare",
+        "if clean_shutdown.FILE_NAME in names:",
         "if False:",
     ),
     mutant(
         "any clean-shutdown marker counts",
         "P27",
-        f"{_DIRECTORY}._is_marked_clean",
-        "if marker != self._marker(checkpoint, broker_epoch, unjudged):",
-        "if False:",
+        f"{_DIRECTORY}.clean_shutdown:read_marker",
+        "if marker == _payload(directory_id, checkpoint, said) else None",
+        "",
     ),
     mutant(
         "producer states are those of before the log was cut",
         "P45",
-        f"{_LOG}._truncate_to",
-        "self.producer_states = states",
+        f"{_LOG}.truncation:LogTruncation._truncate_to",
+        "state.producer_states = states",
         "pass",
     ),
     mutant(
         "producer states are not kept while following",
         "P45",
-        f"{_LOG}.append",
-        "self.producer_states.update(batch, batch.base_offset, now)",
+        f"{_LOG}.writer:LogWriter.append",
+        "state.producer_states.update(batch, batch.base_offset, now)",
         "pass",
     ),
     mutant(
@@ -63,8 +64,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a failed flush is repeated",
         "P63",
-        f"{_LOG}._flush",
-        'raise self._fail(error, "flushing") from error',
+        f"{_LOG}.flusher:LogFlusher.flush_held",
+        'raise state.health.fail(error, "flushing") from error',
         "active.file.fdatasync()",
     ),
     mutant(
@@ -77,14 +78,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a flush only tells",
         "P13",
-        f"{_LOG}._flush",
+        f"{_LOG}.flusher:LogFlusher.flush_held",
         "active.file.fdatasync()",
         "pass",
     ),
     mutant(
         "what was half written stays in the file",
         "P64",
-        f"{_LOG}._write",
+        f"{_LOG}.writer:LogWriter._write",
         "active.file.truncate(active.size)",
         "pass",
         "if active.file.size() != active.size:",
@@ -139,8 +140,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a new segment's name is not flushed",
         "P69",
-        f"{_LOG}._roll",
-        "self._files.fsync_directory(self._directory)",
+        f"{_LOG}.writer:LogWriter.roll_held",
+        "state.files.fsync_directory(state.directory)",
         "pass",
     ),
     mutant(

@@ -5,8 +5,13 @@ import pytest
 from docs import generate
 
 from millrace.broker import config
-from millrace.broker.config import BrokerConfig, CoordinationConfig, CoordinationKind, LogFormat
 from millrace.core import settings
+from millrace.core.broker_config import (
+    BrokerConfig,
+    CoordinationConfig,
+    CoordinationKind,
+    LogFormat,
+)
 from millrace.core.errors import InvalidConfigError
 
 SMALLEST = """
@@ -91,10 +96,10 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
     assert found == [
         f"{tmp_path}/broker.toml:",
         "coordinaton: there is no such setting; did you mean 'coordination'?",
-        "log_dirs: is required. Directories that hold the partitions' logs, one per disk, as "
-        "`ssd:PATH` or `hdd:PATH`; a mere path counts as `ssd`. New partitions go to the one with "
-        "the fewest, of those on the media that the topic asks for; one that fails takes only its "
-        "own partitions offline.",
+        "log_dirs: is required. Directories of the partitions' logs, one per disk, as `ssd:PATH` "
+        "or `hdd:PATH`; a plain path counts as `ssd`. New partitions go to the directory on the "
+        "topic's media that has the fewest; a failed directory takes only its own partitions "
+        "offline.",
         "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
         "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
         "MILLRACE_BROKER__LISTNER__PORT: listner: there is no such setting; did you mean "
@@ -165,7 +170,7 @@ def test_a_pod_s_environment_says_where_the_api_server_is() -> None:
     ("text", "message"),
     [
         ('[storage]\nx = "', "is not TOML"),
-        (SMALLEST + "lease_retry_ms = 1000", "lease_retry_ms < lease_renew_deadline_ms"),
+        (SMALLEST + "lease_renew_deadline_ms = 250", "more than the 250 ms between two renewals"),
         (SMALLEST + "[limits]\nmessage_bytes_max = '64MiB'", "message_bytes_max: must not"),
         (SMALLEST + "[limits]\nrequest_memory_bytes_max = '1MiB'", "request_memory_bytes_max"),
         (SMALLEST + "[limits]\nfetch_response_bytes_max = '8MiB'", "fetch_response_bytes_max"),
@@ -213,10 +218,10 @@ def test_no_default_breaks_a_bound_or_a_relation() -> None:
     settings.check(config.embedded("data"))
 
 
-def test_every_field_is_a_setting_or_a_section() -> None:
+def test_every_field_is_a_setting_a_section_or_a_constant() -> None:
     def check(cls: type) -> None:
         sections = settings.sections_of(cls)
-        declared = {*settings.settings_of(cls), *sections}
+        declared = {*settings.settings_of(cls), *sections, *settings.constants_of(cls)}
         assert {field.name for field in fields(cls)} == declared
         for section in sections.values():
             check(section)

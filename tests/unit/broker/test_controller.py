@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import logging
+import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
+from tests.fakes.observing import Observing
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import (
@@ -21,6 +23,7 @@ from millrace.broker.coordination.store import (
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.core.errors import (
     Appended,
+    ControllerNotAvailableError,
     InvalidConfigError,
     MalformedRequestError,
     MillraceError,
@@ -29,7 +32,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
+from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
 from millrace.core.metadata.requests import (
@@ -45,7 +48,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
-from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
@@ -69,6 +72,7 @@ class Running:
 
     shell: ControllerShell
     store: MemoryStore
+    observing: Observing = field(default_factory=Observing)
     failures: list[BaseException] = field(default_factory=list)
 
     async def create_all(self, topics: list[NewTopic]) -> list[object]:
@@ -89,23 +93,6 @@ class Running:
             await asyncio.sleep(0.01)
 
 
-@dataclass
-class Observing:
-    """Notes what the brokers would be sent."""
-
-    published: list[list[str]] = field(default_factory=list)
-    resigned: int = 0
-
-    def on_published(self, objects: Mapping[str, StoredObject]) -> None:
-        self.published.append(list(objects))
-
-    def on_ask_log_ends(self, effect: AskLogEnds) -> None:
-        pass
-
-    def on_resigned(self) -> None:
-        self.resigned += 1
-
-
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         # Nobody signals what a test looks at.
@@ -119,21 +106,25 @@ async def running(
     times: LeaseTimes = TIMES,
     known_cluster_id: str | None = None,
     config: ClusterConfig | None = None,
+    seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
 ) -> AsyncIterator[Running]:
     failures: list[BaseException] = []
+    observing = Observing()
     shell = ControllerShell(
         config or ClusterConfig(),
         store,
         times,
         name="a",
         address="h:2",
+        observer=observing,
         known_cluster_id=known_cluster_id,
+        seen_here=seen_here,
         on_failure=failures.append,
     )
     living: asyncio.Task[None] | None = None
     try:
         await shell.start()
-        the = Running(shell, store, failures)
+        the = Running(shell, store, observing, failures)
         life = (await shell.request(registration())).life
         living = asyncio.create_task(the.live(life))
         await until(lambda: bool(shell.metadata.cluster.usable_brokers()))
@@ -150,9 +141,11 @@ def run(
     scenario: Callable[[Running], object],
     store: MemoryStore | None = None,
     config: ClusterConfig | None = None,
+    seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
 ) -> Running:
     async def main() -> Running:
-        async with running(store or MemoryStore(), config=config) as started:
+        making = running(store or MemoryStore(), config=config, seen_here=seen_here)
+        async with making as started:
             await scenario(started)  # type: ignore[misc]
         return started
 
@@ -165,7 +158,13 @@ def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() 
         store.take_lease("b")
         failures: list[BaseException] = []
         shell = ControllerShell(
-            ClusterConfig(), store, TIMES, name="a", address="h:2", on_failure=failures.append
+            ClusterConfig(),
+            store,
+            TIMES,
+            name="a",
+            address="h:2",
+            observer=Observing(),
+            on_failure=failures.append,
         )
         try:
             await shell.start()
@@ -231,7 +230,8 @@ def test_the_next_process_finds_everything() -> None:
 
 def test_the_observer_is_told_of_each_change_in_order() -> None:
     async def scenario(the: Running) -> None:
-        observing = the.shell.observer = Observing()
+        observing = the.observing
+        observing.published.clear()
         for name in ("a", "b"):
             created = await the.create(name)
             assert isinstance(created, Topic)
@@ -370,9 +370,10 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
 
 def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen() -> None:
     """P39: a controller that was told of more goes by that, and not for ever."""
+    here = [NOTHING_SEEN]
 
     async def scenario(the: Running) -> None:
-        the.shell.is_serving = True
+        the.shell.on_serving()
         ControllerDriver(the.store.objects).take_over()  # A zombie did not notice.
         the.shell.on_seen_elsewhere(Seen.of(the.store.objects))
         await until(lambda: the.shell.is_controller)
@@ -380,15 +381,14 @@ def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen(
         await until(lambda: not the.shell.is_controller)
         before = dict(the.store.objects)
         ControllerDriver(the.store.objects).take_over()
-        newest = Seen.of(the.store.objects)
-        the.shell.seen_here = lambda: newest
+        here[0] = Seen.of(the.store.objects)
         the.store.objects.update(before)
         the.store.take_lease(NOBODY)
         await until(lambda: bool(the.shell.problem) or the.shell.is_controller)
         assert "was set back to an older state" in the.shell.problem
         assert the.store.objects == before
 
-    run(scenario)
+    run(scenario, seen_here=lambda: here[0])
 
 
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
@@ -547,12 +547,14 @@ def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
     """And keeps the lease: else the next one took it, and ended likewise."""
 
     async def scenario(the: Running) -> None:
-        the.shell.is_serving = True
+        the.shell.on_serving()
         the.store.outage = error
         async with asyncio.timeout(30):
             with pytest.raises(NotControllerError):
                 await the.create("t")
         assert the.shell.problem == f"there is no controller: {error.message}"
+        with pytest.raises(ControllerNotAvailableError, match=re.escape(error.message)):
+            the.shell.objects()  # As a broker asks that opens a session.
         refusals = the.store.refusals
         await until(lambda: the.store.refusals > refusals)  # It looks again, and that fails, too.
         assert the.shell.problem == f"there is no controller: {error.message}"
@@ -572,7 +574,7 @@ def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptur
         assert isinstance(topic, Topic)
         assert machine is not None
         key, life = TopicPartition(topic.topic_id, 0), BrokerLife(BrokerId(0), BrokerEpoch(1))
-        log_end = LogEnd(key, LeaderEpoch(3), Offset(70))
+        log_end = LogEnd(key, LeaderEpoch(3), Offset(70), Offset(0))
         elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
         the.shell._perform(machine, [elected])
 
@@ -595,9 +597,14 @@ def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() 
             duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
         )
         shell = ControllerShell(
-            ClusterConfig(), Contended(), seldom, name="a", address="h:2",
+            ClusterConfig(),
+            Contended(),
+            seldom,
+            name="a",
+            address="h:2",
+            observer=Observing(),
             on_failure=failures.append,
-        )  # fmt: skip
+        )
         try:
             async with asyncio.timeout(10):
                 await shell.start()
@@ -620,7 +627,13 @@ def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
         store = MemoryStore()
         store.take_lease("b")
         shell = ControllerShell(
-            ClusterConfig(), store, seldom, name="a", address="h:2", on_failure=failures.append
+            ClusterConfig(),
+            store,
+            seldom,
+            name="a",
+            address="h:2",
+            observer=Observing(),
+            on_failure=failures.append,
         )
         try:
             async with asyncio.timeout(10):
@@ -682,7 +695,13 @@ def test_a_broker_that_starts_while_the_store_is_away_says_what_it_waits_for(
         store.lease_outage = CoordinationUnavailableError("no route to the API server")
         failures: list[BaseException] = []
         shell = ControllerShell(
-            ClusterConfig(), store, SHORT, name="a", address="h:2", on_failure=failures.append
+            ClusterConfig(),
+            store,
+            SHORT,
+            name="a",
+            address="h:2",
+            observer=Observing(),
+            on_failure=failures.append,
         )
         start = asyncio.create_task(shell.start())
         try:

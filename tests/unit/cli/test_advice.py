@@ -103,7 +103,7 @@ def test_a_broker_with_a_bad_disk_leads_less_until_somebody_looks_at_it() -> Non
 
     found = health(reluctant=[broker(0, "full disk")], badly_led=[lacking(leader=0)])
     (line,) = advice(found)
-    assert "but 1 partition that nobody else can lead" in line
+    assert "but 1 partition that no other can lead" in line
     assert not found.is_healthy
 
 

@@ -15,7 +15,7 @@ def test_each_replica_is_named_with_what_became_of_it(capsys: pytest.CaptureFixt
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "offline: orders-0 on broker 2: the log is damaged"
     for line, path in ((second, "/data/x.5.damaged"), (third, "/data/x.9.damaged")):
-        assert line.startswith("damaged: orders-1 on broker 1 was fetched anew")
+        assert line.startswith("damaged: orders-1 on broker 1 was fetched again")
         assert path in line
 
 

@@ -23,6 +23,7 @@ DOCUMENTS = [
     "docs/format.md",
     "docs/metrics.md",
     "docs/performance.md",
+    "docs/safety.md",
     "docs/spark.md",
 ]
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

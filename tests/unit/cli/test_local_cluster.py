@@ -8,7 +8,7 @@ from millrace.cli.local_cluster import configuration
 
 def test_it_says_that_it_is_written_anew_and_that_variables_count_over_it(tmp_path: Path) -> None:
     text = configuration(tmp_path, 1, log_dirs=["hdd:/large"], port=7092, metrics_port=7093)
-    assert "at each start: what is changed here is lost" in text
+    assert "at each start: changes here are lost" in text
     variable, _, value = text.partition("# MILLRACE_")[2].partition("\n")[0].partition("=")
     path = tmp_path / "broker-1.toml"
     path.write_text(text)

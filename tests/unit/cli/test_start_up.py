@@ -13,7 +13,7 @@ def test_the_command_line_is_read_before_anything_heavy_is_imported() -> None:
 
 
 def test_the_default_address_is_where_the_embedded_broker_listens() -> None:
-    from millrace.broker.config import DEFAULT_PORT
     from millrace.cli.cluster import DEFAULT_BOOTSTRAP
+    from millrace.core.broker_config import DEFAULT_PORT
 
     assert f"127.0.0.1:{DEFAULT_PORT}" == DEFAULT_BOOTSTRAP

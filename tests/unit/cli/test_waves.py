@@ -8,9 +8,8 @@ from millrace.client import PartitionDescription, TopicDescription
 from millrace.core.errors import (
     InvalidReplicaAssignmentError,
     MillraceError,
-    NoReassignmentInProgressError,
-    ReassignmentInProgressError,
-    ReassignmentLimitReachedError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, LeaderEpoch, PartitionEpoch, TopicId
@@ -74,10 +73,12 @@ class FakeCluster:
         if not {*wanted} <= {*BROKERS}:
             return InvalidReplicaAssignmentError("there is no such broker")
         if self.targets.get(number, wanted) != wanted:
-            return ReassignmentInProgressError("it is on its way elsewhere")
+            return ReassignmentRefusedError(
+                "it is on its way elsewhere", reason=ReassignmentReason.IN_PROGRESS
+            )
         if number not in self.targets and wanted != self.replicas[number]:
             if len(self.targets) >= self._limit or self._full & {*wanted}:
-                return ReassignmentLimitReachedError("no room")
+                return ReassignmentRefusedError("no room", reason=ReassignmentReason.LIMIT_REACHED)
             self.targets[number] = wanted
         return None
 
@@ -91,6 +92,11 @@ class FakeCluster:
 
 def plan(partitions: int, *replicas: int) -> dict[Place, list[int]]:
     return {("t", number): list(replicas) for number in range(partitions)}
+
+
+def reason_of(error: MillraceError) -> ReassignmentReason | None:
+    assert isinstance(error, ReassignmentRefusedError)
+    return error.reason
 
 
 def numbers(places: Mapping[Place, object]) -> list[int]:
@@ -154,7 +160,7 @@ def test_what_is_on_its_way_elsewhere_is_refused() -> None:
     cluster.targets[0] = (2,)
     waves = Waves(plan(1, 1))
     waves.go_on(cluster)
-    assert isinstance(waves.refused["t", 0], ReassignmentInProgressError)
+    assert reason_of(waves.refused["t", 0]) is ReassignmentReason.IN_PROGRESS
 
 
 def test_what_somebody_took_back_is_not_begun_again() -> None:
@@ -163,7 +169,7 @@ def test_what_somebody_took_back_is_not_begun_again() -> None:
     waves.go_on(cluster)
     del cluster.targets[0]
     waves.go_on(cluster)
-    assert isinstance(waves.refused["t", 0], NoReassignmentInProgressError)
+    assert reason_of(waves.refused["t", 0]) is ReassignmentReason.NOT_IN_PROGRESS
     assert numbers(waves.under_way) == [1]
 
 

@@ -18,6 +18,6 @@ def test_the_page_tells_of_everything_that_is_exported() -> None:
 
 def test_defaults_are_values_and_methods_of_a_base_are_there() -> None:
     page = api()
-    assert "batch_size: int = 1000000," in page
+    assert "batch_size: Bytes = 1000000," in page
     assert "#### SyncProducer.send_batch" in page
-    assert "- `topic_wait_ms`: how long" in page
+    assert "- `topic_wait_ms`: How long" in page

@@ -13,8 +13,9 @@ import pytest
 
 import millrace.client
 from millrace.client._cluster import Cluster
-from millrace.client._pipeline import Pipeline, PipelineConfig
+from millrace.client._pipeline import Pipeline
 from millrace.client._producer import RecordSink
+from millrace.client._producer_settings import ProducerConfig
 from millrace.core.errors import BufferExhaustedError
 from millrace.core.producer.partitioners import Keyed
 from millrace.core.records.compression import Compressor
@@ -73,7 +74,7 @@ class CtrlC:
 @pytest.fixture
 def sink() -> Iterator[RecordSink]:
     loop = asyncio.new_event_loop()
-    config = PipelineConfig(
+    config = ProducerConfig(
         acks=-1,
         linger_ms=5,
         batch_size=1000,

@@ -9,6 +9,7 @@ from millrace.core.errors import (
     ClientError,
     FencedError,
     InvalidRequestError,
+    LogTruncatedError,
     MillraceError,
     NotLeaderError,
     RetriableError,
@@ -16,6 +17,7 @@ from millrace.core.errors import (
     UnknownServerError,
     error_for_code,
 )
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.proto.v1 import common_pb2
 
 BRANCHES = (RetriableError, FencedError, InvalidRequestError, StorageError, ClientError)
@@ -80,3 +82,14 @@ def test_the_place_of_failure_may_know_better_whether_it_was_appended() -> None:
 @pytest.mark.parametrize(("name", "code"), [("NotLeader", 8), ("CorruptBatch", 2)])
 def test_codes_are_for_ever(name: str, code: int) -> None:
     assert ERRORS_BY_CODE[code].__name__ == f"{name}Error"
+
+
+def test_an_error_for_another_request_is_the_same_but_for_what_became_of_that() -> None:
+    place = TopicPartition(TopicId(b"t" * 16), 1)
+    error = LogTruncatedError("gone", topic="orders", position=7, end_offset=5)
+    error.told = 1
+    again = error.again(Appended.MAYBE)
+    assert (again.message, again.topic, again.position, again.told) == ("gone", "orders", 7, 0)
+    assert (again.appended, error.appended) == (Appended.MAYBE, Appended.NO)
+    moved = NotLeaderError("moved", topic_partition=place).again(Appended.NO)
+    assert (moved.message, moved.topic_partition) == (f"{place}: moved", place)

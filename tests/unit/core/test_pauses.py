@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.core.pauses import pause_after
+from millrace.core.pauses import doubled_pause, pause_after
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,14 @@ def test_a_pause_is_a_part_of_what_was_in_vain_within_its_bounds(
 ) -> None:
     assert pause_after(in_vain_ms, 100, 1_000, fraction=10) == pause_ms
     assert pause_after(in_vain_ms // 5, 100, 1_000, fraction=2) == pause_ms
+
+
+def test_a_pause_doubles_with_each_failure_up_to_its_bound() -> None:
+    assert [doubled_pause(failures, 100, 1_000) for failures in (1, 2, 3, 4, 5, 10**9)] == [
+        100,
+        200,
+        400,
+        800,
+        1_000,
+        1_000,
+    ]

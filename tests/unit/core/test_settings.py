@@ -7,7 +7,7 @@ import pytest
 
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
-from millrace.core.settings import Unit, section, setting
+from millrace.core.settings import Unit, constant, section, setting
 
 
 class Colour(StrEnum):
@@ -35,6 +35,24 @@ class Outer:
     colour: Colour = setting(Colour.RED, "Which.")
     is_on: bool = setting(False, "Whether.")
     inner: Inner = section(Inner)
+
+
+def _even(value: object) -> int:
+    if not isinstance(value, int) or value % 2:
+        raise ValueError("must be even")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What is named in other ways, and read by other rules."""
+
+    fetch_bytes: int | None = setting(
+        None, "How much.", unit=Unit.BYTES, name="fetchBytes", aliases=("kafka.fetch.max.bytes",)
+    )
+    pairs: int = setting(2, "How many.", parse=_even, allowed="an even number", kafka="num.pairs")
+    codec: str = setting("none", "Which.", choices=("none", "LZ4"), default_text="none at all")
+    pause_ms: int = constant(20)
 
 
 def problems(values: dict[str, object]) -> list[str]:
@@ -77,6 +95,7 @@ def test_values_come_as_text_or_as_toml_gives_them() -> None:
         ("7d", Unit.MILLISECONDS, 604_800_000),
         ("1.5s", Unit.MILLISECONDS, 1500),
         ("2min", Unit.MILLISECONDS, 120_000),
+        ("2m", Unit.MILLISECONDS, 120_000),
         ("250ms", Unit.MILLISECONDS, 250),
     ],
 )
@@ -93,6 +112,7 @@ def test_people_may_write_units(text: str, unit: Unit, number: int) -> None:
         ("7d", Unit.BYTES),
         ("7D", Unit.MILLISECONDS),
         ("64mib", Unit.BYTES),
+        ("64m", Unit.BYTES),
         ("1e3", Unit.COUNT),
         ("٣", Unit.COUNT),
         ("--1", Unit.COUNT),
@@ -117,7 +137,7 @@ def test_all_problems_are_reported_at_once() -> None:
     )
     assert found == [
         "size_bytes = 9: must be 10 to 1099511627776 bytes, -1: no limit",
-        "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, h, d",
+        "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, m, h, d",
         "colour = 'green': must be red or blue",
         "is_on = 'maybe': must be true or false",
         "size_byte: there is no such setting; did you mean 'size_bytes'?",
@@ -213,3 +233,51 @@ def test_the_table_says_default_bounds_and_meaning() -> None:
         "| How large. |"
     ) in table
     assert "| `wait.ms` | 5 | 0 to 2147483647 ms | restart | How long. |" in table
+
+
+def test_a_setting_has_other_names() -> None:
+    assert settings.parse(Named, {"fetchBytes": "1KiB"}).fetch_bytes == 1024
+    assert settings.parse(Named, {"kafka.fetch.max.bytes": 7}).fetch_bytes == 7
+    with pytest.raises(InvalidConfigError, match=r"kafka\.fetch\.max\.bytes means the same"):
+        settings.parse(Named, {"fetchBytes": 1, "kafka.fetch.max.bytes": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("fetchbytes", "fetchBytes"), ("fetch.max.bytes", "fetchBytes"), ("num.pairs", "pairs")],
+)
+def test_a_name_of_kafka_s_leads_to_ours(name: str, meant: str) -> None:
+    with pytest.raises(InvalidConfigError, match=f"did you mean '{meant}'"):
+        settings.parse(Named, {name: 1})
+
+
+def test_a_setting_may_be_none_or_read_by_a_rule_of_its_own() -> None:
+    assert settings.parse(Named, {"fetchBytes": None, "pairs": 4}) == Named(pairs=4)
+    with pytest.raises(InvalidConfigError, match="pairs = 3: must be even"):
+        settings.parse(Named, {"pairs": 3})
+    with pytest.raises(InvalidConfigError, match="codec = None: must be none or LZ4"):
+        settings.parse(Named, {"codec": None})
+
+
+def test_choices_are_taken_in_any_case() -> None:
+    assert settings.parse(Named, {"codec": "lz4"}).codec == "LZ4"
+    assert settings.parse(Outer, {"paths": "a", "colour": "BLUE"}).colour is Colour.BLUE
+    with pytest.raises(InvalidConfigError, match="codec = 'zip': must be none or LZ4"):
+        settings.check(Named(codec="zip"))
+
+
+def test_users_cannot_set_a_constant() -> None:
+    with pytest.raises(InvalidConfigError, match="pause_ms: there is no such setting"):
+        settings.parse(Named, {"pause_ms": 1})
+    assert "pause_ms" not in settings.markdown_table(Named)
+    assert settings.constants_of(Named) == {"pause_ms"}
+    assert Named(pause_ms=1).pause_ms == 1
+
+
+def test_the_table_says_other_names_and_other_defaults() -> None:
+    assert settings.markdown_table(Named).splitlines()[2:] == [
+        "| `fetchBytes` (`kafka.fetch.max.bytes`) | (none) | 0 to 2147483647 bytes | restart "
+        "| How much. |",
+        "| `pairs` | 2 | an even number | restart | How many. Kafka's `num.pairs`. |",
+        "| `codec` | none at all | none or LZ4 | restart | Which. |",
+    ]

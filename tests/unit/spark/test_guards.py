@@ -43,7 +43,7 @@ def test_nothing_is_missing_within_the_log() -> None:
         (at(15), log(10, 20), {PLACE: 7}, "unclean election", 10),
         (at(21), log(10, 20), {PLACE: 12}, "unclean election", 12),
         (at(30), log(10, 20), {PLACE: 25}, "unclean election", 20),
-        (at(15, "older"), log(0, 20), {}, "was deleted and made anew", 0),
+        (at(15, "older"), log(0, 20), {}, "was deleted and created again", 0),
     ],
 )
 def test_what_is_missing_is_told_and_where_it_goes_on(
@@ -91,7 +91,7 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
         (at(20), None),
         (at(21), "the log ends at 20, before 21"),
         (at(12), "it was to be read up to 12, and is read from 15 on"),
-        (at(20, "older"), "topic 'clicks' was deleted and made anew"),
+        (at(20, "older"), "topic 'clicks' was deleted and created again"),
         (Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"}), None),
     ],
 )
@@ -114,9 +114,9 @@ def test_what_to_do_goes_by_what_the_query_is() -> None:
     assert what_to_do(Use.BATCH, None) == (
         f"{common}, and so does a DataFrame that is loaded again"
     )
-    assert what_to_do(Use.STREAM, None) == f"{common}; a new checkpoint begins anew"
+    assert what_to_do(Use.STREAM, None) == f"{common}; a new checkpoint starts over"
     assert what_to_do(Use.STREAM, "etl") == (
-        f"{common}; a new checkpoint begins anew, once millrace positions delete 'etl' has "
+        f"{common}; a new checkpoint starts over, once millrace positions delete 'etl' has "
         "forgotten the old one"
     )
 

@@ -27,6 +27,11 @@ Caused by: io.fabric8.kubernetes.client.KubernetesClientException: pods "d" is f
         (OURS, "ConnectionFailedError: no broker can be reached: is one running there?"),
         (JAVA, 'KubernetesClientException: pods "d" is forbidden'),
         ("x: Spark context stopped while waiting for backend\n\tat y", job._ADVICE),
+        (
+            "Task 0 failed 4 times: ExecutorLostFailure Reason: \nThe executor with id 4 exited "
+            "with exit code 137(SIGKILL, possible container OOM).",
+            job._MORE_MEMORY,
+        ),
         ("\nNo space left on device\n", "RuntimeError: No space left on device"),
         ("", "RuntimeError: "),
     ],

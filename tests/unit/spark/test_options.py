@@ -78,8 +78,8 @@ def test_positions_must_name_every_partition() -> None:
 
 
 def test_units() -> None:
-    stream = parsed(Use.STREAM, startingOffsets="earliest", maxBytesPerTrigger="64m")
-    assert stream.max_bytes_per_trigger == 64 << 20
+    stream = parsed(Use.STREAM, startingOffsets="earliest", maxBytesPerTrigger="64MB")
+    assert stream.max_bytes_per_trigger == 64_000_000
     assert parsed(fetchMaxBytes="1MiB").fetch_max_bytes == 1 << 20
     delayed = parsed(
         Use.STREAM, startingOffsets="earliest", minOffsetsPerTrigger="9", maxTriggerDelay="30s"
@@ -90,9 +90,9 @@ def test_units() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("subscibe", "x", "there is no option subscibe: did you mean subscribe?"),
-        ("maxoffsetpertrigger", "1", "did you mean maxOffsetsPerTrigger?"),
-        ("zzz", "1", "see docs/spark-options.md"),
+        ("subscibe", "x", "subscibe: there is no such setting; did you mean 'subscribe'?"),
+        ("maxoffsetpertrigger", "1", "did you mean 'maxOffsetsPerTrigger'?"),
+        ("zzz", "1", "docs/spark-options.md lists all"),
         ("path", "x", "topics are named by subscribe"),
         ("pushdown", "true", "keeps the filters of one query for the next one"),
         ("kafka.auto.offset.reset", "x", "auto.offset.reset is not an option: say where to begin"),
@@ -100,10 +100,11 @@ def test_units() -> None:
         ("enable.auto.commit", "x", "the checkpoint keeps the offsets"),
         ("isolation.level", "x", "there are no transactions"),
         ("maxOffsetsPerTrigger", "5", "has no meaning in a batch"),
-        ("minPartitions", "0", "minPartitions='0': it is a whole number from 1"),
-        ("minPartitions", "two", "it is a whole number"),
-        ("failOnDataLoss", "maybe", "it is true or false"),
-        ("fetchMaxBytes", "1", "it is a size such as 64m"),
+        ("minPartitions", "0", "minPartitions = '0': must be 1 to 100000"),
+        ("minPartitions", "two", "must be a whole number"),
+        ("failOnDataLoss", "maybe", "must be true or false"),
+        ("fetchMaxBytes", "1", "must be 65536 to 1073741824 bytes"),
+        ("fetchMaxBytes", "8m", "must be bytes as a whole number, or with one of B, KiB, MiB"),
         ("startingOffsets", "soon", "it is no JSON"),
         ("startingOffsets", '{"a":{"0":-3}}', "-3 is no whole number from 0"),
         ("startingOffsets", '{"a":{"x":3}}', "is no partition of topic"),
@@ -114,9 +115,13 @@ def test_units() -> None:
         ("startingTimestamp", str(2**63), f"is no whole number from 0 to {2**63 - 1}"),
         ("startingOffsets", f'{{"a":{{"0":{2**63}}}}}', "is no whole number from 0"),
         ("startingOffsetsByTimestamp", f'{{"a":{{"0":{2**63}}}}}', "is no whole number from 0"),
-        ("startingOffsetsByTimestampStrategy", "guess", "choose error or latest"),
+        ("startingOffsetsByTimestampStrategy", "guess", "must be error or latest"),
         ("subscribePattern", "a.*", "exactly one of subscribe, subscribePattern and assign"),
-        ("kafka.bootstrap.servers", "a:1", "are the same: give one of them"),
+        (
+            "kafka.bootstrap.servers",
+            "a:1",
+            "kafka.bootstrap.servers means the same: give one of them",
+        ),
         ("bootstrap.servers", "a:1,b", "'b' is no address: write host:port, such as localhost:7"),
         ("bootstrap.servers", " , ", "name at least one broker"),
     ],
@@ -187,7 +192,7 @@ def test_topics_without_a_namespace_are_of_that_of_the_query() -> None:
 
 
 def test_a_namespace_that_cannot_be_is_told() -> None:
-    assert "namespace='Shop': it is a Kubernetes namespace" in refusal(
+    assert "namespace = 'Shop': must be a Kubernetes namespace" in refusal(
         {**LEAST, "namespace": "Shop"}
     )
     assert "must be 1 to 249 ASCII letters" in refusal({**LEAST, "subscribe": "a b"})

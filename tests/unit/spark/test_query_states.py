@@ -104,6 +104,13 @@ def test_a_query_that_is_started_again_goes_on_counting_and_is_well() -> None:
     assert found.active_runs() == {"r2"}
 
 
+def test_a_start_that_is_told_twice_changes_nothing() -> None:
+    found = states()
+    found.on_progress(progress(), 101.0)
+    found.on_started("etl", "r1", 102.0)
+    assert (only(found).rows, only(found).heard_at) == (100, 101.0)
+
+
 def test_what_is_remembered_of_ended_queries_is_bounded() -> None:
     found = states()
     for number in range(300):

@@ -15,7 +15,7 @@ from millrace.spark.sink_options import parse_sink_options
 
 MIB = 1 << 20
 OPTIONS = parse_sink_options(
-    {"bootstrap.servers": "nowhere:1", "topic": "clicks", "bufferBytes": "2m"}, Use.BATCH
+    {"bootstrap.servers": "nowhere:1", "topic": "clicks", "bufferBytes": "2MiB"}, Use.BATCH
 )
 
 
@@ -95,7 +95,7 @@ def test_the_client_takes_the_largest_options() -> None:
             "bootstrap.servers": "nowhere:65535, [::1]:1",
             "lingerMs": "1h",
             "batchBytes": str(16 * MIB - 1024),
-            "bufferBytes": "1t",
+            "bufferBytes": "1TiB",
             "deliveryTimeoutMs": str(2**31 - 1),
             "requestTimeoutMs": str(2**31 - 1),
         },

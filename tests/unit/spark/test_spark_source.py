@@ -39,7 +39,7 @@ def source_module() -> Any:
 def test_load_refuses_options_with_which_nothing_can_be_read(source_module: Any) -> None:
     with pytest.raises(InvalidOptionError) as raised:
         source_module.MillraceDataSource({**LEAST, "subscibe": "x"}).schema()
-    assert raised.value.message == "there is no option subscibe: did you mean subscribe?"
+    assert raised.value.message == "subscibe: there is no such setting; did you mean 'subscribe'?"
     with pytest.raises(InvalidOptionError) as raised:
         source_module.MillraceDataSource({**LEAST, "startingoffsets": "latest"}).schema()
     in_batch, in_stream = raised.value.message.split("; in a stream: ")

@@ -1,1 +1,1 @@
-"""Where the cluster's metadata lies: versioned objects under compare-and-swap, and one lease."""
+"""The store of the metadata: versioned objects with compare-and-swap, and one lease."""

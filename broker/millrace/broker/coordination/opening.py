@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Final
 
-from millrace.broker.config import CoordinationConfig, CoordinationKind, kubernetes_service
+from millrace.broker.config import kubernetes_service
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import CoordinationStore
+from millrace.core.broker_config import CoordinationConfig, CoordinationKind
 
 _LEASE_PAUSES: Final = 4
-"""How many pauses must fit into the time in which the lease is to be renewed."""
+"""Pauses that must fit into the renew deadline of the lease."""
 
 
 def open_store(config: CoordinationConfig) -> CoordinationStore:
@@ -20,7 +21,7 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
     """
     if config.kind is CoordinationKind.SQLITE:
         return SqliteStore(config.path, is_exclusive=not config.shared)
-    # Not imported on machines that have no Kubernetes.
+    # Imported only with Kubernetes.
     from millrace.broker.coordination.kubernetes import access
     from millrace.broker.coordination.kubernetes.store import KubernetesStore
 
@@ -32,7 +33,6 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
         cluster_name=settings.cluster_name,
         namespace=settings.namespace,
         request_timeout_ms=settings.request_timeout_ms,
-        requests_in_flight_max=settings.requests_in_flight_max,
         object_bytes_max=settings.object_bytes_max,
         lease_pause_ms_max=config.lease_times.renew_deadline_ms // _LEASE_PAUSES,
     )

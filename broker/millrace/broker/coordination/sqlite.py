@@ -2,19 +2,19 @@
 
 Objects are written with `journal_mode=WAL` and `synchronous=FULL`, which flushes each commit: with
 NORMAL, a power cut undoes confirmed commits (measured: 200 of 200). The lease is written four times
-a second and means nothing after a power cut, when all its holders are gone: it has a connection
-with `synchronous=NORMAL`, which orders writes without flushing them.
+a second and means nothing after a power cut, as its holder is gone then: it has a connection with
+`synchronous=NORMAL`, which orders writes without flushing them.
 
-Every write of an object has the next revision of the whole store, so one that has a lower revision
-than this process has met was set back to an older state. Nothing is written to it, not even over an
-object that is the same in both: that would be gone with the newest state, and whoever has seen it
-would refuse that state (P39).
+Every write of an object has the next revision of the whole store, so a store with a lower revision
+than this process has seen was set back to an older state. Nothing is written to it, not even over
+an object that is equal in both: that write would be lost in the newest state, and brokers that have
+seen it would refuse that state (P39).
 
-A lock file beside the database keeps out whoever is not of the cluster: all other processes, or,
-where several brokers share it, those that do not say so. Rule P41.
+A lock file beside the database keeps other processes out: all of them, or, if several brokers share
+the store, those without that setting.
 
-All of them are on one machine, where two processes cannot listen at one address. So the lease says
-nothing of processes here (`LeaseRecord.incarnation`).
+Rule P41. All brokers are on one machine, where two processes cannot listen at one address. So the
+lease does not record processes here (`LeaseRecord.incarnation`).
 """
 
 import contextlib
@@ -60,7 +60,7 @@ PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
 
-# Nothing was done, or nobody can tell; it may work again.
+# Nothing was done, or the outcome is unknown; it may work again.
 _TRANSIENT: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
 
 
@@ -68,7 +68,7 @@ class SqliteStore:
     """See the module.
 
     Args:
-        path: the database, made with its directory when there is none.
+        path: the database, created with its directory when it is missing.
         is_exclusive: whether no other process may have it open; all must agree.
         busy_timeout_ms: how long to wait for another process's transaction.
 
@@ -82,7 +82,7 @@ class SqliteStore:
     ) -> None:
         self._path = Path(path)
         self._busy_timeout_s = busy_timeout_ms / 1000
-        self._revision = 0  # The highest that was met.
+        self._revision = 0  # The highest that was seen.
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lock = self._path.with_name(self._path.name + ".lock")
@@ -93,8 +93,8 @@ class SqliteStore:
             ) from error
         with contextlib.ExitStack() as opened:
             opened.callback(os.close, self._lock)
-            # One process at a time, for as long as it opens: SQLite does not wait for others when
-            # it begins a write-ahead log, and a database that is half made is nobody's.
+            # One process at a time opens it: SQLite does not wait for others when it begins a
+            # write-ahead log, and no process can use a half-made database.
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
             opening = opened.enter_context(contextlib.ExitStack())
             opening.callback(os.close, directory)
@@ -104,7 +104,7 @@ class SqliteStore:
             self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
             os.fsync(directory)  # Makes the new files' names durable.
             opening.close()
-            # In reverse, so that FULL does what the last connection to close has to do.
+            # In reverse, so that the connection with FULL is the last to close.
             self._opened = opened.pop_all()
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
@@ -125,8 +125,8 @@ class SqliteStore:
     def compare_and_swap_all(
         self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
     ) -> list[bool]:
-        """See `CoordinationStore`. One transaction, so one flush, whatever the number."""
-        with self._errors(), _transaction(self._objects):  # Another process may be waited for.
+        """See `CoordinationStore`. One transaction, so one flush for any number."""
+        with self._errors(), _transaction(self._objects):  # May wait for another process.
             if not may_write():
                 return [False] * len(writes)
             revision = self._stored_revision()
@@ -222,7 +222,7 @@ class SqliteStore:
         return connection
 
     def _check(self) -> None:
-        """Hold the file against what it should be; make the tables in a new one."""
+        """Check the file; create the tables in a new one."""
         with self._errors():
             (application_id,) = self._objects.execute("PRAGMA application_id").fetchone()
             (tables,) = self._objects.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -1,8 +1,8 @@
-"""What the controller needs of a coordination store (design D7).
+"""The interface of a coordination store (ARCHITECTURE.md, "Metadata").
 
 Objects are written whole, each only in place of the version before it; there are no transactions
-over several. The methods block and are called from threads: those of the lease from one of its own,
-so that a slow write of an object does not cost the lease.
+over several. The methods block and are called from threads: those of the lease from a thread of
+their own, so that a slow write of an object does not cost the lease.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ from millrace.core.metadata.stored import StoredObject
 
 
 class CoordinationStoreError(StorageError):
-    """The store is damaged or its disk fails. The broker stops (P41); nothing is made anew."""
+    """The store is damaged or its disk fails. The broker stops (P41); nothing is recreated."""
 
 
 class CoordinationObjectTooLargeError(StorageError):
-    """An object is larger than the store can hold. Nothing was written, nor will it ever be."""
+    """An object is larger than the store can hold. Nothing was written; a retry is no use."""
 
 
 class CoordinationUnavailableError(RetriableError):
-    """The store did nothing, or may have done the write, and works again after a while."""
+    """The store cannot be used for a while; a write may or may not have been done."""
 
 
 def always() -> bool:
-    """Return that a write may be done."""
+    """Allow every write."""
     return True
 
 
@@ -35,13 +35,13 @@ class CoordinationStore(Protocol):
 
     Every method raises:
         CoordinationStoreError: the process must end.
-        CoordinationUnavailableError: to be tried again; whether a write was done is unknown.
+        CoordinationUnavailableError: try again; the outcome of a write is unknown.
 
     Those of objects also raise:
-        CorruptMetadataError: what is stored is nothing to go on from: it is gone, or was set back
-            to an older state (P39), where the store can tell, or it takes nothing more.
+        CorruptMetadataError: the stored objects are unusable: gone, or set back to an older state
+            (P39), if the store can tell, or it takes no more writes.
         InvalidConfigError: it has no place for our objects.
-        CoordinationObjectTooLargeError: nor for one of this size; nothing was written.
+        CoordinationObjectTooLargeError: the object is too large; nothing was written.
     """
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
@@ -50,30 +50,31 @@ class CoordinationStore(Protocol):
     def compare_and_swap_all(
         self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
     ) -> list[bool]:
-        """Store each object durably in place of the version before `version`, each for itself.
+        """Replace the version before `version` of each object durably, each independently.
 
         Given together they can share a flush or a round trip; they are no transaction.
 
         Args:
-            may_write: asked, from any thread, immediately before each write is done or sent: it is
-                not, once this says no (P38).
+            may_write: called, from any thread, immediately before each write; returns whether to
+                write (P38).
 
         Returns:
-            For each: False, and it is not changed, when another version is stored (0 is no
-            object), or one of a higher controller epoch (P36), or when it was not to be written.
+            For each: True when it was written. False, and it is unchanged, when another version is
+            stored (0 is no object), or one of a higher controller epoch (P36), or `may_write`
+            refused.
         """
 
     def read_lease(self) -> LeaseRecord | None:
         """Return the lease as it is stored."""
 
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
-        """Store the lease in place of the version before; False when another one is stored."""
+        """Replace the version of the lease before; False when another one is stored."""
 
     def lease_mark(self) -> int:
-        """Return a number that is another one soon after somebody else has written the lease.
+        """Return a number that changes soon after another process has written the lease.
 
-        It costs next to nothing, so that it can be asked many times a second. It is only a hint: it
-        may change for no reason, late, or not at all.
+        It costs next to nothing, so it can be called many times a second. It is only a hint: it may
+        change for no reason, late, or not at all.
         """
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""What a broker asks of others: its session with the controller, and fetches from leaders."""
+"""Requests to other brokers: the session with the controller, and fetches from leaders."""

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-import grpc
-
-from millrace.broker.config import LimitsConfig
-
-Channel = grpc.aio.Channel
+from millrace.client.channel import Channel
+from millrace.core.broker_config import LimitsConfig
 
 RECEIVED_BYTES_MAX: Final = 1 << 30
-"""Of one message: what any broker's settings let it send, and room for the largest metadata."""
+"""Bytes of one message: the most that any broker's settings allow, and the largest metadata."""
+_CLIENT_ID: Final = "millrace-broker"
 
 
 def connect(address: str, limits: LimitsConfig) -> Channel:
@@ -17,8 +15,9 @@ def connect(address: str, limits: LimitsConfig) -> Channel:
 
     Metadata and batches come whole, and another broker may be set to larger ones than this one.
     """
-    return grpc.aio.insecure_channel(
+    return Channel(
         address,
+        client_id=_CLIENT_ID,
         options=[
             ("grpc.max_receive_message_length", RECEIVED_BYTES_MAX),
             ("grpc.max_send_message_length", -1),
@@ -27,11 +26,11 @@ def connect(address: str, limits: LimitsConfig) -> Channel:
             ("grpc.http2.max_frame_size", 1 << 20),
             ("grpc.http2.lookahead_bytes", 4 << 20),
             ("grpc.http2.bdp_probe", 0),
-            # One end may give the connection up and the other not hear of it: a follower that has
-            # nothing to say would wait for its leader's batches until a ping is not answered.
+            # One end may give the connection up without the other noticing: a silent follower would
+            # wait for its leader's batches until a ping is not answered.
             ("grpc.keepalive_time_ms", limits.replica_keepalive_ms),
             ("grpc.keepalive_timeout_ms", limits.replica_keepalive_ms),
-            ("grpc.http2.ping_timeout_ms", limits.replica_keepalive_ms),  # Else it is a minute.
+            ("grpc.http2.ping_timeout_ms", limits.replica_keepalive_ms),  # Default: a minute.
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ],

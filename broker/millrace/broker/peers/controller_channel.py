@@ -1,35 +1,31 @@
-"""This broker's session with the controller: metadata comes down, requests and heartbeats go up.
+"""This broker's session with the controller: metadata comes down, requests go up.
 
-Every broker has one such stream to the replica listener of whoever holds the lease, the
-controller's own broker too: so there is one way in which metadata spreads. When the stream breaks,
-another is opened at once, to the same controller or the next, and the broker goes on in the life
-that it is (P28). Whatever waited for an answer then gets `NotControllerError`, as nobody knows what
-became of it. Without a controller, and without its store, the data plane goes on in the epochs that
-are: nobody is elected, and no ISR changes (P40). Who held the lease last is no controller for that:
-only with a session there is one, and why there is none is told once another could have been
-elected.
+Every broker has one such stream to the replica listener of the lease's holder, the controller's own
+broker, too: so metadata spreads in only one way. When the stream breaks, another is opened at once,
+to the same controller or the next, and the broker continues in the same life (P28). Waiting
+requests then get `NotControllerError`, as their outcome is unknown. Without a controller, and
+without its store, the data plane goes on in the present epochs: no leader is elected, and no ISR
+changes (P40). The lease's holder counts as the controller only with a session. The reason for a
+missing session is reported once another controller could have been elected.
 
 The controller's settings count for every broker while it acts: each session begins with them, and a
-broker whose own differ says so. A running broker that is refused for its protocol goes on, as its
-partitions can be served without a controller for a while; one that starts ends.
+broker whose own differ says so. A running broker that is refused for its protocol goes on, as it
+can serve its partitions without a controller for a while; a starting one ends.
 
-What comes goes through the `MetadataCache`, which refuses what is outdated (P39). What was seen is
-kept on disk: a new controller epoch before the metadata that brings it is used, the rest soon.
+All metadata goes through the `MetadataCache`, which refuses outdated objects (P39). The versions
+seen are stored on disk: a new controller epoch before its metadata is used, the rest soon.
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from millrace.broker.config import LimitsConfig
-from millrace.broker.controller import NO_CONTROLLER
 from millrace.broker.peers.connection import connect
 from millrace.broker.peers.controller_messages import (
     BrokerRequest,
@@ -39,72 +35,63 @@ from millrace.broker.peers.controller_messages import (
     topic_partition_from_proto,
 )
 from millrace.broker.runtime.streams import run_until_first
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     Appended,
+    ControllerNotAvailableError,
     DuplicateBrokerRegistrationError,
-    InvalidConfigError,
+    InvalidRequestError,
     MillraceError,
     NotControllerError,
-    StaleBrokerEpochError,
     StaleControllerEpochError,
     UnsupportedFeatureError,
 )
 from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
-from millrace.core.media import Media
 from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.controller import no_controller
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife, Reluctance
-from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd, RegisterBroker
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.seen import Seen
+from millrace.proto.callers import caller_to_wire
+from millrace.proto.errors import error_from_trailers
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import controller_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
 _METHOD: Final = "/millrace.proto.v1.Controller/Session"
-_REFUSALS: Final = {
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidConfigError,
-    grpc.StatusCode.FAILED_PRECONDITION: UnsupportedFeatureError,
-}
-"""What a session is refused for that another attempt does not change."""
+_LASTING: Final = (UnsupportedFeatureError, ControllerNotAvailableError)
+"""Refusals of a session that the next attempt hardly changes."""
 _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
 _RECONNECT_PAUSES: Final = 20
-"""So many of them where the same controller has refused for long, as while its store is no good."""
-_UNFENCED_PAUSE_SECONDS: Final = 0.02
-"""How often a broker that has registered asks whether it may lead."""
+"""Pauses while the same controller refuses for long, as with an unusable store."""
 _REMEMBER_SECONDS: Final = 1.0
-"""Within which changes of the metadata are remembered: a store set back by less is not noticed."""
+"""Delay of storing metadata versions: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
 _MISSED_LEASES: Final = 2
-"""After how many lengths of the lease without a session more is amiss than an election's time."""
+"""Lease durations without a session after which there is more wrong than an election."""
 
 
 class ControllerChannel:
     """See the module.
 
     Args:
-        find_controller: returns name and address of the controller; empty while nobody knows.
+        find_controller: returns name and address of the controller; empty while unknown.
         own_problem: returns why this broker cannot be the controller.
         lease_ms: how long a controller may be silent before another one takes over.
-        cluster_id: of the log directories; None when they are new.
-        seen: what was kept of the metadata.
-        keep_seen: keeps it on disk.
-        on_failure: told once that the process must end.
+        cache: of the metadata, with the versions on disk.
+        keep_seen: stores the versions seen on disk.
+        on_failure: called once when the process must end.
 
     Attributes:
         config: the cluster's settings, as the controller has them.
-        on_config: called with them whenever a session begins, from when it is set.
-        on_image: called with every image, in order, from when it is set.
-        log_ends: called to find out where logs end.
-        offline: called to find out which replicas the cluster should do without.
-        differences: the cluster's settings that are others here than at the controller, with both
+        differences: the cluster's settings that differ here from the controller's, with both
             values.
-        reluctance: called to find out why this broker would rather not lead.
-        media: called to find out of which media it has log directories that work.
-        outside_address: called to find out where clients of the outside listener connect.
     """
 
     def __init__(
@@ -115,58 +102,51 @@ class ControllerChannel:
         find_controller: Callable[[], tuple[str, str]],
         own_problem: Callable[[], str] = lambda: "",
         lease_ms: int,
-        cluster_id: str | None,
-        seen: Seen,
+        cache: MetadataCache,
         keep_seen: Callable[[Seen], Awaitable[object]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self.on_image: Callable[[MetadataImage], None] = lambda image: None
-        self.on_config: Callable[[ClusterConfig], None] = lambda config: None
-        self.log_ends: Callable[[Iterable[TopicPartition]], Sequence[LogEnd]] = lambda asked: ()
-        self.offline: Callable[[], Sequence[TopicPartition]] = lambda: ()
         self.differences: Mapping[str, tuple[str, str]] = {}
         self._own_config = self.config = config
-        self.reluctance: Callable[[], Reluctance] = lambda: Reluctance.NONE
-        self.media: Callable[[], tuple[Media, ...]] = lambda: ()
-        self.outside_address: Callable[[], str] = lambda: ""
         self._limits = limits
         self._find_controller = find_controller
         self._own_problem = own_problem
-        self._refusal = ""  # What the controller answered to the latest attempt; told once.
+        self._refusal = ""  # The controller's answer to the latest attempt; logged once.
         self._missed_s = _MISSED_LEASES * lease_ms / 1000
-        self._down_since = 0.0  # Of the loop's clock: since when there is no session.
-        self._last_end = "it was not asked yet"  # What became of the last attempt to have one.
+        self._down_since = 0.0  # Since when there is no session, by the loop's clock.
+        self._last_end = "it was not asked yet"  # Outcome of the last attempt.
         self._is_missing_told = False
-        self._cluster_id = cluster_id
+        self._cache = cache
         self._keep_seen = keep_seen
-        self._kept = seen
+        self._kept = cache.seen
         self._on_failure = on_failure
-        self._cache = MetadataCache(cluster_id, seen)
-        self._image: MetadataImage | None = None  # Given to `on_image`, once its epoch was kept.
-        self._life: BrokerLife | None = None
+        self._image: MetadataImage | None = None  # Published once its epoch was stored.
+        self._config_callbacks: list[Callable[[ClusterConfig], None]] = []
+        self._image_callbacks: list[Callable[[MetadataImage], None]] = []
+        self._is_registered = False
         self._is_up = asyncio.Event()
-        self._has_new_session = asyncio.Event()
+        self._is_heartbeat_due = asyncio.Event()
         self._outgoing: deque[pb.SessionRequest] = deque()
         self._has_outgoing = asyncio.Event()
         self._correlation_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.ControllerResponse]] = {}
         self._asked_log_ends: dict[TopicPartition, None] = {}
-        self._heard_at = 0.0  # Of the loop's clock: when the controller last said something.
+        self._heard_at = 0.0  # Time of the controller's last message, by the loop's clock.
 
     @property
     def metadata(self) -> MetadataImage:
-        """The latest metadata; there is some once `ready` has returned."""
+        """The latest metadata; exists once `ready` has returned."""
         assert self._image is not None
         return self._image
 
     @property
     def seen(self) -> Seen:
-        """What was ever seen of the metadata."""
+        """The highest versions of the metadata ever seen."""
         return self._cache.seen
 
     @property
     def controller_id(self) -> BrokerId:
-        """Who the controller is, as far as is known here; -1: nobody acts as one."""
+        """The controller's broker id, as far as known here; -1: there is none."""
         if not self._is_up.is_set():
             return NO_BROKER
         name, _ = self._find_controller()
@@ -175,14 +155,15 @@ class ControllerChannel:
 
     @property
     def problem(self) -> str:
-        """Why there is no controller, as far as anybody says; empty: there is one, or will be."""
+        """Why there is no controller, if known; empty: there is one, or will be
+        soon."""
         if self._is_up.is_set():
             return ""
         return self._own_problem() or self._refusal or self._absence()
 
     @property
     def _missed_at(self) -> float:
-        """From when on no session means more than that another controller is being elected."""
+        """The time from which a missing session is more than an election under way."""
         return self._down_since + self._missed_s
 
     @property
@@ -194,8 +175,20 @@ class ControllerChannel:
             return ""
         name, address = self._find_controller()
         if not name:
-            return f"{NO_CONTROLLER}: no broker has taken the lease"
-        return f"{NO_CONTROLLER}: {name} at {address} had the lease last, and {self._last_end}"
+            return no_controller("no broker has taken the lease").message
+        last = f"{name} at {address} had the lease last, and {self._last_end}"
+        return no_controller(last).message
+
+    def add_config_callback(self, callback: Callable[[ClusterConfig], None]) -> None:
+        """Call this now, and whenever a session begins, with the cluster's settings."""
+        self._config_callbacks.append(callback)
+        callback(self.config)
+
+    def add_image_callback(self, callback: Callable[[MetadataImage], None]) -> None:
+        """Call this with each image in order, beginning with the present one, if there is one."""
+        self._image_callbacks.append(callback)
+        if self._image is not None:
+            callback(self._image)
 
     async def ready(self) -> None:
         """Return once there is a session, and metadata."""
@@ -210,12 +203,12 @@ class ControllerChannel:
                 try:
                     await self._hold_session(address)
                 except grpc.aio.AioRpcError as error:
-                    refused = _REFUSALS.get(error.code())
-                    is_running = self._life is not None
-                    if refused is InvalidConfigError or (refused is not None and not is_running):
-                        self._on_failure(refused(error.details() or ""))
+                    said = error.details() or ""
+                    refusal = error_from_trailers(error.trailing_metadata(), said)
+                    if isinstance(refusal, InvalidRequestError) and not self._bears(refusal):
+                        self._on_failure(refusal)
                         return
-                    self._on_no_session(address, error)
+                    self._on_no_session(address, said, refusal)
                 except (StaleControllerEpochError, NotControllerError) as error:
                     _log.info("session ended", extra={"at": address, "error": error.message})
                     self._last_end = f"its session ended: {error.message}"
@@ -225,27 +218,35 @@ class ControllerChannel:
             await self._pause(address)
 
     async def _pause(self, address: str) -> None:
-        """Wait before another try: for longer where many were in vain, unless another one acts."""
+        """Wait before the next attempt, longer after many failures; stop at a new controller."""
         for _ in range(_RECONNECT_PAUSES if self._is_missed else 1):
             await asyncio.sleep(_RECONNECT_SECONDS)
             if self._find_controller()[1] != address:
                 return
 
-    def _on_no_session(self, address: str, error: grpc.aio.AioRpcError) -> None:
-        """Note what the controller says itself, once, and not what gRPC says of the connection."""
-        said = error.details() or ""
+    def _bears(self, refusal: InvalidRequestError) -> bool:
+        """Whether the broker goes on: a running one serves while the controller is upgraded."""
+        return isinstance(refusal, UnsupportedFeatureError) and self._is_registered
+
+    def _on_no_session(self, address: str, said: str, refusal: MillraceError | None) -> None:
+        """Log the controller's own answer, once, but not gRPC's errors of the connection.
+
+        Args:
+            address: of the controller.
+            said: why there is no session.
+            refusal: the controller's own error; None: the connection broke.
+        """
         self._last_end = f"the answer there is: {said}"
-        is_refusal = error.code() in _REFUSALS or said.startswith(NO_CONTROLLER)
-        before, self._refusal = self._refusal, said if is_refusal else ""
+        before, self._refusal = self._refusal, said if isinstance(refusal, _LASTING) else ""
         level = logging.ERROR if self._refusal not in ("", before) else logging.DEBUG
         _log.log(level, "no session", extra={"at": address, "error": said})
 
     # --- Requests ----------------------------------------------------------------------------
 
     async def register(self, request: RegisterBroker) -> BrokerLife:
-        """Register this process, and send its heartbeats from then on (`heartbeats`).
+        """Register this process; `BrokerLifecycle` sends its heartbeats from then on.
 
-        An earlier process of this name may have to be waited for until its session is over.
+        It may wait until the session of an earlier process of this name is over.
 
         Raises:
             InvalidConfigError: the log directories are another broker's.
@@ -255,121 +256,67 @@ class ControllerChannel:
         deadline = asyncio.get_running_loop().time() + 3 * session_seconds
         while True:
             try:
-                self._life = await self.request(request)
+                life: BrokerLife = await self.request(request)
             except (DuplicateBrokerRegistrationError, NotControllerError) as error:
                 is_over = asyncio.get_running_loop().time() > deadline
                 if is_over and isinstance(error, DuplicateBrokerRegistrationError):
                     raise
                 await asyncio.sleep(_RECONNECT_SECONDS)
             else:
-                assert self._life is not None
-                return self._life
+                self._is_registered = True
+                return life
 
-    async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
-        """Tell the controller that this broker is there, and where the logs end that it asked for.
-
-        Raises:
-            StaleBrokerEpochError: another process has this broker's name.
-            NotControllerError: nobody was told.
-        """
-        assert self._life is not None
+    def take_asked_log_ends(self) -> Collection[TopicPartition]:
+        """Return the partitions whose log ends the controller has asked for since the last call."""
         asked, self._asked_log_ends = self._asked_log_ends, {}
-        request = Heartbeat(
-            life=self._life,
-            metadata_epoch=self.metadata.epoch,
-            wants_shutdown=wants_shutdown,
-            log_ends=self.log_ends(asked),
-            offline=self.offline()[: self.config.request_partitions_max],
-            reluctance=self.reluctance(),
-            media=self.media(),
-            outside_address=self.outside_address(),
-        )
-        answer: HeartbeatAnswer = await self.request(request)
-        return answer
+        return asked
 
-    async def until_unfenced(self) -> None:
-        """Send heartbeats until the controller lets this broker lead (P28).
+    async def heartbeat_due(self) -> None:
+        """Return once there is a new reason for a heartbeat.
 
-        Raises:
-            StaleBrokerEpochError: another process has this broker's name.
+        That is a new session, or a question of the controller.
         """
-        while True:
-            try:
-                if not (await self.heartbeat()).is_fenced:
-                    return
-            except NotControllerError:
-                pass  # The next one is told.
-            await asyncio.sleep(_UNFENCED_PAUSE_SECONDS)
-
-    async def heartbeats(self) -> None:
-        """Send heartbeats for as long as the broker runs, one as soon as there is a new session.
-
-        Raises:
-            StaleBrokerEpochError: another process has this broker's name: this one must stop.
-        """
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.broker_heartbeat_interval_ms / 1000):
-                    await self._has_new_session.wait()
-            self._has_new_session.clear()
-            try:
-                await self.heartbeat()
-            except StaleBrokerEpochError:
-                raise
-            except MillraceError as error:
-                _log.debug("no heartbeat", extra={"error": error.message})
+        await self._is_heartbeat_due.wait()
+        self._is_heartbeat_due.clear()
 
     async def keep_seen(self) -> None:
-        """Keep what was seen of the metadata, unless it is kept."""
+        """Store the versions seen, unless they are stored."""
         seen = self.seen
         if seen != self._kept:
             await self._keep_seen(seen)
             self._kept = seen
 
     async def remember(self) -> None:
-        """Keep what is seen, for as long as the broker runs; not with every change."""
+        """Store the versions seen from time to time, for as long as the broker runs."""
         while True:
             await asyncio.sleep(_REMEMBER_SECONDS)
             await self.keep_seen()
 
-    async def leave(self) -> None:
-        """Have the cluster do without this broker; return once it may stop (P32).
-
-        That takes as long as the controller allows at the most; without one, nobody is asked.
-        """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.config.controlled_shutdown_wait_ms / 1000):
-                while True:
-                    try:
-                        if (await self.heartbeat(wants_shutdown=True)).may_stop:
-                            return
-                    except NotControllerError:
-                        pass  # The next one is told.
-                    except MillraceError as error:
-                        _log.warning("not missed in good order", extra={"error": error.message})
-                        return
-                    await asyncio.sleep(_RECONNECT_SECONDS)
-
     async def request(self, request: BrokerRequest) -> Any:
-        """Ask for something; see `response_from_proto` for the answers.
+        """Send a request; see `response_from_proto` for the answers.
 
         Raises:
-            NotControllerError: nobody was asked, or, with `appended` MAYBE, nobody knows.
+            NotControllerError: no controller got it, or, with `appended` MAYBE, the outcome is
+                unknown.
             MillraceError: it was refused.
         """
         return response_from_proto(await self._ask(request_to_proto(request), is_patient=True))
 
-    async def request_for_client(self, request: BrokerRequest) -> Any:
-        """Ask for what a client waits for: it hears soon that there is no controller, and why.
+    async def request_for_client(self, request: BrokerRequest, caller: Caller) -> Any:
+        """Send a request of a waiting client: without a controller it fails soon, with the reason.
+
+        Args:
+            request: what to ask.
+            caller: the client, for the controller.
 
         Raises:
             MillraceError: as in `request`.
         """
-        return response_from_proto(await self._ask(request_to_proto(request), is_patient=False))
+        return response_from_proto(await self._ask_for(caller, request_to_proto(request)))
 
-    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+    async def forward(self, message: pb.ControllerRequest, caller: Caller) -> pb.ControllerResponse:
         """Pass a client's request on; return its answer. See `request_for_client`."""
-        response = await self._ask(message, is_patient=False)
+        response = await self._ask_for(caller, message)
         response_from_proto(response)  # Raises the error, if it is one.
         return response
 
@@ -377,7 +324,7 @@ class ControllerChannel:
         """Return once there is a session.
 
         Args:
-            is_patient: wait for one although more is amiss than that one is elected just now.
+            is_patient: wait for one even if there is more wrong than an election.
 
         Raises:
             NotControllerError: there is none.
@@ -389,9 +336,15 @@ class ControllerChannel:
             async with asyncio.timeout(wait_s):
                 await self._is_up.wait()
         except TimeoutError:
-            raise NotControllerError(
-                self.problem or "no controller can be reached: try again", appended=Appended.NO
-            ) from None
+            if problem := self.problem:
+                raise ControllerNotAvailableError(problem) from None
+            raise NotControllerError("no controller can be reached: try again") from None
+
+    async def _ask_for(
+        self, caller: Caller, message: pb.ControllerRequest
+    ) -> pb.ControllerResponse:
+        message.caller.CopyFrom(caller_to_wire(caller))
+        return await self._ask(message, is_patient=False)
 
     async def _ask(
         self, message: pb.ControllerRequest, *, is_patient: bool
@@ -418,7 +371,7 @@ class ControllerChannel:
             )()
             seen = self.seen
             opening = pb.SessionOpening(
-                cluster_id=self._cluster_id or "",
+                cluster_id=self._cache.cluster_id or "",
                 controller_epoch=seen.controller_epoch,
                 versions=seen.versions,
                 features=[BROKER_PROTOCOL],
@@ -429,7 +382,7 @@ class ControllerChannel:
                     self._write(stream, opening), self._read(stream), self._until_over(address)
                 )
             except asyncio.InvalidStateError:
-                pass  # It was over before it was written to; reading says why.
+                pass  # It ended before the write; reading gives the reason.
             finally:
                 if self._is_up.is_set():
                     self._down_since = asyncio.get_running_loop().time()
@@ -447,11 +400,11 @@ class ControllerChannel:
             stream.cancel()
 
     async def _until_over(self, address: str) -> None:
-        """Return once the stream leads nowhere although it is open, or about to be.
+        """Return once an open or opening stream has become useless.
 
         A controller whose process stands still, or whose host is gone, closes nothing. The lease
-        then names another one; and a controller that has not answered for as long as a session
-        lasts has ended this one, or soon will: there is nothing to wait for.
+        then names another one. And a controller that has been silent for as long as a session lasts
+        has ended this one, or soon will.
         """
         loop = asyncio.get_running_loop()
         silence_max = self.config.broker_session_timeout_ms / 1000
@@ -491,27 +444,29 @@ class ControllerChannel:
                     case "ask_log_ends":
                         for each in message.ask_log_ends.partitions:
                             self._asked_log_ends[topic_partition_from_proto(each)] = None
+                        self._is_heartbeat_due.set()  # A partition waits for the answer.
         except DecodeError as error:
             _log.warning("the controller sent what is no message", extra={"error": str(error)})
 
     def _on_opened(self, opened: pb.SessionOpened) -> None:
-        """Go by the controller's settings, and say which are others here."""
+        """Follow the controller's settings, and log which differ here."""
         self._refusal = ""
         if self._is_missing_told:
             self._is_missing_told = False
             _log.info("there is a session with a controller again")
         self.config = self._own_config.overruled_by(opened.cluster_settings)
         self.differences = self._own_config.differences(self.config)
-        self.on_config(self.config)
+        for each in self._config_callbacks:
+            each(self.config)
         if self.differences:
             named = ", ".join(
                 f"cluster.{name} is {here} here and {there} there"
                 for name, (here, there) in self.differences.items()
             )
             _log.warning(
-                "settings of the cluster differ from the controller's, which count until another "
-                "broker is the controller: give all brokers the same, and restart those that have "
-                "others",
+                "settings of the cluster differ from the controller's, which are used until "
+                "another broker is the controller: give all brokers the same, and restart those "
+                "that have others",
                 extra={"differences": named},
             )
 
@@ -529,14 +484,14 @@ class ControllerChannel:
             self._on_failure(error)
             raise
         if self._cache.has_missed:
-            raise NotControllerError("metadata was missed: the session begins anew")
+            raise NotControllerError("metadata was missed: the session begins again")
         if self._kept.controller_epoch < self.seen.controller_epoch:  # P39
             await self.keep_seen()
         image = self._cache.image
         if image is not None and image is not self._image:
             self._image = image
-            self._cluster_id = image.cluster.cluster_id
-            self.on_image(image)
+            for told in self._image_callbacks:
+                told(image)
         if update.is_full:
             self._is_up.set()
-            self._has_new_session.set()
+            self._is_heartbeat_due.set()

@@ -1,7 +1,7 @@
-"""What brokers and the controller say to each other: the core's requests and their messages.
+"""Translates the core's requests to and from the messages of brokers and the controller.
 
 One function for each direction. A client's administration travels as the client's own messages: the
-broker that a client talks to passes them on, and the controller's broker alone reads them.
+client's broker passes them on, and only the controller's broker reads them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +18,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
@@ -47,7 +48,7 @@ BrokerRequest = (
     | ConfirmDeletions
     | CreatePositionsTopic
 )
-"""What a broker asks for itself."""
+"""A broker's own request."""
 
 _RELUCTANCE_TO_PROTO: Final = {
     Reluctance.NONE: pb.RELUCTANCE_UNSPECIFIED,
@@ -101,6 +102,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                             topic_partition=topic_partition_to_proto(each.topic_partition),
                             leader_epoch=each.leader_epoch,
                             end_offset=each.end_offset,
+                            committed_offset=each.committed_offset,
                         )
                         for each in request.log_ends
                     ],
@@ -176,6 +178,7 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                         topic_partition_from_proto(each.topic_partition),
                         LeaderEpoch(each.leader_epoch),
                         Offset(each.end_offset),
+                        Offset(each.committed_offset),
                     )
                     for each in heartbeat.log_ends
                 ],
@@ -226,6 +229,9 @@ def _alter_partition_to_proto(change: AlterPartition) -> pb.AlterPartition:
         isr=[_life_to_proto(each) for each in change.isr],
         is_recovering=change.is_recovering,
         is_unflushed=change.is_unflushed,
+        committed_end=pb.CommittedEnd(
+            leader_epoch=change.committed_end.epoch, end_offset=change.committed_end.end_offset
+        ),
     )
 
 
@@ -239,6 +245,10 @@ def _alter_partition_from_proto(message: pb.AlterPartition) -> AlterPartition:
         isr=tuple(_life_from_proto(each) for each in message.isr),
         is_recovering=message.is_recovering,
         is_unflushed=message.is_unflushed,
+        committed_end=EpochEnd(
+            LeaderEpoch(message.committed_end.leader_epoch),
+            Offset(message.committed_end.end_offset),
+        ),
     )
 
 
@@ -296,7 +306,7 @@ def _errors(partitions: Iterable[pb.AlteredPartition]) -> list[MillraceError | N
 
 
 def response_from_proto(message: pb.ControllerResponse) -> Any:
-    """Return what a broker's own request was answered with.
+    """Return the answer to a broker's own request.
 
     A `BrokerLife`, a `HeartbeatAnswer`, for ISR changes and renewals a list of None or the error, a
     range of producer ids, or None.

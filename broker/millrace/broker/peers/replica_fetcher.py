@@ -1,9 +1,9 @@
-"""What this broker follows: one stream to each leader, over all partitions that it leads.
+"""Fetches what this broker follows: one stream to each leader, for all partitions that it leads.
 
-The machine says what to tell a leader (`LeaderSession`) and what to do with the answers. In between
-every batch's checksums are verified, on a thread of its own, before the machine hears of it (P8,
-P66). A stream that breaks is opened again, at once if it had worked, and after a pause if not; the
-machine then asks anew.
+The machine (`LeaderSession`) decides what to send to a leader and what to do with the answers. In
+between a thread verifies every batch's checksums, before the machine gets the response (P8, P66). A
+broken stream is opened again, at once if it had worked, and after a pause if not; the machine then
+sends all positions again.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.connection import connect
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
@@ -39,14 +39,14 @@ _log = logging.getLogger(__name__)
 _METHOD: Final = "/millrace.proto.v1.Replica/Fetch"
 _RECONNECT_SECONDS: Final = 0.1
 _CONNECT_SECONDS_MAX: Final = 3.0
-"""Then another attempt is worth more than this one: TCP's come at longer and longer pauses."""
+"""Time-out of an attempt: a new one is faster than TCP's retries with growing pauses."""
 _HIGH_WATERMARK_DELAY_MS: Final = 5
-"""How long a leader may keep a high watermark to itself that moved alone."""
+"""How long a leader may delay a high watermark that moved without records."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A position that the leader gave up."""
+    """A position that the leader refused."""
 
     handle: int
     log_start_offset: Offset | None
@@ -83,9 +83,10 @@ class ReplicaFetcher:
         )
         self._on_failure = on_failure
         self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
+        partitions.add_sessions_callback(self._on_sessions_concerned)
 
-    def on_sessions_concerned(self) -> None:
-        """There may be something to say to leaders."""
+    def _on_sessions_concerned(self) -> None:
+        """There may be news for leaders."""
         for leader, session in self.partitions.replicas.sessions.items():
             known = self._streams.get(leader)
             if known is not None:
@@ -114,12 +115,12 @@ class _LeaderStream:
         self._leader = leader
         self._session = session
         self._wake = asyncio.Event()
-        self._waits_until: MonotonicMs | None = None  # For a pause that ends then.
-        self._has_answered = False  # On the stream of now, or of last.
-        self._is_noted = False  # That there is none, in the log for people.
+        self._waits_until: MonotonicMs | None = None  # End of the present pause.
+        self._has_answered = False  # On the present stream, or the last one.
+        self._is_noted = False  # Whether the end of the stream was logged.
 
     def wake_if_concerned(self) -> None:
-        """Have the session's requests be written if there are any; asked after every event."""
+        """Send the session's requests if there are any; called after every event."""
         session = self._session
         if session.has_something_to_say or session.next_due() != self._waits_until:
             self._wake.set()
@@ -197,7 +198,7 @@ class _LeaderStream:
             self._note_answer()
             header, views = decode_fetch_response(message)
             places = [self._place_of(each.handle) for each in header.partitions]
-            # A high watermark that moved alone has nothing in it to be verified.
+            # A high watermark that moved alone brings nothing to verify.
             has_batches = any(each.length for each in header.partitions)
             found = (
                 await fetcher.checker.call(_checked, header, views, places)
@@ -227,7 +228,7 @@ def _checked(
     Args:
         header: of the response.
         views: the batches of each of its partitions.
-        places: whose they are; None: nobody's any more.
+        places: their partitions; None: no longer followed.
     """
     found: list[Fetched | _Refused] = []
     for partition, view, place in zip(header.partitions, views, places, strict=True):
@@ -259,7 +260,7 @@ def _checked(
 
 
 def _verified(topic_partition: TopicPartition, view: memoryview) -> tuple[list[StampedBatch], bool]:
-    """Return the batches whose checksums hold, and whether there was one whose do not (P8)."""
+    """Return the batches with right checksums, and whether one had a wrong one (P8)."""
     batches: list[StampedBatch] = []
     size = 0
     try:

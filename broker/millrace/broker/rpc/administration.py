@@ -1,8 +1,9 @@
 """Clients' administration, read and answered at the controller.
 
-The broker that a client talks to passes the client's own message on; what it means is decided here.
-The controller's machine decides a request without a break. So one of many entries is put to it in
-parts, and the loop does other things in between, heartbeats before all.
+The client's broker passes the client's own message on; it is interpreted here. The controller's
+machine decides a request without a break. So a request of many entries is given to it in parts, and
+the loop does other work in between, above all heartbeats. Each change is logged with the client
+that asked for it (`audit`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,8 +12,10 @@ from typing import Any, Final
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import topic_partition_from_proto
+from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
 from millrace.broker.runtime.turns import Work
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     Appended,
     BrokerIdNotRegisteredError,
@@ -49,22 +52,46 @@ _Large = CreateTopics | AlterTopics | DeleteTopics | ElectLeaders
 
 
 async def administer(
-    controller: ControllerShell, work: Work, message: pb.ControllerRequest
+    controller: ControllerShell, work: Work, message: pb.ControllerRequest, caller: Caller
 ) -> pb.ControllerResponse:
     """Return the answer to a client's request, without its correlation id.
 
+    Args:
+        controller: decides it.
+        work: yields the loop meanwhile.
+        message: the request.
+        caller: the client.
+
     Raises:
-        MillraceError: nothing of it was done, or, as `appended` says, nobody knows.
+        MillraceError: nothing of it was done, or, with `appended` MAYBE, the outcome is unknown.
     """
-    return await _Administration(controller, work).answer(message)
+    kind = message.WhichOneof("request")
+    if kind is None:
+        raise MalformedRequestError("the request is none that this controller knows")
+    line = AuditLine(caller, kind)
+    is_change = not getattr(getattr(message, kind), "validate_only", False)
+    try:
+        response, outcomes = await _Administration(controller, work, line).answer(message)
+    except MillraceError as error:
+        if is_change:
+            line.on_failed(error)
+        raise
+    if is_change:
+        line.on_answered(outcomes)
+    return response
+
+
+_Answer = tuple[pb.ControllerResponse, Sequence[object]]
+"""A response, and the outcome of each entry of the request."""
 
 
 @dataclass(slots=True)
 class _Administration:
     _controller: ControllerShell
     _work: Work
+    _line: AuditLine
 
-    async def answer(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+    async def answer(self, message: pb.ControllerRequest) -> _Answer:
         match message.WhichOneof("request"):
             case "create_topics":
                 return await self._create_topics(message.create_topics)
@@ -83,7 +110,7 @@ class _Administration:
         raise MalformedRequestError("the request is none that this controller knows")
 
     async def _decide(self, request: _Large, at_once: int, *entries: str) -> list[Any]:
-        """Have a request decided in parts.
+        """Let the machine decide a request in parts.
 
         Args:
             request: the whole.
@@ -91,7 +118,8 @@ class _Administration:
             entries: the fields that hold them, equally many in each.
 
         Raises:
-            MillraceError: nothing of it was done, or, as `appended` says, nobody knows.
+            MillraceError: nothing of it was done, or, with `appended` MAYBE, the outcome is
+                unknown.
         """
         if (problem := size_problem(request, self._controller.config)) is not None:
             raise MalformedRequestError(problem)
@@ -106,12 +134,11 @@ class _Administration:
             except MillraceError as error:
                 if not outcomes:
                     raise
-                raise type(error)(error.message, appended=Appended.MAYBE) from error
+                raise error.again(Appended.MAYBE) from error
         return outcomes
 
-    async def _create_topics(
-        self, request: cluster_pb2.CreateTopicsRequest
-    ) -> pb.ControllerResponse:
+    async def _create_topics(self, request: cluster_pb2.CreateTopicsRequest) -> _Answer:
+        self._line.name(topic.name for topic in request.topics)
         topics = [
             NewTopic(
                 name=topic.name,
@@ -137,11 +164,10 @@ class _Administration:
             "topic_ids",
         )
         results = await self._topic_results(outcomes)
-        return pb.ControllerResponse(
-            create_topics=cluster_pb2.CreateTopicsResponse(results=results)
-        )
+        response = cluster_pb2.CreateTopicsResponse(results=results)
+        return pb.ControllerResponse(create_topics=response), outcomes
 
-    async def _alter_topics(self, request: cluster_pb2.AlterTopicsRequest) -> pb.ControllerResponse:
+    async def _alter_topics(self, request: cluster_pb2.AlterTopicsRequest) -> _Answer:
         changes = [
             TopicChange(
                 topic=TopicRef(name=change.name, topic_id=topic_id_of(change.topic_id)),
@@ -151,24 +177,34 @@ class _Administration:
             )
             for change in request.topics
         ]
+        self._line.name(map(self._change_in_words, changes))
         alteration = AlterTopics(changes=changes, validate_only=request.validate_only)
         outcomes = await self._decide(alteration, _TOPICS_AT_ONCE, "changes")
         results = await self._topic_results(outcomes)
-        return pb.ControllerResponse(alter_topics=cluster_pb2.AlterTopicsResponse(results=results))
+        response = cluster_pb2.AlterTopicsResponse(results=results)
+        return pb.ControllerResponse(alter_topics=response), outcomes
 
-    async def _delete_topics(
-        self, request: cluster_pb2.DeleteTopicsRequest
-    ) -> pb.ControllerResponse:
+    def _change_in_words(self, change: TopicChange) -> str:
+        changed = [*change.set_config, *change.unset_config]
+        if change.partitions:
+            changed.append(f"{change.partitions} partitions")
+        return f"{self._topic_in_words(change.topic)} ({', '.join(changed)})"
+
+    def _topic_in_words(self, topic: TopicRef) -> str:
+        known = topic.topic_id and self._controller.metadata.topics_by_id.get(topic.topic_id)
+        return str(known.name if known else topic)
+
+    async def _delete_topics(self, request: cluster_pb2.DeleteTopicsRequest) -> _Answer:
         topics = [
             TopicRef(name=topic.name, topic_id=topic_id_of(topic.topic_id))
             for topic in request.topics
         ]
+        self._line.name(map(self._topic_in_words, topics))
         deletion = DeleteTopics(topics=topics, validate_only=request.validate_only)
         outcomes = await self._decide(deletion, _TOPICS_AT_ONCE, "topics")
         results = await self._topic_results(outcomes)
-        return pb.ControllerResponse(
-            delete_topics=cluster_pb2.DeleteTopicsResponse(results=results)
-        )
+        response = cluster_pb2.DeleteTopicsResponse(results=results)
+        return pb.ControllerResponse(delete_topics=response), outcomes
 
     async def _topic_results(
         self, outcomes: Iterable[Topic | MillraceError]
@@ -180,58 +216,61 @@ class _Administration:
             results.append(
                 cluster_pb2.TopicResult(error=error_to_wire(outcome))
                 if isinstance(outcome, MillraceError)
-                # The broker that passes this on knows where its client came through.
+                # The broker that passes this on knows its client's listener.
                 else cluster_pb2.TopicResult(
-                    topic=describe_topic(image, outcome, config, Listener.INSIDE)
+                    topic=describe_topic(image, outcome, config, Listener.CLIENTS)
                 )
             )
         return results
 
-    async def _drain_broker(self, request: cluster_pb2.DrainBrokerRequest) -> pb.ControllerResponse:
+    async def _drain_broker(self, request: cluster_pb2.DrainBrokerRequest) -> _Answer:
+        taken_back = " (taken back)" if request.undrain else ""
+        self._line.name([f"broker {request.broker_id}{taken_back}"])
         response = cluster_pb2.DrainBrokerResponse()
+        refusal: MillraceError | None = None
         try:
             await self._controller.request(
                 DrainBroker(broker_id=BrokerId(request.broker_id), is_drained=not request.undrain)
             )
         except BrokerIdNotRegisteredError as error:
+            refusal = error
             response.error.CopyFrom(error_to_wire(error, is_write=True))
-        return pb.ControllerResponse(drain_broker=response)
+        return pb.ControllerResponse(drain_broker=response), [refusal]
 
-    async def _unregister_broker(
-        self, request: cluster_pb2.UnregisterBrokerRequest
-    ) -> pb.ControllerResponse:
+    async def _unregister_broker(self, request: cluster_pb2.UnregisterBrokerRequest) -> _Answer:
+        self._line.name([f"broker {request.broker_id}"])
         response = cluster_pb2.UnregisterBrokerResponse()
+        refusal: MillraceError | None = None
         try:
             await self._controller.request(UnregisterBroker(broker_id=BrokerId(request.broker_id)))
         except (BrokerIdNotRegisteredError, BrokerInUseError) as error:
+            refusal = error
             response.error.CopyFrom(error_to_wire(error, is_write=True))
-        return pb.ControllerResponse(unregister_broker=response)
+        return pb.ControllerResponse(unregister_broker=response), [refusal]
 
-    async def _reassign_partitions(
-        self, request: cluster_pb2.ReassignPartitionsRequest
-    ) -> pb.ControllerResponse:
-        outcomes = await self._controller.request(
-            ReassignPartitions(
-                reassignments=[
-                    Reassignment(
-                        topic_id=TopicId(each.topic_partition.topic_id),
-                        partition=each.topic_partition.partition,
-                        replicas=None if each.cancel else tuple(map(BrokerId, each.replicas)),
-                    )
-                    for each in request.reassignments
-                ]
+    async def _reassign_partitions(self, request: cluster_pb2.ReassignPartitionsRequest) -> _Answer:
+        reassignments = [
+            Reassignment(
+                topic_id=TopicId(each.topic_partition.topic_id),
+                partition=each.topic_partition.partition,
+                replicas=None if each.cancel else tuple(map(BrokerId, each.replicas)),
             )
-        )
+            for each in request.reassignments
+        ]
+        self._line.name(map(self._reassignment_in_words, reassignments))
+        outcomes = await self._controller.request(ReassignPartitions(reassignments=reassignments))
         named = [each.topic_partition for each in request.reassignments]
-        return pb.ControllerResponse(
-            reassign_partitions=cluster_pb2.ReassignPartitionsResponse(
-                results=await self._partition_results(named, outcomes)
-            )
-        )
+        results = await self._partition_results(named, outcomes)
+        response = cluster_pb2.ReassignPartitionsResponse(results=results)
+        return pb.ControllerResponse(reassign_partitions=response), outcomes
 
-    async def _elect_leaders(
-        self, request: cluster_pb2.ElectLeadersRequest
-    ) -> pb.ControllerResponse:
+    def _reassignment_in_words(self, reassignment: Reassignment) -> str:
+        place = TopicPartition(reassignment.topic_id, reassignment.partition)
+        replicas = reassignment.replicas
+        to = "cancelled" if replicas is None else f"to {', '.join(map(str, replicas))}"
+        return f"{self._controller.metadata.name_of(place)} ({to})"
+
+    async def _elect_leaders(self, request: cluster_pb2.ElectLeadersRequest) -> _Answer:
         named = list(request.partitions)
         if request.kind == cluster_pb2.ELECTION_KIND_PREFERRED:
             kind = ElectionKind.PREFERRED
@@ -248,13 +287,13 @@ class _Administration:
                 "name a kind of election, and partitions for an unclean one"
             )
         partitions: list[TopicPartition] = [topic_partition_from_proto(each) for each in named]
+        image = self._controller.metadata
+        self._line.name(f"{image.name_of(each)} ({kind.name.lower()})" for each in partitions)
         election = ElectLeaders(kind=kind, partitions=partitions)
         outcomes = await self._decide(election, _PARTITIONS_AT_ONCE, "partitions")
-        return pb.ControllerResponse(
-            elect_leaders=cluster_pb2.ElectLeadersResponse(
-                results=await self._partition_results(named, outcomes)
-            )
-        )
+        results = await self._partition_results(named, outcomes)
+        response = cluster_pb2.ElectLeadersResponse(results=results)
+        return pb.ControllerResponse(elect_leaders=response), outcomes
 
     async def _partition_results(
         self, named: Sequence[common_pb2.TopicPartition], outcomes: Iterable[Any]
@@ -265,7 +304,6 @@ class _Administration:
             await self._work.give_way()
             result = cluster_pb2.PartitionResult(topic_partition=partition)
             if isinstance(outcome, MillraceError):
-                outcome = image.in_words(outcome, topic_partition_from_proto(partition))
-                result.error.CopyFrom(error_to_wire(outcome, is_write=True))
+                result.error.CopyFrom(error_to_wire(image.in_words(outcome), is_write=True))
             results.append(result)
         return results

@@ -1,6 +1,6 @@
-"""A port that clients connect to: its services, their health, and what they look like.
+"""A port that clients connect to, with its services and their health.
 
-It is bound before the broker registers, since its address is part of that, and answers only once
+It is bound before the broker registers, as the registration has its address, and answers only once
 everything behind it is open. Streams do not end by themselves: without `end_streams` every stop
 would take the whole grace.
 """
@@ -13,10 +13,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from millrace.broker.config import LimitsConfig, ListenerConfig, OutsideListenerConfig
+from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.core.broker_config import LimitsConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.metadata.model import Listener
 
 
@@ -30,10 +31,10 @@ class Service(Protocol):
 
 
 class StreamingService(Service, Protocol):
-    """One whose calls do not end by themselves."""
+    """A service whose calls do not end by themselves."""
 
     def end_streams(self) -> None:
-        """End all streams, and those that come, because the broker stops."""
+        """End all streams, also later ones, because the broker stops."""
 
 
 class ClientListener:
@@ -43,12 +44,13 @@ class ClientListener:
         listener: which one of the broker it is.
         config: where it listens.
         limits: of its connections and messages.
-        refusals: hears of what is refused to clients.
+        refusals: records refused requests.
         watch: of its connections.
 
     Attributes:
-        listener: as given.
-        address: what clients are told, unless something else is known.
+        calls: for its services.
+        port: that it is bound to.
+        address: the address for clients, unless another one is known.
     """
 
     def __init__(
@@ -60,10 +62,9 @@ class ClientListener:
         watch: ConnectionWatch,
     ) -> None:
         self._server = make_server(limits, watch)
-        self._refusals = refusals
-        self.listener = listener
-        section = "listener" if listener is Listener.INSIDE else "outside_listener"
-        self.address = bind(self._server, config, watch, who="clients", section=section)
+        self.calls = Calls(listener, limits, refusals)
+        section = "listener" if listener is Listener.CLIENTS else "outside_listener"
+        self.port, self.address = bind(self._server, config, who="clients", section=section)
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 
@@ -71,9 +72,7 @@ class ClientListener:
         """Answer clients from now on."""
         self._streaming = streaming
         services = (*streaming, *unary)
-        self._server.add_generic_rpc_handlers(
-            [self._refusals.watching(service.handlers()) for service in services]
-        )
+        self._server.add_generic_rpc_handlers([service.handlers() for service in services])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.NAME for service in services]
         reflection.enable_server_reflection(
@@ -84,11 +83,11 @@ class ClientListener:
         await self._server.start()
 
     async def report_stopping(self) -> None:
-        """Tell whoever asks for the health that this broker is about to go; it still serves."""
+        """Report in health checks that this broker is about to stop; it still serves."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take no calls any more; return once those in flight have ended, or the grace has."""
+        """Take no more calls; return once those in flight have ended, or the grace is over."""
         stopping = asyncio.create_task(self._server.stop(grace_seconds))
         for service in self._streaming:
             service.end_streams()

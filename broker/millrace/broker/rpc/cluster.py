@@ -1,22 +1,22 @@
 """The Cluster service: handshake, metadata, and administration, which the controller does."""
 
 from collections.abc import Iterable, Iterator
-from functools import partial
-from importlib.metadata import version
 from typing import Any, Final, cast
 
 import grpc
 from google.protobuf.message import Message
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.rpc.calls import Calls, UnaryMethod
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.turns import Turns
+from millrace.client.channel import SOFTWARE_VERSION
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InconsistentClusterIdError,
@@ -36,7 +36,6 @@ from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
 from millrace.proto.v1.controller_pb2 import ControllerRequest
 
-SOFTWARE_VERSION: Final = version("millrace")
 _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
     "AlterTopics": ("alter_topics", pb.AlterTopicsRequest),
@@ -46,7 +45,7 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
     "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
 }
-"""What the controller answers: by method, the field of its messages, and the request."""
+"""Methods that the controller answers: the field in its messages, and the request class."""
 _WITH_TOPICS: Final = (pb.CreateTopicsResponse, pb.AlterTopicsResponse, pb.DeleteTopicsResponse)
 
 
@@ -63,25 +62,25 @@ class ClusterService:
         partitions: Partitions,
         limits: LimitsConfig,
         turns: Turns,
-        listener: Listener,
+        calls: Calls,
     ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._partitions = partitions
         self._limits = limits
         self._turns = turns
-        self._listener = listener
-        self._topics = TopicDescriptions(listener)
+        self._calls = calls
+        self._listener = calls.listener
+        self._topics = TopicDescriptions(calls.listener)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
-        unary = partial(unary_handler, limits=self._limits)
-        return grpc.method_handlers_generic_handler(
+        return self._calls.handlers(
             self.NAME,
-            {
-                "Hello": unary(self._hello, HelloRequest),
-                "GetMetadata": unary(self._get_metadata, pb.GetMetadataRequest),
-                "DescribeLogs": unary(self._describe_logs, pb.DescribeLogsRequest),
+            unary={
+                "Hello": (self._hello, HelloRequest),
+                "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
+                "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
                 **{
                     method: self._forwarded(name, kind)
                     for method, (name, kind) in _FORWARDED.items()
@@ -146,7 +145,8 @@ class ClusterService:
             return response
         work = self._turns.work()
         if request.topics or request.topic_ids:
-            # Each once, however often it is named: a description is a hundred times its name.
+            # Each once, even if it is named often: a description is a hundred times as long as a
+            # name.
             for name in dict.fromkeys(request.topics):
                 await work.give_way()
                 response.topics.append(self._find(image, name=name))
@@ -163,7 +163,9 @@ class ClusterService:
             for described in response.topics:
                 await work.give_way()
                 for entry in described.config:
-                    entry.documentation = topic_config.SETTINGS[entry.name].description.meaning
+                    entry.documentation = topic_config.SETTINGS[
+                        entry.name
+                    ].description.documentation
         return response
 
     def _find(
@@ -185,23 +187,23 @@ class ClusterService:
             return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
         return self._topics.of(image, topic, self._channel.config)
 
-    def _forwarded(self, name: str, kind: type[Message]) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        """Return the handler that passes a client's request on to the controller."""
+    def _forwarded(self, name: str, kind: type[Message]) -> UnaryMethod:
+        """Return the method that passes a client's request on to the controller."""
 
-        async def forward(request: Any, _: object) -> Message:
-            response = await self._channel.forward(ControllerRequest(**{name: request}))
-            # What follows from it here is done, too: the client's next request finds it so.
+        async def forward(request: Any, caller: Caller) -> Message:
+            response = await self._channel.forward(ControllerRequest(**{name: request}), caller)
+            # Wait until this broker has applied it, too: the client's next request depends on it.
             await self._partitions.settled()
             answer = getattr(response, name)
-            if self._listener is not Listener.INSIDE and isinstance(answer, _WITH_TOPICS):
+            if self._listener is not Listener.CLIENTS and isinstance(answer, _WITH_TOPICS):
                 await self._address(answer)
             answer.metadata_epoch = self._channel.metadata.epoch
             return cast(Message, answer)
 
-        return unary_handler(forward, kind, limits=self._limits)
+        return forward, kind
 
     async def _address(self, answer: Any) -> None:
-        """Say where leaders are for the clients of this listener: the controller names none."""
+        """Add leaders' addresses for the clients of this listener: the controller names none."""
         image = self._channel.metadata
         work = self._turns.work()
         for result in answer.results:
@@ -221,8 +223,10 @@ class ClusterService:
         described: Iterable[TopicPartition]
         if request.only_damaged:
             damaged = self._partitions.damaged()
+            lacking = self._partitions.replicas.lacking()
             described = [each for each in damaged if not wanted or each in wanted]
         else:
+            lacking = {}
             described = wanted or sorted(self._partitions)
         logs = []
         work = self._turns.work()
@@ -233,6 +237,8 @@ class ClusterService:
             )
             try:
                 partition = self._partitions.get(topic_partition)
+                if topic_partition in lacking:
+                    raise lacking[topic_partition]
             except MillraceError as error:
                 logs.append(
                     pb.LogDescription(
@@ -251,9 +257,9 @@ class ClusterService:
                     high_watermark=partition.replica.high_watermark,
                     flushed_offset=log.flushed_offset,
                     size_bytes=log.size_bytes,
-                    segments=log.segment_count,
+                    segments=len(log.segments),
                     log_dir=log.directory,
-                    media=media_to_wire(self._partitions.media_of(topic_partition)),
+                    media=media_to_wire(self._partitions.placement.media_of(topic_partition)),
                     leads=partition.replica.leads,
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),

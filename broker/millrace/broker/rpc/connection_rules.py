@@ -1,11 +1,10 @@
-"""Which connections of a listener are to be closed, so that there is room for those that are used.
+"""Which connections of a listener to close, so that there is room for those in use. gRPC silently
+refuses a connection beyond its bound.
 
-gRPC refuses a connection beyond its bound, and tells nobody. Whoever opens as many and does nothing
-with them would lock out everybody else. So a connection that has made no call within
-`connection_silence_ms_max` is closed; and where more than nine tenths of the bound are used, so are
-those without a call under way, the one that was quiet longest first.
-
-A machine: the time comes in, and what is to be done comes out.
+A client that opens that many idle connections would lock out all others. So a connection that has
+made no call within `connection_silence_ms_max` is closed; and when more than nine tenths of the
+bound are used, so are those without a call under way, the longest idle one first. A machine: the
+time is an argument, and the result says what to do.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from millrace.core.ids import MonotonicMs
 _ROOM: Final = 10
 """The part of all connections that is kept free of those without a call: a tenth."""
 _NEW_MS: Final = 1000
-"""A connection this young is about to say something."""
+"""A connection younger than this may be about to make its first call."""
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class ConnectionRules:
             del self._calls[peer]
 
     def judge(self, peers: Mapping[str, str], now: MonotonicMs) -> list[str]:
-        """Return the connections that are to be closed.
+        """Return the connections to close.
 
         Args:
             peers: the peer of each connection that is open.

@@ -1,7 +1,7 @@
-"""Watches the connections of one listener: counts them, and closes those that only take up room.
+"""Watches the connections of one listener: counts them, and closes idle ones.
 
-Which ones that are is decided in `connection_rules`. gRPC tells of calls alone, through an
-interceptor; the connections are found among the process's own descriptors (`ListenerSockets`).
+`connection_rules` decides which. gRPC reports only calls, through an interceptor; the connections
+are found among the process's own descriptors (`ListenerSockets`).
 """
 
 import asyncio
@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.connection_rules import ConnectionRules
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.listener_sockets import ListenerSockets, peer_name
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.ids import MonotonicMs
+from millrace.core.metadata.model import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +34,12 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
     """See the module. The interceptor of the listener's server.
 
     Args:
-        listener: its name, for the log and the metrics.
+        listener: which one of the broker it is, for the log and the metrics.
         limits: of its connections.
         metrics: count them.
-
-    Attributes:
-        port: that the listener is bound to.
     """
 
-    port: int
-
-    def __init__(self, listener: str, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
+    def __init__(self, listener: Listener, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
         self._listener = listener
         self._connections_max = limits.connections_max
         self._rules = ConnectionRules(limits.connections_max, limits.connection_silence_ms_max)
@@ -52,14 +48,14 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         self._quiet_until = MonotonicMs(0)
         self._closed_since = 0
 
-    async def run(self) -> None:
-        """Look at the connections for as long as the broker runs."""
-        sockets = ListenerSockets(self.port)
+    async def run(self, port: int) -> None:
+        """Look at the connections to a port, the listener's, for as long as the broker runs."""
+        sockets = ListenerSockets(port)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 await self._look(sockets)
-            except OSError as error:  # No descriptor is left: storage says so, too, and goes on.
+            except OSError as error:  # No descriptor is left: storage reports that, too.
                 _log.debug("connections could not be looked at: %s", error)
 
     async def _look(self, sockets: ListenerSockets) -> None:
@@ -102,7 +98,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Implement `ServerInterceptor`: have every call noted while it lasts."""
+        """Implement `ServerInterceptor`: record every call while it lasts."""
         handler: Any = await continuation(handler_call_details)
         if handler is None:
             return None

@@ -1,8 +1,8 @@
-"""The Controller service: brokers' sessions with the controller, where this broker is that.
+"""The Controller service: brokers' sessions with the controller, on the controller's broker.
 
-A session gets all objects first and then each as it is stored, in order, and every answer behind
-the metadata that it rests on. What waits for a broker that does not keep up is bounded: beyond that
-the metadata in its queue is replaced by the full state of now, in front of the answers.
+A session gets all objects first and then each as it is stored, in order, and every answer after the
+metadata that it rests on. The queue of a slow broker is bounded: beyond the bound its metadata is
+replaced by the present full state, in front of the answers.
 
 A session ends when this broker stops being the controller; so does one of a broker that has seen
 more of the metadata than is stored here, and then this controller resigns (P39).
@@ -16,7 +16,6 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import (
     metadata_to_proto,
@@ -25,9 +24,11 @@ from millrace.broker.peers.controller_messages import (
     topic_partition_to_proto,
 )
 from millrace.broker.rpc.administration import administer
-from millrace.broker.rpc.errors import abort
+from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.runtime.turns import Turns
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InvalidConfigError,
@@ -41,69 +42,99 @@ from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Heartbeat
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import StoredObject
+from millrace.proto.callers import caller_from_wire
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import controller_pb2 as pb
 
+_REQUESTS_IN_FLIGHT_MAX: Final = 1000
+"""Requests of one broker that are not answered yet. At the bound its stream is not read."""
 _ENTRY_BYTES: Final = 32
-"""Of a client's request: so large is what it says of one topic, or of one partition."""
-
-_Stream = grpc.aio.ServicerContext[bytes, bytes]
+"""Bytes of a client's request for one topic or partition."""
 
 
-class ControllerService:
-    """Serves `millrace.proto.v1.Controller`; the observer of the controller's machine."""
+class BrokerSessions:
+    """The open sessions; observes the controller's machine and sends its news to all of them."""
 
-    NAME: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+    def __init__(self) -> None:
+        self._open: dict[_Session, None] = {}
 
-    def __init__(self, *, controller: ControllerShell, limits: LimitsConfig, turns: Turns) -> None:
-        self.controller = controller
-        self.limits = limits
-        self.turns = turns
-        self._sessions: dict[_Session, None] = {}
-        self._is_ending = False
+    def add(self, session: "_Session") -> None:
+        """A session begins."""
+        self._open[session] = None
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
-        return grpc.method_handlers_generic_handler(
-            self.NAME, {"Session": grpc.stream_stream_rpc_method_handler(self._session)}
-        )
+    def remove(self, session: "_Session") -> None:
+        """A session has ended."""
+        del self._open[session]
 
-    async def _session(self, _: object, context: _Stream) -> None:
-        session = _Session(self, context)
-        self._sessions[session] = None
-        try:
-            if self._is_ending:
-                session.end(BrokerShuttingDownError("the broker is stopping"))
-            await session.run()
-        finally:
-            del self._sessions[session]
-            life = session.life
-            if life is not None and all(each.life != life for each in self._sessions):
-                self.controller.on_connection_broken(life)
+    def has(self, life: BrokerLife) -> bool:
+        """Return whether a broker has a session in this life."""
+        return any(each.life == life for each in self._open)
 
-    def end_streams(self) -> None:
-        """End all sessions, and those that come, because the broker stops."""
-        self._is_ending = True
-        for session in self._sessions:
-            session.end(BrokerShuttingDownError("the broker is stopping"))
+    def end(self, error: MillraceError) -> None:
+        """End all sessions with an error."""
+        for session in self._open:
+            session.end(error)
 
     def on_published(self, objects: Mapping[str, StoredObject]) -> None:
         """Send these objects to every session."""
-        for session in self._sessions:
+        for session in self._open:
             session.on_published(objects)
 
     def on_ask_log_ends(self, effect: AskLogEnds) -> None:
-        """Pass a question on; a broker that has no session now need not be asked."""
-        for session in self._sessions:
+        """Pass a question on, unless the broker has no session now."""
+        for session in self._open:
             if session.life == effect.broker:
                 partitions = [topic_partition_to_proto(each) for each in effect.partitions]
                 session.send(pb.SessionResponse(ask_log_ends=pb.AskLogEnds(partitions=partitions)))
 
     def on_resigned(self) -> None:
         """End all sessions: the brokers look for the next controller."""
-        for session in self._sessions:
-            session.end(NotControllerError("this broker stopped being the controller"))
+        self.end(NotControllerError("this broker stopped being the controller"))
+
+
+class ControllerService:
+    """Serves `millrace.proto.v1.Controller`."""
+
+    NAME: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+
+    def __init__(
+        self,
+        *,
+        controller: ControllerShell,
+        sessions: BrokerSessions,
+        limits: LimitsConfig,
+        turns: Turns,
+        calls: Calls,
+    ) -> None:
+        self.controller = controller
+        self.limits = limits
+        self.turns = turns
+        self._sessions = sessions
+        self._calls = calls
+        self._is_ending = False
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register; messages of the stream stay bytes."""
+        return self._calls.handlers(self.NAME, streams={"Session": self._session})
+
+    async def _session(self, context: Stream, caller: Caller) -> None:
+        session = _Session(self, context, caller)
+        self._sessions.add(session)
+        try:
+            if self._is_ending:
+                session.end(BrokerShuttingDownError("the broker is stopping"))
+            await session.run()
+        finally:
+            self._sessions.remove(session)
+            life = session.life
+            if life is not None and not self._sessions.has(life):
+                self.controller.on_connection_broken(life)
+
+    def end_streams(self) -> None:
+        """End all sessions, also later ones, because the broker stops."""
+        self._is_ending = True
+        self._sessions.end(BrokerShuttingDownError("the broker is stopping"))
 
 
 class _Session:
@@ -113,10 +144,11 @@ class _Session:
         life: of the broker, once it has sent a heartbeat.
     """
 
-    def __init__(self, service: ControllerService, context: _Stream) -> None:
+    def __init__(self, service: ControllerService, context: Stream, caller: Caller) -> None:
         self.life: BrokerLife | None = None
         self._service = service
         self._context = context
+        self._caller = caller  # The broker.
         self._is_open = False
         self._outgoing: deque[pb.SessionResponse] = deque()
         self._outgoing_bytes = 0
@@ -128,19 +160,14 @@ class _Session:
 
     async def run(self) -> None:
         try:
-            await self._context.send_initial_metadata(())
             await run_until_first(self._listen(), self._write(), self._wait_for_end())
-        except grpc.aio.InternalError:
-            pass  # The broker went away in the middle of a message.
-        except MillraceError as error:
-            await abort(self._context, error)
         finally:
             for task in self._answering:
                 task.cancel()
             await asyncio.gather(*self._answering, return_exceptions=True)
 
     def end(self, error: MillraceError) -> None:
-        """End the session, and say why."""
+        """End the session with an error."""
         self._reason = error
         self._ended.set()
 
@@ -150,7 +177,6 @@ class _Session:
         raise self._reason
 
     async def _listen(self) -> None:
-        limits = self._service.limits
         while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
             try:
                 request = pb.SessionRequest.FromString(message)
@@ -164,7 +190,7 @@ class _Session:
             task = asyncio.create_task(self._answer(request.request))
             self._answering.add(task)
             task.add_done_callback(self._on_answered)
-            while len(self._answering) >= limits.controller_requests_in_flight_max:
+            while len(self._answering) >= _REQUESTS_IN_FLIGHT_MAX:
                 self._has_room.clear()
                 await self._has_room.wait()
 
@@ -172,7 +198,7 @@ class _Session:
         self._answering.discard(task)
         self._has_room.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            raise error  # A fault in here ends the process, as any other.
+            raise error  # A bug here ends the process, as any other.
 
     def _open(self, request: pb.SessionRequest) -> None:
         opening = request.opening
@@ -202,7 +228,7 @@ class _Session:
             if own is None:
                 work = self._service.turns.work()
                 await work.give_way(request.ByteSize() // _ENTRY_BYTES)
-                response = await administer(controller, work, request)
+                response = await administer(controller, work, request, self._asker(request))
             else:
                 if isinstance(own, Heartbeat):
                     self.life = own.life
@@ -212,7 +238,11 @@ class _Session:
         response.correlation_id = request.correlation_id
         self.send(pb.SessionResponse(response=response))
 
-    # --- What goes out -----------------------------------------------------------------------
+    def _asker(self, request: pb.ControllerRequest) -> Caller:
+        """Return the caller: the client that the broker names, or the broker itself."""
+        return caller_from_wire(request.caller) if request.HasField("caller") else self._caller
+
+    # --- Messages to the broker --------------------------------------------------------------
 
     def on_published(self, objects: Mapping[str, StoredObject]) -> None:
         """Objects were stored."""

@@ -1,8 +1,8 @@
 """The status of calls that fail as a whole.
 
-That is only where no message can say so: the call could not be understood, or the broker cannot
-serve it now, as without a controller. All other errors travel inside of messages, see
-`millrace.proto.errors`.
+That is only for calls without a message that could carry the error: the call could not be
+understood, or the broker cannot serve it now, for example without a controller. All other errors
+travel inside messages, see `millrace.proto.errors`.
 """
 
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from millrace.core.errors import (
     RetriableError,
     UnsupportedFeatureError,
 )
+from millrace.proto.errors import error_to_trailers
 
 
 def status_of(error: MillraceError) -> grpc.StatusCode:
@@ -28,17 +29,6 @@ def status_of(error: MillraceError) -> grpc.StatusCode:
     return grpc.StatusCode.INTERNAL
 
 
-async def abort(
-    context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceError, *trailers: Any
-) -> NoReturn:
-    """End a call as a whole; what this raises, for gRPC, has the error for its cause.
-
-    Args:
-        context: of the call.
-        error: what it fails for.
-        trailers: the trailing metadata, if any.
-    """
-    try:
-        await context.abort(status_of(error), error.message, *trailers)
-    except grpc.aio.AbortError as aborted:
-        raise aborted from error
+async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceError) -> NoReturn:
+    """End a call as a whole, and name the error in the trailing metadata."""
+    await context.abort(status_of(error), error.message, error_to_trailers(error))

@@ -1,24 +1,22 @@
 """The Fetch service: sessions that follow partitions. Its look-ups are in `offset_lookups`.
 
-One stream is one session (`millrace.core.fetch.session`). A task reads what the reader asks for,
+One stream is one session (`millrace.core.fetch.session`). One task reads the reader's requests,
 another answers: it waits until there are news and credit, reads whole batches from the files
-without decoding them, and writes one response. It does not look further until gRPC has taken that
-response, so that a reader which does not read costs the broker one response and no more. A position
-at a leader that has not heard of its election yet waits for the news (`EarlyRequests`).
+without decoding them, and writes one response. `SessionReader` decides what may be sent. The task
+waits until gRPC has taken that response, so a reader that does not read costs the broker only one
+response. A position at a leader that does not know of its election yet waits for the metadata
+(`EarlyRequests`).
 """
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.errors import abort
+from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import checked_topic_partition, decode_request, unary_handler
+from millrace.broker.rpc.requests import checked_topic_partition, decode_request
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.partition import Partition
@@ -29,23 +27,30 @@ from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptLogError,
-    CreditTooSmallError,
     MalformedRequestError,
     MillraceError,
-    NotLeaderError,
-    OffsetOutOfRangeError,
 )
 from millrace.core.fetch.catch_up import CatchUpAllowance
-from millrace.core.fetch.read_replica import preferred_read_replica
 from millrace.core.fetch.session import (
-    NO_END,
+    PARTITIONS_IN_RESPONSE,
     FetchSession,
     Position,
+    ResponseRoom,
     SessionLimits,
     SessionSettings,
+)
+from millrace.core.fetch.session_reader import (
+    AtEnd,
+    LookBack,
+    Pause,
+    ReadElsewhere,
+    SendBatches,
+    SessionReader,
 )
 from millrace.core.ids import (
     BrokerEpoch,
@@ -55,8 +60,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.log.leader_epochs import EpochEnd
-from millrace.core.metadata.model import BrokerLife, Listener
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.header import Buffer
 from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.core.replication.progress import FollowerProgress
@@ -66,16 +70,13 @@ from millrace.proto.features import check_broker
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2
 
-_PARTITIONS_IN_RESPONSE: Final = 1000
-"""What one response tells of at the most: bounds how long the loop is busy with one session."""
-
 
 class SessionService:
-    """What serving sessions takes, of consumers or of followers.
+    """Serves sessions, of consumers or of followers.
 
     Args:
-        replication: how followers are served; None: consumers are.
-        listener: that consumers come through.
+        replication: settings for followers; None: it serves consumers.
+        calls: of the listener.
     """
 
     def __init__(
@@ -87,11 +88,12 @@ class SessionService:
         turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        calls: Calls,
         replication: ReplicationConfig | None = None,
-        listener: Listener = Listener.INSIDE,
     ) -> None:
         self.replication = replication
-        self.listener = listener
+        self.calls = calls
+        self.listener = calls.listener
         self.early = early
         self.turns = turns
         self.partitions = partitions
@@ -107,7 +109,8 @@ class SessionService:
             max_wait_ms_max=limits.fetch_wait_ms_max,
         )
 
-    async def fetch(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def fetch(self, context: Stream, _: Caller) -> None:
+        """Serve a stream."""
         self.metrics.fetch_streams.inc()
         stream = _FetchStream(self, context)
         if self._is_ending:
@@ -130,23 +133,21 @@ class SessionService:
 class ReplicaService(SessionService):
     """Serves `millrace.proto.v1.Replica`, on the replica listener.
 
-    What strangers are held to binds no broker: it follows as many partitions as it may hold, and
-    says of them as much in one message as `LeaderSession` does.
+    The limits of clients do not apply to brokers: a broker follows as many partitions as it may
+    hold, and its messages are as large as those of `LeaderSession`.
     """
 
     NAME = replica_pb2.DESCRIPTOR.services_by_name["Replica"].full_name
 
     def configure(self, *, broker_partitions_max: int) -> None:
-        """Follow the cluster's settings; sessions that are open go on as they are."""
+        """Follow the cluster's settings; open sessions keep their limits."""
         self.entries_max = max(self.limits.request_entries_max, ENTRIES_IN_REQUEST)
         partitions_max = max(self.limits.fetch_session_partitions_max, broker_partitions_max)
         self.session_limits = replace(self.session_limits, partitions_max=partitions_max)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
-        return grpc.method_handlers_generic_handler(
-            self.NAME, {"Fetch": grpc.stream_stream_rpc_method_handler(self.fetch)}
-        )
+        return self.calls.handlers(self.NAME, streams={"Fetch": self.fetch})
 
 
 class FetchService(SessionService):
@@ -163,7 +164,7 @@ class FetchService(SessionService):
         turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
-        listener: Listener,
+        calls: Calls,
     ) -> None:
         super().__init__(
             partitions=partitions,
@@ -172,10 +173,10 @@ class FetchService(SessionService):
             turns=turns,
             limits=limits,
             metrics=metrics,
-            listener=listener,
+            calls=calls,
         )
         self._lookups = OffsetLookups(
-            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max, listener=listener
+            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max, listener=self.listener
         )
 
     def end_streams(self) -> None:
@@ -186,16 +187,16 @@ class FetchService(SessionService):
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
         lookups = self._lookups
-        unary = partial(unary_handler, limits=self.limits)
-        return grpc.method_handlers_generic_handler(
+        return self.calls.handlers(
             self.NAME,
-            {
-                "Fetch": grpc.stream_stream_rpc_method_handler(self.fetch),
-                "ListOffsets": unary(lookups.list_offsets, pb.ListOffsetsRequest),
-                "OffsetsForLeaderEpoch": unary(
-                    lookups.offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
+            unary={
+                "ListOffsets": (lookups.list_offsets, pb.ListOffsetsRequest),
+                "OffsetsForLeaderEpoch": (
+                    lookups.offsets_for_leader_epoch,
+                    pb.OffsetsForLeaderEpochRequest,
                 ),
             },
+            streams={"Fetch": self.fetch},
         )
 
 
@@ -205,14 +206,14 @@ class _Plan:
 
     position: Position
     partition: Partition
-    read: ReadPlan | None
-    diverging: EpochEnd | None = None
-    preferred_read_replica: BrokerId | None = None
+    read: ReadPlan | None = None
+    ending: LookBack | ReadElsewhere | None = None
+    """Why the partition leaves the session: the reader opens another position."""
 
     @property
-    def ends_position(self) -> bool:
-        """Whether the partition leaves the session: the reader opens another position."""
-        return self.diverging is not None or self.preferred_read_replica is not None
+    def is_empty(self) -> bool:
+        """Whether there is nothing but offsets to send."""
+        return self.read is None and self.ending is None
 
     @property
     def length(self) -> int:
@@ -221,11 +222,11 @@ class _Plan:
 
 @dataclass(slots=True)
 class _EarlyPosition:
-    """A position that waits until its leader has heard that it leads."""
+    """A position that waits until its leader knows that it leads."""
 
     wanted: pb.FetchPartition
     progress: pb.FollowerProgress | None = None
-    """The latest that came meanwhile."""
+    """The latest position that arrived meanwhile."""
 
 
 class _FetchStream:
@@ -234,7 +235,7 @@ class _FetchStream:
     def __init__(
         self,
         service: SessionService,
-        context: "grpc.aio.ServicerContext[bytes, bytes]",
+        context: Stream,
     ) -> None:
         self._service = service
         self._context = context
@@ -243,25 +244,16 @@ class _FetchStream:
         self._early: dict[int, _EarlyPosition] = {}
         self._wake = asyncio.Event()
         self._is_configured = False
-        self._follower: BrokerLife | None = None
-        self._catch_up: CatchUpAllowance | None = None
-        self._zone = ""
+        self._reader = SessionReader()
         self._has_room = asyncio.Event()
-        self._pause_ms = 0  # Of what is left out of a plan because it was caught up with enough.
+        self._pause_ms = 0  # Pause of followers that have got enough for now.
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        try:
-            # Else gRPC sends them with the first message, and could not end the stream before.
-            await self._context.send_initial_metadata(())
-            # The reader's half-close ends the session as well: nothing more can be granted.
-            await run_until_first(self._listen(), self._answer(), self._ended.wait())
-            if self._ended.is_set():
-                raise BrokerShuttingDownError("the broker is stopping")
-        except grpc.aio.InternalError:
-            pass  # The reader went away in the middle of a message, which is its right.
-        except MillraceError as error:
-            await abort(self._context, error)
+        # The reader's half-close ends the session as well: nothing more can be granted.
+        await run_until_first(self._listen(), self._answer(), self._ended.wait())
+        if self._ended.is_set():
+            raise BrokerShuttingDownError("the broker is stopping")
 
     def end(self) -> None:
         """End the session because the broker stops."""
@@ -284,7 +276,7 @@ class _FetchStream:
         while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
             await self._on_request(decode_request(pb.FetchRequest, message, entries_max))
             self._wake.set()
-            # A reader that is told of many errors and takes none is not listened to any more.
+            # Stop reading from a reader that does not take its many errors.
             while len(self._refused) >= entries_max:
                 self._has_room.clear()
                 await self._has_room.wait()
@@ -298,14 +290,6 @@ class _FetchStream:
                 raise MalformedRequestError(
                     "followers, and they alone, fetch on the replica listener"
                 )
-            if self._service.replication is not None:
-                check_broker(settings.features)
-                self._follower = BrokerLife(
-                    BrokerId(settings.replica_id), BrokerEpoch(settings.replica_broker_epoch)
-                )
-                rate = self._service.replication.catch_up_bytes_per_second
-                self._catch_up = None if rate == -1 else CatchUpAllowance(rate, monotonic_now())
-            self._zone = settings.rack
             session.configure(
                 SessionSettings(
                     min_bytes=settings.min_bytes,
@@ -315,6 +299,7 @@ class _FetchStream:
                     read_committed=settings.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED,
                 )
             )
+            self._reader = self._identify(settings)
         work = self._service.turns.work()
         for handle in request.remove:
             await work.give_way()
@@ -328,13 +313,28 @@ class _FetchStream:
             self._on_progress(progress)
         session.grant(request.credit_bytes)
 
-    def _wait_if_early(self, wanted: pb.FetchPartition) -> bool:
-        """Have a position wait that its leader is about to be ready for; return whether it does.
+    def _identify(self, settings: pb.FetchSettings) -> SessionReader:
+        """Return the reader, by its first message."""
+        read_committed = self._session.settings.read_committed
+        replication = self._service.replication
+        if replication is None:
+            return SessionReader(zone=settings.rack, read_committed=read_committed)
+        check_broker(settings.features)
+        rate = replication.catch_up_bytes_per_second
+        return SessionReader(
+            follower=BrokerLife(
+                BrokerId(settings.replica_id), BrokerEpoch(settings.replica_broker_epoch)
+            ),
+            catch_up=None if rate == -1 else CatchUpAllowance(rate, monotonic_now()),
+        )
 
-        One that names its zone does not: it may have come to a replica that only follows.
+    def _wait_if_early(self, wanted: pb.FetchPartition) -> bool:
+        """Let a position wait if its leader will be ready soon; return whether it waits.
+
+        A position with a zone does not wait: it may be meant for a follower.
         """
         place = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
-        partition = None if self._zone else self._service.partitions.find(place)
+        partition = None if self._reader.zone else self._service.partitions.find(place)
         epoch = LeaderEpoch(wanted.current_leader_epoch)
         if partition is None or not self._service.early.is_early(partition, epoch):
             return False
@@ -345,7 +345,7 @@ class _FetchStream:
 
         def judge() -> None:
             if self._early.get(wanted.handle) is not early:
-                return  # The reader left it, or the stream ended.
+                return  # The reader closed it, or the stream ended.
             del self._early[wanted.handle]
             self._open(wanted)
             if early.progress is not None:
@@ -368,12 +368,13 @@ class _FetchStream:
             early.progress = progress
             return
         position = self._session.positions.get(progress.handle)
-        if position is None or self._follower is None:
+        follower = self._reader.follower
+        if position is None or follower is None:
             return
         try:
             self._service.partitions.on_follower_progress(
                 position.topic_partition,
-                self._follower,
+                follower,
                 position.current_leader_epoch,
                 FollowerProgress(
                     Offset(progress.log_end_offset),
@@ -388,7 +389,12 @@ class _FetchStream:
     def _follow(self, wanted: pb.FetchPartition) -> None:
         topic_partition = checked_topic_partition(wanted.topic_id, wanted.partition)
         partition = self._service.partitions.get(topic_partition)
-        self._check_epoch(partition, LeaderEpoch(wanted.current_leader_epoch))
+        reader = self._reader
+        reader.check_epoch(
+            partition.replica,
+            LeaderEpoch(wanted.current_leader_epoch),
+            self._service.partitions.image,
+        )
         self._leave(wanted.handle)
         self._session.add(
             Position(
@@ -399,29 +405,11 @@ class _FetchStream:
                 LeaderEpoch(wanted.last_fetched_epoch),
                 wanted.max_bytes,
                 Offset(wanted.end_offset),
-                may_be_sent_on=bool(self._zone) and not wanted.from_leader,
+                may_be_sent_on=bool(reader.zone) and not wanted.from_leader,
             ),
             monotonic_now(),
         )
-        partition.follow(self, wanted.handle, to_log_end=self._follower is not None)
-
-    def _check_epoch(self, partition: Partition, expected: LeaderEpoch) -> None:
-        """Refuse a reader of another epoch (P6); a replica that only follows serves who wants it.
-
-        But only while it is in sync: else its readers would lag with it (P12).
-
-        Raises:
-            NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError: as the leader says.
-        """
-        follower = partition.replica.follower
-        if follower is None or not self._zone:
-            partition.leader.check_epoch(expected)
-            return
-        if not self._service.partitions.is_in_sync(partition.topic_partition):
-            raise NotLeaderError(
-                f"{partition.topic_partition} is not in sync on this broker: read from its leader"
-            )
-        follower.check_epoch(expected)
+        partition.follow(self, wanted.handle, to_log_end=reader.follower is not None)
 
     def _leave(self, handle: int) -> None:
         self._early.pop(handle, None)
@@ -432,7 +420,7 @@ class _FetchStream:
                 partition.leave(self, handle)
 
     def _refuse(self, position: Position, error: MillraceError) -> None:
-        """End a partition's part in the session; damage ends it for everybody (P65)."""
+        """Remove a partition from the session; damage takes it offline for all readers (P65)."""
         if self._session.positions.get(position.handle) is position:
             self._refuse_handle(position.handle, position.topic_partition, error)
         if isinstance(error, CorruptLogError):
@@ -464,14 +452,14 @@ class _FetchStream:
                 continue
             found_bytes = sum(plan.length for plan in plans)
             wait_ms = session.must_wait(found_bytes, monotonic_now())
-            is_urgent = self._refused or any(plan.ends_position for plan in plans)
+            is_urgent = self._refused or any(plan.ending is not None for plan in plans)
             if wait_ms and not is_urgent:
                 await self._wait(wait_ms)
                 continue
             await self._respond(plans)
 
     async def _wait(self, at_most_ms: int) -> None:
-        """Wait for news, or until the time is over; 0: for news alone."""
+        """Wait for news, or until the time is over; 0: only for news."""
         if not at_most_ms:
             await self._wake.wait()
             return
@@ -481,153 +469,69 @@ class _FetchStream:
 
     async def _plan(self) -> "list[_Plan]":
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
-        session = self._session
-        budget = min(session.credit, session.response_bytes_max)
+        session, reader = self._session, self._reader
+        room = session.room()
         plans: list[_Plan] = []
         work = self._service.turns.work()
         for position in session.next_turn():
-            if budget <= 0 or len(plans) == _PARTITIONS_IN_RESPONSE:
+            if room.is_full:
                 break
             await work.give_way()
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, meanwhile.
             try:
                 partition = self._service.partitions.get(position.topic_partition)
-                self._check_epoch(partition, position.current_leader_epoch)
-                if (diverging := self._diverging(position, partition)) is not None:
-                    plans.append(_Plan(position, partition, None, diverging))
-                    continue
-                if (nearer := self._nearer_replica(position, partition)) is not None:
-                    nowhere = _Plan(position, partition, None, preferred_read_replica=nearer)
-                    plans.append(nowhere)
-                    continue
-                if self._must_pause(position, partition):
-                    continue
-                plan = await self._plan_partition(position, partition, budget)
+                plan = await self._plan_partition(position, partition, room)
             except MillraceError as error:
                 self._refuse(position, error)
                 continue
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, while the disk was read.
-            if plan is None and self._is_told(position, partition):
-                # At once, and not after the others were looked at: news that come while one of
-                # them waits for the disk must not be forgotten.
+            if plan is None:
+                continue
+            if plan.is_empty and not reader.has_news(position, partition.replica, partition.log):
+                # At once, and not after the others: news that arrive while one of them waits for
+                # the disk must not be lost.
                 session.on_nothing([position])
-            elif plan is None or plan.length <= budget:
-                budget -= plan.length if plan else 0
-                plans.append(_Plan(position, partition, plan))
-            elif not plans and plan.length <= session.credit:
-                # A first batch that is larger than a response is sent whole, alone.
-                plans.append(_Plan(position, partition, plan))
-                break
+            elif room.take(plan.length):
+                plans.append(plan)
         return plans
 
-    def _must_pause(self, position: Position, partition: Partition) -> bool:
-        """Whether a follower that catches up has got enough for now (F34)."""
-        leader = partition.replica.leader
-        if self._catch_up is None or leader is None or self._follower in leader.maximal_isr:
-            position.seen_log_bytes = -1
-            return False
-        size, seen = partition.log.size_bytes, position.seen_log_bytes
-        position.seen_log_bytes = size
-        appended_bytes = max(size - seen, 0) if seen >= 0 else 0
-        self._pause_ms = self._catch_up.pause_ms(monotonic_now(), appended_bytes)
-        return self._pause_ms > 0
-
-    def _diverging(self, position: Position, partition: Partition) -> EpochEnd | None:
-        """Return where the reader must look back to, if its log is no prefix of this one (P4).
-
-        That is asked once for each position: what is sent from it is of this log.
-        """
-        leader, log = partition.replica.leader, partition.log
-        if leader is None or position.told_high_watermark >= 0:
-            return None
-        offset, epoch = position.fetch_offset, position.last_fetched_epoch
-        if self._follower is None:
-            return leader.diverging(offset, epoch, log.leader_epochs)
-        return leader.diverging_follower(
-            self._follower, offset, epoch, log.leader_epochs, log.log_start_offset
-        )
-
-    def _nearer_replica(self, position: Position, partition: Partition) -> BrokerId | None:
-        """Return the follower that the reader should read from, if there is one (KIP-392)."""
-        if not position.may_be_sent_on:
-            return None
-        leader, image = partition.replica.leader, self._service.partitions.image
-        if leader is None or image is None:
-            return None
-        return preferred_read_replica(
-            self._zone,
-            position.fetch_offset,
-            leader=leader.state.leader,
-            isr=leader.state.isr,
-            followers=leader.followers,
-            brokers=image.cluster.brokers,
-        )
-
-    def _is_told(self, position: Position, partition: Partition) -> bool:
-        return (
-            position.told_high_watermark == partition.replica.high_watermark
-            and position.told_log_start_offset == partition.log.log_start_offset
-        )
-
-    def _has_everything(self, position: Position, partition: Partition) -> bool:
-        """Whether a follower has been sent all that its leader has: no need to look again."""
-        leader = partition.replica.leader
-        return (
-            self._follower is not None
-            and leader is not None
-            and position.fetch_offset >= leader.written_offset
-            and self._is_told(position, partition)
-        )
-
     async def _plan_partition(
-        self, position: Position, partition: Partition, budget: int
+        self, position: Position, partition: Partition, room: ResponseRoom
+    ) -> _Plan | None:
+        """Plan what to send of one partition; None: nothing for now, as it has got enough."""
+        replica, log, image = partition.replica, partition.log, self._service.partitions.image
+        match self._reader.decide(position, replica, log, image, monotonic_now()):
+            case Pause(pause_ms):
+                self._pause_ms = pause_ms
+                return None
+            case (LookBack() | ReadElsewhere()) as ending:
+                return _Plan(position, partition, ending=ending)
+            case AtEnd():
+                return _Plan(position, partition)
+            case SendBatches() as wanted:
+                read = await self._plan_read(log, position, room.max_bytes(position), wanted)
+        if read is not None:
+            self._session.check_window(position, read.length)
+        return _Plan(position, partition, read)
+
+    async def _plan_read(
+        self, log: PartitionLog, position: Position, max_bytes: int, wanted: SendBatches
     ) -> ReadPlan | None:
-        """Plan a read of one partition; None when the position is at its end."""
-        log = partition.log
         offset = position.fetch_offset
-        replica = partition.replica
-        if self._follower is not None:
-            end = partition.leader.written_offset
-            if not log.log_start_offset <= offset <= end:
-                raise OffsetOutOfRangeError(
-                    f"{position.topic_partition} has the offsets {log.log_start_offset} to {end}, "
-                    f"not {offset}"
-                )
-        elif replica.follower is not None:
-            replica.follower.check_readable(offset)
-            end = replica.follower.high_watermark
-        else:
-            leader = partition.leader
-            leader.check_readable(offset, log.log_start_offset)
-            is_committed_only = self._session.settings.read_committed
-            end = leader.last_stable_offset if is_committed_only else leader.high_watermark
-        if offset >= end:
-            return None
-        max_bytes = min(budget, position.max_bytes or budget)
-        until = position.end_offset if position.end_offset != NO_END else end
         try:
-            plan = _plan_read(log, offset, max_bytes, end, until, may_block=False)
+            return _plan_read(log, offset, max_bytes, wanted, may_block=False)
         except BlockingIOError:
-            plan = await self._service.reader.call(
-                log.log_dir, _plan_read, log, offset, max_bytes, end, until
+            planned: ReadPlan | None = await self._service.reader.call(
+                log.log_dir, _plan_read, log, offset, max_bytes, wanted
             )
-        if plan is None:
-            return None
-        window = self._session.settings.window_bytes
-        if window and plan.length > window:
-            raise CreditTooSmallError(
-                f"{partition.topic}-{position.topic_partition.partition}: the batch at offset "
-                f"{offset} is {plan.length} bytes, but the reader never grants more than "
-                f"{window}: raise its fetch size (fetch_max_bytes)"
-            )
-        return plan
+            return planned
 
     async def _respond(self, plans: list[_Plan]) -> None:
         session = self._session
-        partitions = self._refused[:_PARTITIONS_IN_RESPONSE]
-        del self._refused[:_PARTITIONS_IN_RESPONSE]
+        partitions = self._refused[:PARTITIONS_IN_RESPONSE]
+        del self._refused[:PARTITIONS_IN_RESPONSE]
         self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         batches = self._service.reader.read_cached(reads)
@@ -644,10 +548,10 @@ class _FetchStream:
                 self._refuse(position, data)  # Goes with the next response.
                 continue
             if len(data) != plan.length:
-                continue  # Deleted meanwhile: the next plan finds out what to say.
+                continue  # Deleted meanwhile: the next plan finds the error.
             partitions.append(self._describe(plan))
             sent.append(data)
-            if plan.ends_position:
+            if plan.ending is not None:
                 self._leave(position.handle)
             if plan.read is not None:
                 end = plan.read.end_offset
@@ -656,14 +560,13 @@ class _FetchStream:
                 if position.is_at_end:
                     self._leave(position.handle)
                 self._service.metrics.fetched(partition.topic, plan.length)
-                if self._catch_up is not None and position.seen_log_bytes >= 0:
-                    self._catch_up.on_sent(plan.length)
+                if self._reader.on_sent(position, plan.length):
                     self._service.metrics.replication.caught_up(plan.length)
-                if self._has_everything(position, partition):
+                if self._reader.has_everything(position, partition.replica, partition.log):
                     session.on_nothing([position])
         message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
         session.on_responded(monotonic_now())
-        del plans, reads, batches, sent, unused  # While this waits, it holds the message alone.
+        del plans, reads, batches, sent, unused  # While this waits, it holds only the message.
         await self._context.write(message)
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
@@ -671,12 +574,7 @@ class _FetchStream:
         high_watermark = plan.partition.replica.high_watermark
         position.told_high_watermark = high_watermark
         position.told_log_start_offset = log.log_start_offset
-        diverging = plan.diverging
-        return pb.FetchedPartition(
-            diverging=None
-            if diverging is None
-            else pb.EpochEndOffset(leader_epoch=diverging.epoch, end_offset=diverging.end_offset),
-            preferred_read_replica=plan.preferred_read_replica,
+        described = pb.FetchedPartition(
             handle=position.handle,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
@@ -684,24 +582,31 @@ class _FetchStream:
             length=plan.length,
             fetch_offset=position.fetch_offset,
         )
+        match plan.ending:
+            case LookBack(end):
+                described.diverging.leader_epoch = end.epoch
+                described.diverging.end_offset = end.end_offset
+            case ReadElsewhere(broker_id):
+                described.preferred_read_replica = broker_id
+        return described
 
 
 def _plan_read(
     log: PartitionLog,
     offset: Offset,
     max_bytes: int,
-    end: Offset,
-    until: Offset,
+    wanted: SendBatches,
     *,
     may_block: bool = True,
 ) -> ReadPlan | None:
-    """Plan a read of what lies before `end`, for a reader that wants what lies before `until`.
+    """Plan a read of what is wanted.
 
-    That may lie within a batch, or between two: then the next one is the last that is sent.
+    The reader's end may lie within a batch, or between two: then the next batch is the last one
+    sent.
     """
-    if until < end:
-        plan = log.plan_read(offset, max_bytes, until, may_block=may_block)
+    if wanted.until_offset < wanted.end_offset:
+        plan = log.plan_read(offset, max_bytes, wanted.until_offset, may_block=may_block)
         if plan is not None:
             return plan
         max_bytes = 1
-    return log.plan_read(offset, max_bytes, end, may_block=may_block)
+    return log.plan_read(offset, max_bytes, wanted.end_offset, may_block=may_block)

@@ -1,6 +1,6 @@
 """Look-ups of offsets, by position or time and by leader epoch: the Fetch service's short calls.
 
-A look-up of ends may wait until one has moved: who plans what others read needs no fetch session.
+A look-up of ends may wait until one has moved: a planner of other readers needs no fetch session.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 
 class OffsetLookups:
-    """Answers them from the partitions that this broker leads.
+    """Answers look-ups from the partitions that this broker leads.
 
     Args:
         partitions: of this broker.
@@ -83,7 +83,7 @@ class OffsetLookups:
         return pb.ListOffsetsResponse(offsets=offsets)
 
     async def _wait(self, request: pb.ListOffsetsRequest) -> None:
-        """Wait until an end moves, or the time is over, or one cannot be asked."""
+        """Wait until an end moves, a partition fails, or the time is over."""
         wait = _Wait(request)
         self._waits.add(wait)
         work = self._turns.work()
@@ -103,7 +103,7 @@ class OffsetLookups:
             self._waits.remove(wait)
 
     def _note_damage(self, named: NamedPartition, error: MillraceError) -> None:
-        """A log that was found damaged is damaged for everybody (P65)."""
+        """Take a damaged log offline for all readers (P65)."""
         if isinstance(error, CorruptLogError):
             self._partitions.take_offline(_checked(named), error)
 
@@ -191,7 +191,7 @@ class _Wait:
         partition.follow(self, number)
 
     def on_advanced(self, handle: int) -> None:
-        """Look whether the partition of the query with this number ends elsewhere."""
+        """Check whether the end of this query's partition has moved."""
         query = self._queries[handle]
         try:
             leader = self._followed[handle].leader

@@ -1,4 +1,4 @@
-"""Errors about one partition: in people's words, and with the leader to go to."""
+"""Errors about one partition, with the topic's name and the leader's address."""
 
 from millrace.broker.runtime.partitions import Partitions
 from millrace.core.errors import (
@@ -27,7 +27,7 @@ def wire_error(
     image = partitions.image
     if image is None:
         return error_to_wire(error, is_write=is_write)
-    message = error_to_wire(image.in_words(error, topic_partition), is_write=is_write)
+    message = error_to_wire(image.in_words(error), is_write=is_write)
     state = image.partition(topic_partition)
     if isinstance(error, _ABOUT_LEADERS) and state is not None:
         message.leader.CopyFrom(

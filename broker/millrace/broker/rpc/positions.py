@@ -1,33 +1,33 @@
-"""The Positions service: what readers keep under a name, at whoever leads where the name falls to.
+"""The Positions service: readers' positions under a name, at the leader of the name's partition.
 
-Any broker may be asked: one that does not lead says who does. `__positions` is made when the first
-position is to be stored.
+Any broker may be asked: one that does not lead names the leader. `__positions` is created for the
+first position.
 """
 
-import secrets
 from collections.abc import Iterable, Mapping
-from functools import partial
 from itertools import islice
 from typing import Final
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import checked_topic_partition, unary_handler
+from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.positions import PositionsShell
+from millrace.broker.runtime.positions import PositionsRuntime
 from millrace.broker.runtime.turns import Turns
+from millrace.client import host
+from millrace.core.callers import Caller
+from millrace.core.coordinators import Result
 from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
-from millrace.core.metadata.model import Listener, Topic
+from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import CreatePositionsTopic
-from millrace.core.positions.machine import Result
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
     Kind,
@@ -55,40 +55,38 @@ class PositionsService:
     def __init__(
         self,
         *,
-        positions: PositionsShell,
+        positions: PositionsRuntime,
         partitions: Partitions,
         channel: ControllerChannel,
-        limits: LimitsConfig,
         turns: Turns,
-        listener: Listener,
+        calls: Calls,
     ) -> None:
         self._positions = positions
         self._partitions = partitions
         self._channel = channel
-        self._limits = limits
-        self._listener = listener
+        self._calls = calls
+        self._listener = calls.listener
         self._turns = turns
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
-        unary = partial(unary_handler, limits=self._limits)
-        return grpc.method_handlers_generic_handler(
+        return self._calls.handlers(
             self.NAME,
-            {
-                "ResolveInitial": unary(self._resolve_initial, pb.ResolveInitialRequest),
-                "CommitPositions": unary(self._commit, pb.CommitPositionsRequest),
-                "FetchPositions": unary(self._fetch, pb.FetchPositionsRequest),
-                "ListNames": unary(self._list_names, pb.ListNamesRequest),
-                "DeletePositions": unary(self._delete, pb.DeletePositionsRequest),
+            unary={
+                "ResolveInitial": (self._resolve_initial, pb.ResolveInitialRequest),
+                "CommitPositions": (self._commit, pb.CommitPositionsRequest),
+                "FetchPositions": (self._fetch, pb.FetchPositionsRequest),
+                "ListNames": (self._list_names, pb.ListNamesRequest),
+                "DeletePositions": (self._delete, pb.DeletePositionsRequest),
             },
         )
 
     async def _resolve_initial(
-        self, request: pb.ResolveInitialRequest, _: object
+        self, request: pb.ResolveInitialRequest, caller: Caller
     ) -> pb.ResolveInitialResponse:
         name = request.name
         try:
-            place = await self._place_to_write(name)
+            place = await self._place_to_write(name, caller)
             proposals = await self._positions_of(request.proposals)
             found = await self._positions.ask(
                 place, lambda machine, now: machine.handle_resolve_initial(name, proposals, now)
@@ -98,11 +96,11 @@ class PositionsService:
         return pb.ResolveInitialResponse(positions=_to_wire(found))
 
     async def _commit(
-        self, request: pb.CommitPositionsRequest, _: object
+        self, request: pb.CommitPositionsRequest, caller: Caller
     ) -> pb.CommitPositionsResponse:
         name = request.name
         try:
-            place = await self._place_to_write(name)
+            place = await self._place_to_write(name, caller)
             positions = await self._positions_of(request.positions)
             await self._positions.ask(
                 place, lambda machine, now: machine.handle_commit(name, positions, now)
@@ -171,33 +169,33 @@ class PositionsService:
             return pb.DeletePositionsResponse(error=self._error(name, error))
         return pb.DeletePositionsResponse()
 
-    # --- Where -------------------------------------------------------------------------------
+    # --- The partition of a name --------------------------------------------------------------
 
     def _topic(self) -> Topic | None:
         image = self._partitions.image
         return None if image is None else image.topics.get(POSITIONS_TOPIC)
 
     def _place(self, name: str) -> TopicPartition | None:
-        """Return where a name is kept; None: nothing was ever kept."""
+        """Return the partition of a name; None: there are no positions at all."""
         topic = self._topic()
         if topic is None:
             return None
         return TopicPartition(topic.topic_id, partition_of(name.encode(), len(topic.partitions)))
 
-    async def _place_to_write(self, name: str) -> TopicPartition:
-        """Return where a name is to be kept.
+    async def _place_to_write(self, name: str, caller: Caller) -> TopicPartition:
+        """Return the partition of a name; create the topic if necessary.
 
         Raises:
-            MillraceError: that is no name, or there is nowhere to keep it.
+            MillraceError: the name is invalid, or the topic cannot be created.
         """
         check_name(name)
         place = self._place(name)
         if place is None:
-            topic_id = TopicId(secrets.token_bytes(TOPIC_ID_BYTES))
-            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id))
+            topic_id = TopicId(host.current.random_bytes(TOPIC_ID_BYTES))
+            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id), caller)
             await self._partitions.settled()
             place = self._place(name)
-            assert place is not None  # An answer comes behind the metadata that it rests on.
+            assert place is not None  # An answer comes after the metadata that it rests on.
         return place
 
     async def _positions_of(
@@ -217,10 +215,13 @@ class PositionsService:
             where = each.topic_partition
             topic_partition = checked_topic_partition(where.topic_id, where.partition)
             if topic_partition in positions:
-                raise MalformedRequestError(f"{topic_partition} is named twice in one request")
+                raise MalformedRequestError(
+                    "it is named twice in one request", topic_partition=topic_partition
+                )
             if image is None or image.partition(topic_partition) is None:
                 raise UnknownTopicOrPartitionError(
-                    f"there is no partition {topic_partition}: refresh the metadata"
+                    "there is no such partition: refresh the metadata",
+                    topic_partition=topic_partition,
                 )
             positions[topic_partition] = Position(each.offset, each.leader_epoch, each.metadata)
         return positions

@@ -4,7 +4,7 @@ Life of a request: its bytes are taken from the memory pool; the checking thread
 checks every batch; the loop gives offsets and hands the batches to the append threads; when every
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
 stream are given offsets in the order in which they came, and answered as they finish. A batch for a
-leader that has not heard of its election yet waits for the news (`EarlyRequests`).
+leader that does not know of its election yet waits for the metadata (`EarlyRequests`).
 """
 
 import asyncio
@@ -16,12 +16,9 @@ from itertools import cycle
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.controller_channel import ControllerChannel
-from millrace.broker.rpc.errors import abort
+from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.refusals import Refusals
-from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.mailbox import Worker
@@ -29,6 +26,8 @@ from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
@@ -50,7 +49,6 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import Listener
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
@@ -62,15 +60,15 @@ from millrace.proto.v1 import produce_pb2 as pb
 _log = logging.getLogger(__name__)
 
 _ANSWER_OVERHEAD = 8
-"""Bytes of an answer in a response beside its own."""
+"""Bytes that a response adds to each answer."""
 _GATHER_SECONDS = 0.001
-"""How long an answer may wait for others while much more is to be answered."""
+"""How long an answer may wait for others while many requests are under way."""
 _GATHER_BYTES = 256 << 10
-"""How much that is. Below it a producer cares for latency, above for the rate."""
+"""Bytes of many requests. Below that latency matters, above the rate."""
 _GATHER_ANSWERS = 4
-"""Answers that wait for no more."""
+"""Answers that are sent without waiting for more."""
 _SWEEP_SECONDS = 0.1
-"""How often requests are looked through for those whose time is up."""
+"""Pause between two looks for requests whose time is up."""
 
 
 @dataclass(slots=True)
@@ -94,12 +92,12 @@ class _Request:
     stream: "_ProduceStream"
     correlation_id: int
     is_awaited: bool
-    """With `acks=0` nobody waits for the answer: only a refusal is told."""
+    """With `acks=0` no client waits for the answer: only a refusal is sent."""
     size: int
     deadline: MonotonicMs
     topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
-    """In the order of the batches; None: it has not been judged yet."""
+    """In the order of the batches; None: not appended or refused yet."""
     log_start_offsets: list[int] = field(default_factory=list)
     outstanding: int = 0
     is_answered: bool = False
@@ -125,8 +123,7 @@ class ProduceService:
         early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
-        refusals: Refusals,
-        listener: Listener,
+        calls: Calls,
     ) -> None:
         self.partitions = partitions
         self.channel = channel
@@ -135,10 +132,11 @@ class ProduceService:
         self.memory = memory
         self.limits = limits
         self.metrics = metrics
-        self.refusals = refusals
-        self.listener = listener
-        # A stream's next message is in memory before the pool can be asked; so there are no more
-        # streams than such messages fit into the connection's share.
+        self.refusals = calls.refusals
+        self.listener = calls.listener
+        self._calls = calls
+        # A stream's next message is in memory before the pool counts it. So there are only as many
+        # streams as such messages fit into the connection's share.
         self._connection_streams_max = (
             limits.connection_request_memory_bytes_max // limits.message_bytes_max
         )
@@ -149,28 +147,21 @@ class ProduceService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
-        return grpc.method_handlers_generic_handler(
+        return self._calls.handlers(
             self.NAME,
-            {
-                "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
-                "InitProducerId": unary_handler(
-                    self._init_producer_id,
-                    pb.InitProducerIdRequest,
-                    limits=self.limits,
-                ),
-            },
+            unary={"InitProducerId": (self._init_producer_id, pb.InitProducerIdRequest)},
+            streams={"Produce": self.produce},
         )
 
-    async def _produce(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        peer = context.peer()
-        memory, streams = self._connections.setdefault(peer, (ConnectionMemory(), []))
+    async def produce(self, context: Stream, caller: Caller) -> None:
+        """Serve a stream."""
+        memory, streams = self._connections.setdefault(caller.address, (ConnectionMemory(), []))
         if len(streams) >= self._connection_streams_max:
-            busy = BrokerBusyError(
+            raise BrokerBusyError(
                 f"a connection may have {self._connection_streams_max} produce streams: send on "
                 "those that are open"
             )
-            await abort(context, busy)
-        stream = _ProduceStream(self, context, memory, peer)
+        stream = _ProduceStream(self, context, memory, caller)
         if self._is_ending:
             stream.end()
         streams.append(stream)
@@ -181,10 +172,10 @@ class ProduceService:
             self.metrics.produce_streams.dec()
             streams.remove(stream)
             if not streams:
-                self._connections.pop(peer, None)
+                self._connections.pop(caller.address, None)
 
     async def _init_producer_id(
-        self, request: pb.InitProducerIdRequest, _: object
+        self, request: pb.InitProducerIdRequest, caller: Caller
     ) -> pb.InitProducerIdResponse:
         if request.transactional_id:
             error = UnsupportedFeatureError("transactions are not supported by this broker")
@@ -193,7 +184,7 @@ class ProduceService:
             async with self._producer_ids_lock:
                 if not self._producer_ids:
                     self._producer_ids = await self.channel.request_for_client(
-                        AllocateProducerIds()
+                        AllocateProducerIds(), caller
                     )
                 producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         except MillraceError as error:
@@ -201,7 +192,7 @@ class ProduceService:
         return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
     def end_streams(self) -> None:
-        """Take no more requests, because the broker stops; answer those that came."""
+        """Take no more requests, because the broker stops; answer the earlier ones."""
         self._is_ending = True
         for _, streams in self._connections.values():
             for stream in streams:
@@ -219,9 +210,8 @@ class ProduceService:
     def check_producer_id(self, producer_id: ProducerId) -> None:
         """Refuse an id that the cluster has not given out: each costs memory for a day.
 
-        A broker gives an id out once it knows the metadata that says so; another one may hear of it
-        a moment later, or while it has lost the controller not before it finds it again. So the
-        producer may try again.
+        A broker gives an id out once it has the metadata of that; another broker may get it a
+        moment later, or, without a controller, much later. So the producer may try again.
 
         Raises:
             UnknownProducerIdError: see above.
@@ -291,14 +281,14 @@ class _ProduceStream:
     def __init__(
         self,
         service: ProduceService,
-        context: "grpc.aio.ServicerContext[bytes, bytes]",
+        context: Stream,
         memory: ConnectionMemory,
-        peer: str,
+        caller: Caller,
     ) -> None:
         self._service = service
         self._context = context
         self._memory = memory
-        self._peer = peer
+        self._caller = caller
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
@@ -313,22 +303,15 @@ class _ProduceStream:
         self._drained.set()
 
     async def run(self) -> None:
-        try:
-            # Else gRPC sends them with the first message, and could not end the stream before.
-            await self._context.send_initial_metadata(())
-            await run_until_first(self._write(), self._serve())
-        except grpc.aio.InternalError:
-            pass  # The client went away in the middle of a message, which is its right.
-        except MillraceError as error:
-            await abort(self._context, error)
+        await run_until_first(self._write(), self._serve())
 
     def end(self) -> None:
-        """End the stream because the broker stops: what was read is answered, then it closes."""
+        """End the stream because the broker stops: answer received requests, then close."""
         self._ended.set()
 
     async def _serve(self) -> None:
         await run_until_first(self._read(), self._ended.wait())
-        # No more requests come; those that came still get their answers.
+        # No more requests come; the earlier ones still get their answers.
         await self._drain()
         if self._ended.is_set():
             raise BrokerShuttingDownError("the broker is stopping")
@@ -351,7 +334,7 @@ class _ProduceStream:
         )
 
     async def _next_message(self) -> bytes:
-        # At the bound nothing is read, so that nobody holds memory while he takes no answers.
+        # At the bound nothing is read, so that a client that takes no answers holds no more memory.
         while self._is_full:
             self._drained.clear()
             await self._drained.wait()
@@ -421,7 +404,7 @@ class _ProduceStream:
     def _judge_early(
         self, request: _Request, number: int, batch: _CheckedBatch, acks: Acks
     ) -> None:
-        """Judge a batch that has waited, unless its request was given up meanwhile."""
+        """Append or refuse a batch that has waited, unless its request was given up meanwhile."""
         if not request.is_answered:
             self._judge(request, number, batch, acks)
         request.outstanding -= 1
@@ -439,7 +422,7 @@ class _ProduceStream:
         service = self._service
         service.memory.give_back(size, self._memory)
         if not isinstance(error, MillraceError):
-            # One stranger's bytes that nobody foresaw must not end the broker for everybody.
+            # Unforeseen bytes of one client must not end the broker.
             _log.error("checking a request failed", exc_info=error)
             error = UnknownServerError(
                 "the broker failed to check the request; its log has the trace",
@@ -480,7 +463,7 @@ class _ProduceStream:
         return waiter
 
     def _on_refused(self, error: MillraceError) -> None:
-        self._service.refusals.on_refused(error, self._peer, "Produce")
+        self._service.refusals.on_refused(error, self._caller, "Produce")
 
     def on_request_done(self, request: _Request) -> None:
         """Answer a request all of whose batches are acknowledged or refused."""
@@ -504,11 +487,12 @@ class _ProduceStream:
         for topic_partition, outcome, log_start_offset in zip(
             request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
-            if outcome is None:  # And it will not be judged any more.
+            if outcome is None:  # And it will not be appended any more.
                 outcome = NotLeaderError(
-                    f"{topic_partition} was not led by this broker within the request's time-out: "
+                    "this broker did not lead it within the request's time-out: "
                     "refresh the metadata",
                     appended=Appended.NO,
+                    topic_partition=topic_partition,
                 )
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
@@ -518,7 +502,7 @@ class _ProduceStream:
                 )
             if error is not None:
                 is_refused = True
-                if outcome is not error:  # What was refused at once is counted already.
+                if outcome is not error:  # Refusals at once are counted already.
                     self._on_refused(error)
                 service = self._service
                 said = wire_error(
@@ -542,8 +526,8 @@ class _ProduceStream:
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
-        # A write costs as much as reading a request. While more answers are to come, one write
-        # takes several; where there is little to do a request is answered at once.
+        # A write costs as much as reading a request. While more answers will come, one write takes
+        # several; with little to do, a request is answered at once.
         if len(self._outgoing) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
             self._has_outgoing.set()
         elif self._gathering is None:
@@ -565,7 +549,7 @@ class _ProduceStream:
                 self._drained.set()
 
     def _take_outgoing(self) -> None:
-        """Move what is ready to `_in_write`: all of it, unless that made too large a message."""
+        """Move ready answers to `_in_write`, as many as fit into one message."""
         total = count = 0
         for answer in self._outgoing:
             total += answer.ByteSize() + _ANSWER_OVERHEAD
@@ -578,10 +562,10 @@ class _ProduceStream:
 
 
 def _without_trace(error: MillraceError) -> MillraceError:
-    """Return an error that is kept, without the frames it came through.
+    """Return an error that is kept, without its frames.
 
-    They hold the message; and the error is among what they hold, so that only the garbage collector
-    would free it.
+    They hold the message, and in a cycle the error itself, so that only the garbage collector would
+    free it.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,6 +1,6 @@
 """The gRPC server: its options, which are the first line against hostile or broken peers.
 
-Its port is bound before anybody is told of it.
+Its port is bound before it is announced.
 """
 
 import errno
@@ -12,17 +12,22 @@ from typing import Final
 import grpc
 
 from millrace.broker.address import Address, advertised_host, not_served
-from millrace.broker.config import (
+from millrace.broker.rpc.connection_watch import ConnectionWatch
+from millrace.client import host
+from millrace.core.broker_config import (
     LimitsConfig,
     ListenerConfig,
     OutsideListenerConfig,
     ReplicaListenerConfig,
 )
-from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.core.settings import INT32_MAX
 
+_CLIENT_PING_INTERVAL_MS_MIN: Final = 10_000
+"""Clients that ping more often than this, and do so three times, are cut off."""
+_CALL_METADATA_BYTES_MAX: Final = 16 << 10
+"""The largest header block of a call."""
 _WINDOW_BYTES: Final = 4 << 20
-"""What a stream may have sent beyond the message that is being read."""
+"""Bytes that a stream may send beyond the message that is being read."""
 
 
 def make_server(
@@ -33,21 +38,22 @@ def make_server(
     Args:
         limits: of its connections and messages.
         watch: hears of its calls.
-        is_for_brokers: a connection that is dead has to be found out soon (`replica_keepalive_ms`).
+        is_for_brokers: a dead connection has to be detected soon (`replica_keepalive_ms`).
     """
+    ping_interval_ms_min = _CLIENT_PING_INTERVAL_MS_MIN
     if is_for_brokers:
         limits = replace(
             limits,
             keepalive_interval_ms=limits.replica_keepalive_ms,
             keepalive_timeout_ms=limits.replica_keepalive_ms,
-            client_ping_interval_ms_min=limits.replica_keepalive_ms // 2,
         )
+        ping_interval_ms_min = limits.replica_keepalive_ms // 2
     idle_ms = limits.connection_idle_ms_max
-    return grpc.aio.server(
+    return host.current.server(
         interceptors=[] if watch is None else [watch],
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
-            # What is sent is bounded where it is made; to brokers metadata is as large as it is.
+            # Sent messages are bounded where they are made; metadata to brokers is not.
             ("grpc.max_send_message_length", -1),
             ("grpc.max_allowed_incoming_connections", limits.connections_max),
             ("grpc.max_concurrent_streams", limits.connection_streams_max),
@@ -57,16 +63,13 @@ def make_server(
             ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
             ("grpc.http2.ping_timeout_ms", limits.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
-            (
-                "grpc.http2.min_ping_interval_without_data_ms",
-                limits.client_ping_interval_ms_min,
-            ),
+            ("grpc.http2.min_ping_interval_without_data_ms", ping_interval_ms_min),
             ("grpc.http2.max_ping_strikes", 3),
-            ("grpc.absolute_max_metadata_size", limits.call_metadata_bytes_max),
-            ("grpc.max_metadata_size", limits.call_metadata_bytes_max // 2),
-            # What is sent and not read yet waits at the client. With the probe on, gRPC opens the
-            # window as far as it believes the network to reach; a peer that answers its probes
-            # late makes that hundreds of megabytes.
+            ("grpc.absolute_max_metadata_size", _CALL_METADATA_BYTES_MAX),
+            ("grpc.max_metadata_size", _CALL_METADATA_BYTES_MAX // 2),
+            # Sent and unread bytes wait at the client. With the probe on, gRPC opens the window by
+            # its estimate of the network; a peer that answers its probes late makes that hundreds
+            # of megabytes.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
             # Messages are few and large: frames of the default 16 KiB would cost a read each.
@@ -82,35 +85,35 @@ def make_server(
 def bind(
     server: grpc.aio.Server,
     listener: ListenerConfig | OutsideListenerConfig | ReplicaListenerConfig,
-    watch: ConnectionWatch,
     *,
     who: str,
     section: str,
-) -> Address:
-    """Bind a port; return what to tell those who connect.
+) -> tuple[int, Address]:
+    """Bind a port; return it, and the address for clients.
 
     Args:
-        watch: of the server's connections; is told the port.
-        who: is served there, for the message.
+        server: which listens.
+        listener: where.
+        who: what is served there, for the message.
         section: of the configuration, likewise.
 
     Raises:
-        InvalidConfigError: the address cannot be had.
+        InvalidConfigError: the address cannot be bound.
     """
     address = Address(listener.host, listener.port)
     try:
-        port = server.add_insecure_port(str(address))
+        port = host.current.listen(server, str(address))
     except RuntimeError as error:  # All that gRPC says.
         raise not_served(who, address, section, _refusal(address)) from error
-    watch.port = port
-    return Address(
+    advertised = Address(
         listener.advertised_host or advertised_host(listener.host),
         listener.advertised_port or port,
     )
+    return port, advertised
 
 
 def _refusal(address: Address) -> OSError:
-    """Return what the system says when an address is listened on that gRPC could not have."""
+    """Return the system's error for an address that gRPC could not bind."""
     try:
         for family, kind, protocol, _, place in socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -16,7 +16,7 @@ def topic_id_of(data: bytes) -> TopicId | None:
     """Return a topic's id from a message; None when none is named.
 
     Raises:
-        MalformedRequestError: no topic has such an id.
+        MalformedRequestError: that is no topic id.
     """
     if data and len(data) != TOPIC_ID_BYTES:
         raise MalformedRequestError(f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(data)} came")
@@ -24,7 +24,8 @@ def topic_id_of(data: bytes) -> TopicId | None:
 
 
 class TopicDescriptions:
-    """Topics as clients of a listener see them, each made once: many ask for many, few change."""
+    """Topics as clients of a listener see them, cached: they are requested often and change
+    rarely."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -33,11 +34,11 @@ class TopicDescriptions:
         self._known: dict[TopicId, pb.TopicMetadata] = {}
 
     def of(self, image: MetadataImage, topic: Topic, cluster: ClusterConfig) -> pb.TopicMetadata:
-        """Return a topic of an image; the message is shared, and not to be changed.
+        """Return a topic of an image; the message is shared and must not be changed.
 
         Args:
-            image: no older than those that were asked about before.
-            topic: which one.
+            image: no older than in earlier calls.
+            topic: the topic.
             cluster: the settings of the cluster, as they are now.
         """
         self._follow(image)
@@ -51,7 +52,7 @@ class TopicDescriptions:
         return described
 
     def _follow(self, image: MetadataImage) -> None:
-        """Forget what is not so any more."""
+        """Drop outdated descriptions."""
         before, self._image = self._image, image
         if before is None or before is image:
             return
@@ -66,7 +67,7 @@ class TopicDescriptions:
 def describe_topic(
     image: MetadataImage, topic: Topic, cluster: ClusterConfig, listener: Listener
 ) -> pb.TopicMetadata:
-    """Return a topic as clients of a listener see it, with the settings that count for it."""
+    """Return a topic as clients of a listener see it, with its effective settings."""
     return pb.TopicMetadata(
         name=str(topic.name),
         topic_id=topic.topic_id,

@@ -1,28 +1,27 @@
 """The thread that writes: one for each log directory.
 
-It works in rounds. A round takes whatever batches wait, writes them partition by partition, tells
-the loop, flushes the files of topics with `durability=fsync`, each once, and tells the loop again.
-While a flush takes its milliseconds the next round's batches gather: that is the group commit, and
-it needs no timer.
+It works in rounds. A round takes all waiting batches, writes them partition by partition, tells the
+loop, flushes the files of topics with `durability=fsync`, each once, and tells the loop again.
+During a flush the next round's batches gather: that is the group commit, and it needs no timer.
+Followers fetch written batches meanwhile, so that they flush at the same time.
 
-Files are changed here (append, roll, retention, truncation come as `call`s), but for what a
-checkpoint leaves beside them. Which locks that takes is the log's affair: see `storage/log.py`.
+Files are changed here (append, roll, retention, truncation come as `call`s), except for the files
+of a checkpoint. The log takes its locks itself: `storage/log/state.py`.
 
-A disk that fails, whatever it was asked for on these threads, fails the directory (P63). Damage
-that is found takes its partition offline (P65). A flush for which the process lacked a descriptor
-has not been tried, and is tried again shortly: until then nobody hears that it was done.
+Any failure of the disk on these threads fails the directory (P63). Damage takes its partition
+offline (P65). A flush for which the process lacked a descriptor has not been tried, and is tried
+again shortly: until then it is not reported.
 
-How long the flushes of the rounds take, and whether a write found the disk full, is kept until the
-loop takes it (`take_reading`): one look a second, and not a message for each flush.
+The durations of the rounds' flushes, and whether a write found the disk full, are kept until the
+loop takes them (`take_reading`), once a second instead of a message for each flush.
 
-Flushes that nobody waits for, which advance the recovery point of `replicated` topics, run on a
+Flushes without waiting requests, which advance the recovery point of `replicated` topics, run on a
 second thread: they may take long, and appends go on meanwhile.
 """
 
 import asyncio
 import logging
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +31,7 @@ from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker, settle
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.client import host
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -51,7 +51,7 @@ _FLUSH_AGAIN_SECONDS: Final = 0.1
 
 
 class Target(Protocol):
-    """What batches are appended to: a log, and the machine that waits to hear of it.
+    """The target of appends: a log, and the machine that waits for the outcome.
 
     Attributes:
         log: where the batches go.
@@ -75,7 +75,7 @@ class Target(Protocol):
         """On the loop: the batches from `base_offset` on were not written."""
 
     def on_corrupt(self, error: CorruptLogError) -> None:
-        """On the loop: the log is damaged, and takes nothing any more."""
+        """On the loop: the log is damaged, and takes no more appends."""
 
 
 _Append = tuple[Target, StampedBatch, int]
@@ -90,7 +90,7 @@ class Appender:
         mailbox: where outcomes go.
         checkpoint: advances the recovery points that are due; run beside the appends.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
-        check_room: called before appends; raises where there is none for them.
+        check_room: called before appends; raises if there is no room for them.
     """
 
     def __init__(
@@ -107,14 +107,13 @@ class Appender:
         self._is_checkpointing = False
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
-        self._work: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
+        self._work: host.Queue = host.current.new_queue()
         self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
         self._busy_since: MonotonicMs | None = None
         self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
         self._was_full = False
         self._flusher = Worker(f"{name}-flush", mailbox)
-        self._thread = threading.Thread(target=self._run, name=f"{name}-append", daemon=True)
-        self._thread.start()
+        self._thread = host.current.start_thread(f"{name}-append", self._run)
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
         """Write a batch behind all that were submitted before; from the loop."""
@@ -134,8 +133,7 @@ class Appender:
     ) -> None:
         """Likewise; `done(result, error)` is called on the loop.
 
-        A round takes all appends that wait, also those that were submitted after this: they may be
-        written, and the loop may hear of them, first.
+        A round takes all waiting appends, also later ones: these may be written and reported first.
         """
         self._work.put((job, args, done))
 
@@ -150,7 +148,7 @@ class Appender:
             self._mailbox.post(self._on_failed, error)
 
     def take_reading(self) -> DiskReading:
-        """Return how the disk did since this was called last; from the loop."""
+        """Return the disk's reading since the last call; from the loop."""
         since, was_full, self._was_full = self._busy_since, self._was_full, False
         flushes_ms = [self._flushes_ms.popleft() for _ in range(len(self._flushes_ms))]
         return DiskReading(
@@ -160,7 +158,7 @@ class Appender:
         )
 
     def close(self) -> None:
-        """Finish what was submitted and end the threads; blocks for as long."""
+        """Finish the submitted work and end the threads; blocks meanwhile."""
         self._work.put(None)
         self._thread.join()
         self._flusher.close()
@@ -202,7 +200,7 @@ class Appender:
             if appends:
                 self._round(appends)
             # While this waits for work it must not keep the last request's bytes alive.
-            work = target = batch = known = None  # type: ignore[assignment]
+            work = target = batch = known = None
             appends.clear()
             for job, args, done in calls:
                 self._call(job, args, done)
@@ -256,10 +254,9 @@ class Appender:
                 continue
             if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
                 self._checkpoint_beside()
+            self._mailbox.post(target.on_written, target.log.log_end_offset)
             if target.is_flushed_before_ack:
                 to_flush.append(target)
-            else:
-                self._mailbox.post(target.on_written, target.log.log_end_offset)
         self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
 
     def _flush(self, targets: list[Target]) -> None:
@@ -275,7 +272,6 @@ class Appender:
                 self._unflushed[target] = None
                 if target not in owed:
                     _log.warning("a flush is not done yet", extra={"error": error.message})
-                self._mailbox.post(target.on_written, target.log.log_end_offset)
             except StorageError as error:
                 self._on_refused(target, error)  # The log is dead, and so are all its appends.
             else:
@@ -304,7 +300,7 @@ class Appender:
 
 
 class HeldAppends:
-    """In the place of a partition's appender while its log moves: what is submitted waits here."""
+    """Replaces a partition's appender while its log moves: submitted work waits here."""
 
     def __init__(self) -> None:
         self._appends: list[_Append] = []
@@ -334,14 +330,14 @@ class HeldAppends:
             self._calls.append((job, args, done))
 
     def release(self, appender: Appender) -> None:
-        """Submit all to an appender, which nothing goes past this any more."""
+        """Submit everything to an appender, which takes all later work directly."""
         for target, batch, generation in self._appends:
             appender.append(target, batch, generation)
         for job, args, done in self._calls:
             appender.call_then(done, job, *args)
 
     def fail(self, error: StorageError) -> None:
-        """Do nothing of it: the replica is offline, and who waits for its appends was told."""
+        """Drop the held work: the replica is offline, and the waiters have the error."""
         self._failure = error
         calls, self._calls = self._calls, []
         for _, _, done in calls:

@@ -18,7 +18,8 @@ _CONNECTIONS_MIN: Final = 16
 
 
 def connections_allowed(connections_max: int, file_handles_max: int, *, listeners: int) -> int:
-    """Raise the process's own limit as far as needed and may be; return how many connections fit.
+    """Raise the process's own limit as far as necessary and possible; return how many connections
+    fit.
 
     Args:
         connections_max: how many each listener may have.

@@ -1,7 +1,7 @@
-"""Watches how the disks of a broker do, and so whether it should rather not lead.
+"""Watches the disks of a broker, and decides whether it should be reluctant to lead.
 
-What that depends on `core.replication.disk_health` decides for each log directory; one of them is
-enough. The heartbeats say so to the controller.
+`core.replication.disk_health` decides for each log directory; one bad directory is enough. The
+heartbeats report it to the controller.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.reader import LogReader
+from millrace.core.broker_config import StorageConfig
 from millrace.core.metadata.model import Reluctance
 from millrace.core.replication.disk_health import DiskHealth
 
@@ -25,7 +25,7 @@ class DiskWatch:
     """See the module.
 
     Attributes:
-        reluctance: why this broker would rather not lead, as far as its disks are concerned.
+        reluctance: why this broker is reluctant to lead because of its disks.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DiskWatch:
 
     async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:
         before = health.reluctance
-        # Nothing but a full disk is asked: one that hangs would not answer.
+        # Only a full disk is asked: one that hangs would not answer.
         has_room = before is not Reluctance.FULL_DISK or await self._has_room(opened)
         reluctance = health.on_reading(
             opened.appender.take_reading(), monotonic_now(), has_room=has_room
@@ -60,11 +60,11 @@ class DiskWatch:
             log_dir = opened.directory.path
             if reluctance:
                 _log.warning(
-                    "this broker would rather not lead",
+                    "this broker is reluctant to lead",
                     extra={"reason": reluctance.value, "log_dir": log_dir},
                 )
             else:
-                _log.info("this broker would lead again", extra={"log_dir": log_dir})
+                _log.info("this broker can lead again", extra={"log_dir": log_dir})
 
     async def _has_room(self, opened: OpenDirectory) -> bool:
         try:

@@ -44,7 +44,7 @@ class Duties:
         self.is_over.set()
 
     def fail(self, error: BaseException) -> None:
-        """Have the broker stop because of an error; the first that was told in words is kept."""
+        """Stop the broker because of an error; the first `MillraceError` is kept."""
         if isinstance(error, MillraceError):
             _log.critical("the broker stops", extra={"error": error.message})
             self._failure = self._failure or error
@@ -54,13 +54,13 @@ class Duties:
         self.is_over.set()
 
     def on_unexpected(self, context: dict[str, Any]) -> None:
-        """Have the broker stop because of something that nobody expected; for the event loop."""
+        """Stop the broker because of an unexpected error; for the event loop."""
         error = context.get("exception")
         _log.critical(context["message"], exc_info=error)
         self.fail(error or RuntimeError(context["message"]))
 
     async def unless_over(self, waiting: Coroutine[Any, Any, Any]) -> Any:
-        """Return what comes, unless the broker is to stop before.
+        """Return the result, unless the broker has to stop before.
 
         Raises:
             MillraceError: why it stops.

@@ -1,25 +1,30 @@
-"""Requests that came before their leader knew that it leads.
+"""Requests that arrive before their leader knows that it leads.
 
-Whoever hears first of an election tells clients where to go, and they may be there before the news
-are. To refuse them would cost them a pause that is longer than the news take. So what names an
-epoch that a replica may be about to lead in waits there, in the order in which it came, until the
-replica has another role or a short time is over; then it is judged as if it had come now.
+Other brokers may hear of an election first and send clients to the new leader, which may not have
+the metadata yet. A refusal would cost the client a pause that is longer than the metadata takes. So
+a request with an epoch in which the replica may be about to lead waits there, in order of arrival,
+until the replica has another role or a short time is over; then it is handled as if it had just
+arrived.
 
-The bound: that time, and what bounds all requests in any case. What waits is unanswered, and holds
+The bounds are that time, and the bounds of all requests: a waiting request is unanswered, and holds
 its part of the request memory.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.broker.runtime.partition import Partition
 from millrace.core.ids import LeaderEpoch
 
+_WAIT_MS: Final = 500
+"""Brokers hear of elections in a fraction of it; clients retry after a pause in any case."""
+
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """What waits for one partition; a `Reader` of it, to be told of its role."""
+    """The requests that wait for one partition; its `Reader`, to hear of its role."""
 
     owner: "EarlyRequests"
     partition: Partition
@@ -37,15 +42,15 @@ class EarlyRequests:
     """See the module. One for all services of a broker; on the event loop.
 
     Args:
-        wait_ms: how long to wait for the news.
+        wait_ms: how long to wait for the metadata.
     """
 
-    def __init__(self, wait_ms: int) -> None:
+    def __init__(self, wait_ms: int = _WAIT_MS) -> None:
         self._wait_seconds = wait_ms / 1000
         self._queues: dict[Partition, _Queue] = {}
 
     def is_early(self, partition: Partition, expected: LeaderEpoch) -> bool:
-        """Whether a request of this leader epoch is to wait, be it for those before it."""
+        """Whether a request of this leader epoch must wait, also for earlier waiting ones."""
         return partition in self._queues or partition.replica.may_yet_lead(expected)
 
     def add(self, partition: Partition, expected: LeaderEpoch, judge: Callable[[], None]) -> None:
@@ -58,7 +63,7 @@ class EarlyRequests:
         queue.judgements.append(judge)
 
     def judge(self, queue: _Queue) -> None:
-        """Let a queue wait no longer."""
+        """Handle a queue's requests now."""
         if self._queues.get(queue.partition) is not queue:
             return
         del self._queues[queue.partition]

@@ -1,26 +1,27 @@
-"""What must be done from time to time: recovery points, retention, trash, scrubbing, forgetting.
+"""Periodic duties: recovery points, retention, trash, scrubbing, expiry.
 
 Each duty is a loop with its own interval, and one for each log directory that it touches: a disk
-that hangs keeps only its own duties waiting. Files are touched on the append thread of their
-directory (retention, trash), or beside it where a long flush must not hold up appends
-(checkpoints). What is shown to who watches the broker waits for no disk at all.
+that hangs delays only its own duties. Files are touched on the append thread of their directory
+(retention, trash), or on another thread if a long flush must not hold up appends (checkpoints).
+Metrics wait for no disk at all.
 """
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.replica_counts import count_replicas
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.client import host
+from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -35,10 +36,10 @@ _log = logging.getLogger(__name__)
 _SECOND = 1.0
 _LAG_INTERVAL_SECONDS = 0.25
 _FREE_SPACE_SECONDS = 3.0
-"""A disk that has not said by then how much is free is shown to have nothing."""
+"""A disk that has not reported its free space by then is shown with none."""
 _RETAINED_AT_ONCE = 200
 _RETAINING_SECONDS = 0.005
-"""How long retention may keep the append thread; a deletion that was begun is done."""
+"""How long retention may keep the append thread; a deletion under way is finished."""
 
 
 class Housekeeping:
@@ -61,7 +62,8 @@ class Housekeeping:
         self._is_controller = is_controller
 
     async def observe(self) -> None:
-        """Show how the broker does, for as long as it runs; from when its logs are being opened."""
+        """Update the metrics, for as long as the broker runs; begins while logs are being
+        opened."""
         await asyncio.gather(
             _every(_SECOND, self._observe),
             self._measure_loop_lag(),
@@ -87,21 +89,21 @@ class Housekeeping:
         self._take_corrupt_offline(opened)
 
     async def retain(self, opened: OpenDirectory) -> None:
-        """Give up what is old, in logs and in the trash."""
+        """Delete old segments and empty the trash."""
         now = wall_now()
         await self._retain_logs_of(opened, now)
         await opened.appender.call(opened.directory.empty_trash, now)
-        await opened.appender.call(opened.directory.take_ballast)
+        await opened.appender.call(opened.directory.ballast.take)
 
     async def _retain_logs_of(self, opened: OpenDirectory, now: WallMs) -> None:
-        """Give up what is old, many logs in one call: of thousands few have anything to give."""
+        """Delete old segments of many logs in one call: few of thousands have any."""
         idle_since = WallMs(now - self._config.producer_id_expiration_ms)
         waiting = deque(each for each in self._partitions.all() if each.appender is opened.appender)
         while waiting:
             taken: list[Partition] = []
             while waiting and len(taken) < _RETAINED_AT_ONCE:
                 partition = waiting.popleft()
-                # One that was deleted meanwhile has no files any more.
+                # A replica deleted meanwhile has no files any more.
                 if self._partitions.find(partition.topic_partition) is partition:
                     taken.append(partition)
             for partition in taken:
@@ -118,7 +120,7 @@ class Housekeeping:
             waiting.extendleft(reversed(taken[len(outcomes) :]))
 
     def _on_retained(self, partition: Partition, outcome: int | StorageError) -> None:
-        if isinstance(outcome, CorruptLogError):  # The others are kept in order all the same.
+        if isinstance(outcome, CorruptLogError):  # Go on with the others.
             partition.on_corrupt(outcome)
         elif isinstance(outcome, StorageFullError | StorageBusyError):
             _log.warning("retention was refused", extra={"error": outcome.message})
@@ -126,7 +128,7 @@ class Housekeeping:
             partition.on_readers_concerned()
 
     async def scrub(self, opened: OpenDirectory) -> None:
-        """Read some of what is stored again."""
+        """Read some stored batches again."""
         directory, max_bytes = opened.directory, self._config.scrub_bytes_per_second
         try:
             await self._reader.call(directory.path, directory.scrub, max_bytes)
@@ -147,13 +149,14 @@ class Housekeeping:
                 is_controller=self._is_controller(),
                 leaderships_failed=self._partitions.replicas.leaderships_failed,
             )
-        await self._metrics.replication.observe(self._partitions.all(), monotonic_now)
+        counts = await count_replicas(self._partitions.all(), monotonic_now)
+        self._metrics.replication.on_counted(counts)
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._directories)
         )
         self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
-        self._metrics.misplaced_replicas.set(len(self._partitions.moves))
-        self._metrics.moving_replicas.set(self._partitions.moves.under_way)
+        self._metrics.misplaced_replicas.set(len(self._partitions.placement.moves))
+        self._metrics.moving_replicas.set(self._partitions.placement.moves.under_way)
         for opened in self._directories:
             kept = self._metrics.damaged_logs.labels(opened.directory.path)
             kept.set(len(opened.directory.damaged))
@@ -173,9 +176,9 @@ class Housekeeping:
 
     async def _measure_loop_lag(self) -> None:
         while True:
-            due = time.monotonic() + _LAG_INTERVAL_SECONDS
+            due = host.monotonic_s() + _LAG_INTERVAL_SECONDS
             await asyncio.sleep(_LAG_INTERVAL_SECONDS)
-            self._metrics.loop_lag_seconds.observe(max(time.monotonic() - due, 0))
+            self._metrics.loop_lag_seconds.observe(max(host.monotonic_s() - due, 0))
 
 
 async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
@@ -187,11 +190,11 @@ async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
 async def _unless_refused(
     duty: Callable[[OpenDirectory], Awaitable[None]], opened: OpenDirectory
 ) -> None:
-    """Do a duty in a directory that works; what its disk refuses concerns nothing else."""
+    """Do a duty in a working directory; its disk's refusal concerns no other directory."""
     if opened.failure is None:
         try:
             await duty(opened)
-        except StorageError as error:  # Whoever met it has taken its consequences already.
+        except StorageError as error:  # Its consequences were handled where it was raised.
             _log.warning(
                 "housekeeping was refused",
                 extra={
@@ -208,15 +211,15 @@ def _retain_logs(
     """Forget idle producers and delete old segments, for as long as appends may wait for it.
 
     Args:
-        logs: with the high watermark, where this broker leads.
+        logs: with the high watermark, if this broker leads.
 
     Returns:
-        What became of the first of them, at least one: deleted segments, or why there are none.
+        The outcomes of the first logs, at least one: deleted segments, or an error.
 
     Raises:
         LogDirFailedError: the disk failed.
     """
-    until = time.monotonic() + _RETAINING_SECONDS
+    until = host.monotonic_s() + _RETAINING_SECONDS
     outcomes: list[int | StorageError] = []
     for log, high_watermark in logs:
         log.expire_producers(idle_since)
@@ -226,6 +229,6 @@ def _retain_logs(
             )
         except (CorruptLogError, StorageFullError, StorageBusyError) as error:
             outcomes.append(error)
-        if time.monotonic() > until:
+        if host.monotonic_s() > until:
             break
     return outcomes

@@ -1,8 +1,8 @@
-"""The connections of one listening port, as the kernel has them.
+"""The connections of one listening port, as the kernel has them. gRPC does not report connections:
+neither their number, nor which of them have never made a call.
 
-gRPC says nothing of connections: neither how many there are, nor which of them have never made a
-call. They are this process's own descriptors, so it can look for itself. A connection that is shut
-down here looks to gRPC as if its peer had gone.
+They are this process's own descriptors, so it can look for itself. To gRPC a connection that is
+shut down here looks as if its peer had gone.
 
 Source: proc(5), /proc/self/fd; shutdown(2).
 """
@@ -33,7 +33,7 @@ class ListenerSockets:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        # By their names, what is known of all sockets of the process; None: not of this listener.
+        # Known sockets of the process by their names; None: not of this listener.
         self._known: dict[str, str | None] = {}
 
     def peers(self) -> Mapping[Connection, str]:
@@ -47,7 +47,7 @@ class ListenerSockets:
         return {name: peer for name, peer in known.items() if peer is not None}
 
     def shut_down(self, connections: Collection[Connection]) -> None:
-        """End connections; those that are gone already are passed over.
+        """End connections; those that are gone already are skipped.
 
         Raises:
             OSError: as `peers`.
@@ -69,7 +69,7 @@ class ListenerSockets:
                 host, port = found.getpeername()[:2]
         except OSError as error:
             if error.errno in _REFUSED:
-                raise  # What could not be looked at is not remembered as a stranger.
+                raise  # Do not remember an unread socket as another listener's.
             return None  # It listens, or is gone.
         return _name(host, port)
 

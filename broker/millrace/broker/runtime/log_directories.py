@@ -1,21 +1,18 @@
-"""All log directories of a broker: whose they are, opening them, and closing them in order.
+"""All log directories of a broker: their identity, opening them, and closing them in order.
 
-Who a broker is, it knows from them alone: the cluster, its own id, the life that was shut down in
-order (P27) and the last one at all, and what it has seen of the metadata's store (P39). They can be
-asked for cluster and what was seen before they are opened.
-
-One that cannot be read or opened keeps the broker from starting: which partitions it holds is not
-known, and a partition that were begun anew elsewhere would hide the loss. Where it is left out, or
-replaced, what nobody else has stays offline (`misses_some`).
+A broker knows its identity only from them: the cluster, its own id, the life that was shut down
+cleanly (P27) and the last one, and the versions that it has seen of the metadata's store (P39).
+Cluster and versions can be read before they are opened. A directory that cannot be read or opened
+keeps the broker from starting: its partitions are not known, and a new replica elsewhere would hide
+the loss. If it is left out, or replaced, partitions that no other broker has stay offline
+(`misses_some`).
 """
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 
-from millrace.broker.config import LogDirConfig, StorageConfig
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import (
@@ -27,6 +24,8 @@ from millrace.broker.storage.log_directory import (
     settle_moves,
 )
 from millrace.broker.storage.sealed_file import DamagedFileError
+from millrace.client import host
+from millrace.core.broker_config import LogDirConfig, StorageConfig
 from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicPartition
 from millrace.core.metadata.model import BrokerLife
@@ -40,12 +39,12 @@ class LogDirectories:
 
     Args:
         reader: has the threads that touch the files.
-        on_failure: told when one could not be closed.
+        on_failure: called when one could not be closed.
 
     Attributes:
         opened: those that are open.
-        misses_some: whether this broker may have had a directory that is not among them: one is
-            new, and may have taken its place, or those that are open say so.
+        misses_some: whether this broker may have had a directory that is missing here: one is new,
+            and may have replaced it, or the open ones name it.
     """
 
     def __init__(
@@ -65,48 +64,48 @@ class LogDirectories:
         self._reader = reader
         self._on_failure = on_failure
         self._to_keep = SeenToKeep()
-        self._writing_seen = asyncio.Lock()  # One after the other: the last one stays.
+        self._writing_seen = asyncio.Lock()  # One write after the other: the last one stays.
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster that they belong to, opened or not; None when all are new.
 
         Raises:
-            LogDirFailedError: it cannot be told.
+            LogDirFailedError: it cannot be read.
         """
         identities = [self._identity_at(path) for path in self._paths]
         return next((each.cluster_id for each in identities if each is not None), None)
 
     @property
     def seen(self) -> Seen:
-        """All that was kept, opened or not.
+        """All stored versions, in opened directories or not.
 
         Raises:
-            LogDirFailedError: it cannot be told.
+            LogDirFailedError: it cannot be read.
         """
         return reduce(Seen.merged, map(self._seen_at, self._paths), NOTHING_SEEN)
 
     @property
     def broker_id(self) -> BrokerId | None:
-        """Who the ones that are open say this broker is; None while it has no id."""
+        """This broker's id by the open ones; None while it has no id."""
         ids = (each.identity.broker_id for each in self.opened)
         return next((each for each in ids if each != NO_BROKER), None)
 
     @property
     def closed_by(self) -> BrokerEpoch | None:
-        """The life that all that are open say was shut down in order (P27)."""
+        """The life that was shut down cleanly by the markers of all open ones (P27)."""
         found = {each.closed_by for each in self.opened}
         return found.pop() if len(found) == 1 else None
 
     @property
     def used_by(self) -> BrokerEpoch | None:
-        """The latest life that all that are open have been used by, but for those that are new."""
+        """The latest life that used all open ones, except for new ones."""
         found = [each.used_by for each in self.opened if each.identity.broker_id != NO_BROKER]
         known = [each for each in found if each is not None]
         return min(known) if known and len(known) == len(found) else None
 
     async def open(self, cluster_id: str) -> None:
-        """Take all into use: lock them, and recover what a crash left.
+        """Open all: lock them, and recover them after a crash.
 
         Raises:
             StorageError: one cannot be opened.
@@ -122,19 +121,20 @@ class LogDirectories:
                     DirectoryConfig(
                         media=media,
                         ballast_bytes=self._config.ballast_bytes,
-                        index_cache_bytes=self._config.index_cache_bytes,
                         file_delete_delay_ms=self._config.trash_delay_ms,
                         damaged_logs_max=self._config.damaged_logs_max,
                     ),
                     cluster_id=cluster_id,
                     broker_id=NO_BROKER if found is None else found.broker_id,
-                    new_directory_id=secrets.token_hex(16),
+                    new_directory_id=host.current.random_bytes(16).hex(),
                 ),
             )
             self.opened.append(directory)
             self.misses_some |= found is None or directory.companions is None
         if self.opened:
-            await self._reader.call(self.opened[0].path, settle_moves, self.opened)
+            await self._reader.call(
+                self.opened[0].path, settle_moves, [each.moves for each in self.opened]
+            )
         here = {each.identity.directory_id for each in self.opened}
         if missing := self._ever_used() - here:
             self.misses_some = True
@@ -144,7 +144,7 @@ class LogDirectories:
             )
 
     def _ever_used(self) -> set[str]:
-        """Return the ids of all directories that this broker is known to have."""
+        """Return the ids of all known directories of this broker."""
         return {
             directory_id
             for each in self.opened
@@ -152,17 +152,17 @@ class LogDirectories:
         }
 
     async def keep_seen(self, seen: Seen) -> None:
-        """Keep what this broker has seen in every directory that is open (P39)."""
+        """Store the versions that this broker has seen in every open directory (P39)."""
         self._to_keep.on_seen(seen)
         await asyncio.shield(self._write_seen())
 
     async def keep_seen_elsewhere(self, seen: Seen) -> None:
-        """Keep what another broker has seen, and this one's controller has not."""
+        """Store the versions that another broker has seen, and this one's controller has not."""
         self._to_keep.on_seen_elsewhere(seen)
         await asyncio.shield(self._write_seen())
 
     async def _write_seen(self) -> None:
-        """Write it; nobody cancels this: a thread goes on writing, and the lock is for that."""
+        """Write it. Never cancelled: a thread would go on writing, and the lock guards that."""
         async with self._writing_seen:
             seen = self._to_keep.seen
             for directory in self.opened:
@@ -172,7 +172,7 @@ class LogDirectories:
                     _log.warning("what was seen was not kept", extra={"error": error.message})
 
     async def begin_life(self, life: BrokerLife) -> None:
-        """Write down who this broker is, in which life.
+        """Store this broker's id and life.
 
         Raises:
             StorageError: a disk refused.
@@ -189,13 +189,13 @@ class LogDirectories:
         broker_epoch: BrokerEpoch | None,
         others: Collection[TopicPartition] = (),
     ) -> None:
-        """Close all; nothing appends to them any more.
+        """Close all; there are no more appends.
 
         Args:
-            in_order: those that are to get the marker of a clean shutdown; the others' files are
-                given back as they are.
+            in_order: those that get the marker of a clean shutdown; the others' files are closed as
+                they are.
             broker_epoch: the life that ends with this; None when it had not begun.
-            others: partitions that lie there, and this broker has no replica of.
+            others: partitions there of which this broker has no replica.
         """
         for directory in self.opened:
             try:
@@ -205,7 +205,7 @@ class LogDirectories:
                     broker_epoch=broker_epoch,
                     others=others,
                 )
-            except StorageError as error:  # The others are closed in order all the same.
+            except StorageError as error:  # The others are closed in order.
                 self._on_failure(error)
         self.opened = []
 

@@ -1,21 +1,20 @@
 """From threads to the event loop, many messages a wake-up.
 
 `loop.call_soon_threadsafe` writes to a socket each time. Here a thread leaves its message in a
-deque and wakes the loop only when nobody has done so since the loop last emptied it: a busy loop is
-not woken at all, an idle one at once.
+deque and wakes the loop only if no thread has done so since the loop last emptied it: a busy loop
+is not woken at all, an idle one at once.
 """
 
 import asyncio
-import queue
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from millrace.client import host
+
 _TURN_SECONDS_MAX = 0.01
-"""How long the loop may be kept from everything else by what threads have posted."""
+"""How long posted calls may keep the loop from other work."""
 
 
 class Mailbox:
@@ -33,19 +32,19 @@ class Mailbox:
             self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # The loop is closed: nobody is left to be told.
+            except RuntimeError:  # The loop is closed.
                 self._calls.clear()
 
     def _deliver(self) -> None:
         # First the flag, then the calls: a call posted in between wakes the loop once more.
         self._is_woken = False
         calls = self._calls
-        until = time.monotonic() + _TURN_SECONDS_MAX
+        until = host.monotonic_s() + _TURN_SECONDS_MAX
         try:
             while calls:
                 call, args = calls.popleft()
                 call(*args)
-                if time.monotonic() > until:
+                if host.monotonic_s() > until:
                     break
         finally:
             if calls:  # Time is up, or one has raised: the others come in the loop's next turn.
@@ -62,11 +61,8 @@ class Worker:
 
     def __init__(self, name: str, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
-        self._jobs: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Any] | None] = (
-            queue.SimpleQueue()
-        )
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._jobs: host.Queue = host.current.new_queue()
+        self._thread = host.current.start_thread(name, self._run)
 
     def submit(
         self,
@@ -84,7 +80,7 @@ class Worker:
         return future
 
     def close(self) -> None:
-        """Let the jobs that were submitted end, then end the thread; blocks for as long."""
+        """Let the submitted jobs end, then end the thread; blocks meanwhile."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -96,11 +92,11 @@ class Worker:
             except BaseException as raised:
                 result, error = None, raised
             self._mailbox.post(done, result, error)
-            entry = job = args = done = result = error = None  # type: ignore[assignment]
+            entry = job = args = done = result = error = None
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    """Hand the outcome of a job to who waits for it, if anybody still does; on the loop."""
+    """Complete the future that waits for a job, unless it was cancelled; on the loop."""
     if future.cancelled():
         return
     if error is None:

@@ -1,10 +1,10 @@
 """A bound on the bytes of requests that the broker holds, in all and for each connection.
 
 A request's bytes are taken before it is decoded, and given back when all of its batches are
-acknowledged or refused, which may be later than its answer says that its time is up.
-Who finds the pool empty waits, and meanwhile reads nothing more from its stream: gRPC's flow
-control carries the pressure to the client. Waiters are served in the order in which they came,
-except that one whose connection is at its own bound does not hold up the others.
+acknowledged or refused, which may be after an answer that its time is up. When the pool is empty, a
+stream waits and reads nothing more: gRPC's flow control carries the pressure to the client. Waiters
+are served in order of arrival, except that one whose connection is at its own bound does not hold
+up the others.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class MemoryPool:
     )
 
     def try_take(self, size: int, connection: ConnectionMemory) -> bool:
-        """Take bytes if they are free and nobody waits in front."""
+        """Take bytes if they are free and there is no earlier waiter."""
         if self._waiting or not self._fits(size, connection):
             return False
         self._take(size, connection)
@@ -89,6 +89,6 @@ class MemoryPool:
             else:
                 passed.append((size, connection, future))
                 if self.used and self.used + size > self.bytes_max:
-                    break  # The pool is the obstacle: nobody may overtake.
+                    break  # The pool is the obstacle: no waiter may overtake.
         passed.extend(self._waiting)
         self._waiting = passed

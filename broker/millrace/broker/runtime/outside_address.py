@@ -1,7 +1,7 @@
-"""Where clients of the outside listener are told to connect, which may change while a broker lives.
+"""The address for clients of the outside listener, which may change while a broker lives.
 
-Whoever makes a broker's public address, as a load balancer does, may do so long after the broker
-has started. So it can be kept in a file; heartbeats tell the controller what is in there.
+A load balancer, for example, may get a broker's public address long after the broker has started.
+So a file can hold the address; heartbeats report it to the controller.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ _log = logging.getLogger(__name__)
 
 _READING_SECONDS: Final = 1.0
 _LENGTH_MAX: Final = 300
-"""Of a file with an address: a host name has at most 253 characters."""
+"""Bytes of an address file: a host name has at most 253 characters."""
 
 
 class OutsideAddress:
     """See the module.
 
     Args:
-        own: where the listener says that it is.
-        file: that says where instead; empty: none.
+        own: the listener's own address.
+        file: has the address instead; empty: none.
 
     Attributes:
-        current: `host:port`; empty while nobody knows.
+        current: `host:port`; empty while unknown.
     """
 
     def __init__(self, own: Address, file: str) -> None:

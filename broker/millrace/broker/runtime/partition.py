@@ -1,4 +1,4 @@
-"""One replica of this broker: its machine, its files, and who waits for it."""
+"""One replica of this broker: its machine, its files, and its waiters."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -7,7 +7,7 @@ from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import Appended, CorruptLogError, MillraceError, NotLeaderError
+from millrace.core.errors import CorruptLogError, MillraceError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
@@ -18,21 +18,21 @@ from millrace.core.topics import parse_topic_name
 
 
 class AppendOwner(Protocol):
-    """What a waiter's token is: told when its append is acknowledged or has failed."""
+    """The owner of a waiter: called when its append is acknowledged or has failed."""
 
     def on_append_done(self, waiter: Waiter) -> None:
         """`waiter` is done."""
 
 
 class Reader(Protocol):
-    """Somebody who follows partitions, under a handle of its own for each."""
+    """An object that follows partitions, under a handle of its own for each."""
 
     def on_advanced(self, handle: int) -> None:
         """The partition's role, its end for this reader, or its log start offset moved."""
 
 
 class Owner(Protocol):
-    """Who is told what became of a partition's files, on the event loop."""
+    """Gets the outcomes of a partition's file operations, on the event loop."""
 
     def on_written(self, partition: "Partition", end_offset: Offset) -> None: ...
     def on_flushed(self, partition: "Partition", end: Offset, flushed: Offset) -> None: ...
@@ -45,16 +45,16 @@ class Owner(Protocol):
 class Partition:
     """See the module. All methods are called on the event loop. It is the appender's target.
 
-    Roles change only while nothing is on its way to the disk, so what became of the files always
-    concerns the role that there is.
+    Roles change only while nothing is on its way to the disk, so outcomes always concern the
+    present role.
 
     Attributes:
-        replica: the machine that decides; set once the log is open.
-        log: the files; changed by the appender's thread only. Another one once it has moved.
-        appender: writes them; while they move it keeps what is to be written.
-        generation_written: see `Target`; roles come and go, and it counts on.
+        replica: the machine that decides.
+        log: the files; changed only by the appender's thread. Another object once it has moved.
+        appender: writes them; while they move it holds the writes.
+        generation_written: see `Target`; it goes on counting over role changes.
         is_internal: the topic is the cluster's own; clients only read it.
-        limits: what a client's batch may be; read by the checking thread too.
+        limits: for batches of clients; the checking thread reads them, too.
     """
 
     __slots__ = (
@@ -74,14 +74,13 @@ class Partition:
         "topic_partition",
     )
 
-    replica: Replica
-
     def __init__(
         self,
         *,
         topic: str,
         topic_partition: TopicPartition,
         config: TopicConfig,
+        replica: Replica,
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
@@ -90,6 +89,7 @@ class Partition:
         self.topic = topic
         self.is_internal = parse_topic_name(topic).is_internal
         self.topic_partition = topic_partition
+        self.replica = replica
         self.log = log
         self.appender: Appender | HeldAppends = appender
         self.owner = owner
@@ -114,13 +114,7 @@ class Partition:
         Raises:
             NotLeaderError: this broker does not.
         """
-        leader = self.replica.leader
-        if leader is None or leader.is_resigned:
-            raise NotLeaderError(
-                f"{self.topic_partition} is not led by this broker: refresh the metadata",
-                appended=Appended.NO,
-            )
-        return leader
+        return self.replica.require_leader()
 
     # --- Writing -----------------------------------------------------------------------------
 
@@ -133,7 +127,7 @@ class Partition:
         *,
         is_successor: bool = False,
     ) -> Waiter:
-        """Append a checked batch; `owner` is told unless the waiter that is returned is done.
+        """Append a checked batch; `owner` is called unless the returned waiter is done.
 
         See `PartitionLeader.append`.
 
@@ -180,21 +174,21 @@ class Partition:
     # --- Readers -----------------------------------------------------------------------------
 
     def on_readers_concerned(self) -> None:
-        """Have every reader look at the partition again."""
+        """Wake every reader of the partition."""
         for reader, handle in self._readers:
             reader.on_advanced(handle)
         self.on_followers_concerned()
 
     def on_followers_concerned(self) -> None:
-        """Have every follower look: more is written, if not committed."""
+        """Wake every follower: more is written, though not committed."""
         for reader, handle in self._followers:
             reader.on_advanced(handle)
 
     def follow(self, reader: Reader, handle: int, *, to_log_end: bool = False) -> None:
-        """Tell `reader` from now on when there is news; followers read what is only written."""
+        """Wake `reader` when there is news from now on; followers also read uncommitted batches."""
         (self._followers if to_log_end else self._readers)[reader, handle] = None
 
     def leave(self, reader: Reader, handle: int) -> None:
-        """Tell `reader` no more."""
+        """Stop waking `reader`."""
         self._readers.pop((reader, handle), None)
         self._followers.pop((reader, handle), None)

@@ -1,12 +1,11 @@
 """Reads from the logs: at once when the page cache has the bytes, by a thread when it has not.
 
 The event loop may read only what cannot block it (`preadv` with `RWF_NOWAIT`). The page cache is
-the only cache of records. What the loop reads lands in one buffer that all responses share, because
-it is copied into the response before the loop does anything else. What it read last is still there
-when the next follower asks for the same, as nearly always.
+the only cache of records. The loop reads into one buffer that all responses share, because the
+bytes are copied into the response before the loop does anything else.
 
-Each log directory has threads of its own, as a disk that hangs keeps them for as long: only what
-that disk has must wait for it.
+The last bytes are still there when the next follower asks for the same, which is the usual case.
+Each log directory has threads of its own: a disk that hangs blocks only the reads of that disk.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.records.header import Buffer
 
 Read = tuple[PartitionLog, ReadPlan]
-"""Where to read, and what."""
+"""A log and the plan of a read."""
 
 
 class LogReader:
@@ -49,7 +48,7 @@ class LogReader:
         views: list[Buffer | MillraceError] = []
         at = 0
         plans = [plan for _, plan in reads]
-        if plans == self._in_buffer:  # Segments only grow: what replaces one is another object.
+        if plans == self._in_buffer:  # Segments only grow: a replacement is another object.
             for plan in plans:
                 views.append(self._buffer[at : at + plan.length])
                 at += plan.length
@@ -64,14 +63,14 @@ class LogReader:
                 if log.read_cached(plan, view) < 0:
                     return None
             except OSError:
-                return None  # The thread will meet it as well, and say what it means.
+                return None  # The thread will get the error, too, and handle it.
             views.append(view)
             at = end
         self._in_buffer = plans
         return views
 
     async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:
-        """Read on threads. What was deleted meanwhile comes back shorter than planned."""
+        """Read on threads. Reads of files deleted meanwhile return fewer bytes than planned."""
         by_log_dir: dict[str, list[Read]] = {}
         for read in reads:
             by_log_dir.setdefault(read[0].log_dir, []).append(read)
@@ -82,7 +81,7 @@ class LogReader:
         return [next(of[log.log_dir]) for log, _ in reads]
 
     def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run something else that may wait for the disk, on a thread of its log directory."""
+        """Run another job that may wait for the disk, on a thread of its log directory."""
         if log_dir not in self._next:
             workers = [
                 Worker(f"{log_dir}-read-{number}", self._mailbox) for number in range(self._threads)

@@ -1,18 +1,16 @@
 """Moves a replica to another log directory of its broker while it leads or follows.
 
-Its log is copied in the background, as fast as a follower may catch up. When hardly anything is
-missing what is to be appended waits for a moment; the rest is copied and flushed, and from then on
-the replica has the copy for its log. The old one goes to the trash, and what has waited is appended
-to the copy. For the replica's machine, for producers and for followers the disk was slow, and that
-is all: no role changes, and nothing is fetched from others. So a partition with one replica moves
-as any other.
+Its log is copied in the background, as fast as a follower may catch up. When little is missing,
+appends wait for a moment; the rest is copied and flushed, and from then on the copy is the
+replica's log. The old one goes to the trash, and the waiting appends go to the copy. The replica's
+machine, producers and followers only see a slow disk: no role changes, and nothing is fetched from
+others. So a partition with one replica moves as any other.
 
-What a crash leaves of it, and why no append is lost: see `storage/log_directory.py`. Until the old
-log is gone, durably, nothing is appended to the copy.
+`storage/log_directory/moves.py` explains the state after a crash, and why no append is lost.
 
-What is refused before the copy is the replica's log leaves all as it was. A disk that refuses
-afterwards is asked again for as long as that may pass; one that fails takes the replica offline, as
-it does with all that it has.
+Until the old log is gone, durably, nothing is appended to the copy. A refusal before the copy is
+the replica's log changes nothing. After that, a refusal that may pass is retried; a disk that fails
+takes the replica offline, with all its other replicas.
 """
 
 import asyncio
@@ -26,7 +24,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.storage.log import PartitionLog
-from millrace.broker.storage.log_copy import LogCopy
+from millrace.broker.storage.log_directory.log_copy import LogCopy
 from millrace.core.errors import (
     LogDirFailedError,
     StorageBusyError,
@@ -38,9 +36,9 @@ from millrace.core.fetch.catch_up import CatchUpAllowance
 _log = logging.getLogger(__name__)
 
 _MISSING_BYTES_MAX: Final = 1 << 20
-"""What may be left to copy while appends wait."""
+"""Bytes that may be left to copy while appends wait."""
 _PAUSE_SECONDS: Final = 1.0
-"""Before a disk that is full, or busy, is asked again."""
+"""Pause before a retry on a disk that is full or busy."""
 
 
 class ReplicaMover:
@@ -50,8 +48,8 @@ class ReplicaMover:
         mailbox: brings the copying thread's results to the loop.
         bytes_per_second: how fast logs are copied, on top of what is appended to them meanwhile;
             negative: as fast as it goes.
-        is_wanted: asked now and then whether a replica is still to move to a directory.
-        on_taken_in: called when the copy is to be the replica's log.
+        is_wanted: called now and then; returns whether a replica should still move to a directory.
+        on_taken_in: called when the copy becomes the replica's log.
     """
 
     def __init__(
@@ -70,22 +68,24 @@ class ReplicaMover:
     async def move(
         self, partition: Partition, source: OpenDirectory, target: OpenDirectory
     ) -> None:
-        """Move a replica; where it is not wanted any more, all stays as it is.
+        """Move a replica; if the move is no longer wanted, nothing changes.
 
         Raises:
-            StorageError: why the replica is where it was. When it is offline as well, a log
-                directory has failed.
+            StorageError: the replica did not move. If it is offline as well, a log directory has
+                failed.
         """
-        copy = await self._call(target, target.directory.begin_copy, partition.log)
+        copy = await self._call(target, target.directory.moves.begin_copy, partition.log)
         try:
             if await self._catch_up(partition, target, copy):
                 await self._switch(partition, source, target, copy)
         finally:
             if partition.log is copy.log and target.failure is None:
-                await self._call(target, target.directory.remove_copy, partition.topic_partition)
+                await self._call(
+                    target, target.directory.moves.remove_copy, partition.topic_partition
+                )
 
     async def _catch_up(self, partition: Partition, target: OpenDirectory, copy: LogCopy) -> bool:
-        """Copy until hardly anything is missing; return whether the replica is still to move."""
+        """Copy until little is missing; return whether the replica should still move."""
         rate = self._bytes_per_second
         allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
         size = copy.log.size_bytes
@@ -113,16 +113,16 @@ class ReplicaMover:
         target: OpenDirectory,
         copy: LogCopy,
     ) -> None:
-        """Have a copy be the log of its replica."""
+        """Make a copy the log of its replica."""
         held = partition.appender = HeldAppends()
         try:
-            await source.appender.call(_nothing)  # Behind all that was on its way to the disk.
+            await source.appender.call(_nothing)  # Wait for all earlier appends.
             await source.appender.call_beside(copy.log.checkpoint)
             taken = await self._call(
                 target,
-                target.directory.take_in,
+                target.directory.moves.take_in,
                 copy,
-                source.directory,
+                source.directory.moves,
                 copy.log.config,
                 wall_now(),
             )
@@ -137,8 +137,8 @@ class ReplicaMover:
         topic_partition = partition.topic_partition
         self._on_taken_in(partition, taken, source, target)
         try:
-            await _until_done(source, source.directory.part_with, topic_partition, wall_now())
-            await _until_done(target, target.directory.settle, topic_partition)
+            await _until_done(source, source.directory.moves.part_with, topic_partition, wall_now())
+            await _until_done(target, target.directory.moves.settle, topic_partition)
         except LogDirFailedError as error:
             held.fail(error)
             raise
@@ -146,7 +146,7 @@ class ReplicaMover:
         held.release(target.appender)
 
     async def _call(self, opened: OpenDirectory, job: Callable[..., Any], *args: Any) -> Any:
-        """Run something on the copying thread; its disk is that of a directory."""
+        """Run a job for a directory's disk on the copying thread."""
         opened.check()
         try:
             return await self._worker.call(job, *args)
@@ -155,12 +155,12 @@ class ReplicaMover:
             raise
 
     def close(self) -> None:
-        """Let the job that is under way end, and then the thread; blocks for as long."""
+        """Let the present job end, then end the thread; blocks meanwhile."""
         self._worker.close()
 
 
 async def _until_done(opened: OpenDirectory, job: Callable[..., object], *args: object) -> None:
-    """Run something on a directory's append thread, again for as long as a refusal may pass."""
+    """Run a job on a directory's append thread; retry while a refusal may pass."""
     while True:
         try:
             await opened.appender.call(job, *args)

@@ -1,4 +1,4 @@
-"""What streams of both kinds are made of: several duties at a time, which end together."""
+"""Concurrent duties of a stream, which end together."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,8 +8,8 @@ from typing import Any
 async def run_until_first(*duties: Coroutine[Any, Any, object]) -> None:
     """Run duties until one of them ends, then end the others; raise what that one raised.
 
-    Nothing is left behind, however this ends: a task that is lost while it waits, or whose
-    exception nobody takes, would be reported to the loop as a fault of the broker.
+    No task is left behind: one that is lost while it waits, or whose exception is not taken, would
+    be reported to the loop as a bug of the broker.
     """
     tasks = [asyncio.create_task(duty) for duty in duties]
     try:
@@ -24,8 +24,8 @@ async def run_until_first(*duties: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             if not task.cancelled():
                 task.exception()  # Is taken now.
-        # An exception knows this frame. If that knew its task in turn, both would wait for the
-        # garbage collector (after `asyncio.gather` they do), and with them what the duty held: a
-        # connection that broke would stay open.
+        # An exception refers to this frame. If the frame referred to its task, both would wait for
+        # the garbage collector (after `asyncio.gather` they do), and so would the duty's objects: a
+        # broken connection would stay open.
         tasks.clear()
         del task

@@ -1,14 +1,15 @@
-"""Long work on the event loop, a slice at a time, so that everything else goes on in between.
+"""Long work on the event loop, a slice at a time, so that other work goes on in between.
 
-Whatever does something for each of many entries gives way before each of them. All long work
-together has one slice in each turn of the loop: who comes when that is used up waits for the next
-turn, and those who came first go on first. So a hundred large requests keep the loop no longer than
-one does. The first few entries of each are done at once: what is small waits for nobody.
+Work with many entries yields before each of them. All long work together has one slice in each turn
+of the loop: work that finds it used up waits for the next turn, and continues in order of arrival.
+So a hundred large requests delay the loop no longer than one does. The first few entries of each
+are done at once: small work does not wait.
 """
 
 import asyncio
-import time
 from typing import Final
+
+from millrace.client import host
 
 SLICE_SECONDS: Final = 0.005
 """How long all long work together may keep the loop in one turn."""
@@ -28,11 +29,11 @@ class Turns:
 
     async def next_slice(self) -> None:
         """Return when there is time for an entry: at once, unless this turn's slice is over."""
-        while self._until is not None and time.monotonic() >= self._until:  # noqa: ASYNC110
+        while self._until is not None and host.monotonic_s() >= self._until:  # noqa: ASYNC110
             await asyncio.sleep(0)
         if self._until is None:
-            self._until = time.monotonic() + SLICE_SECONDS
-            # Before all who wait now: they were put into the loop's queue after this.
+            self._until = host.monotonic_s() + SLICE_SECONDS
+            # Before all present waiters, which enter the loop's queue after this.
             asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
@@ -40,7 +41,7 @@ class Turns:
 
 
 class Work:
-    """One request, one response, one log to read: whatever has many entries."""
+    """One piece of work with many entries, such as a request, a response or a log to read."""
 
     __slots__ = ("_done", "_turns")
 
@@ -49,7 +50,7 @@ class Work:
         self._done = 0
 
     async def give_way(self, entries: int = 1) -> None:
-        """Return when there is time for so many more entries."""
+        """Return when there is time for this many more entries."""
         self._done += entries
         if self._done > FREE_ENTRIES:
             await self._turns.next_slice()

@@ -1,4 +1,4 @@
-"""All that storage asks of an operating system; real files and simulated ones implement it.
+"""The interface of storage to an operating system, for real and simulated files.
 
 Every method raises `OSError` as the operating system would. Durability is explicit: bytes survive a
 power cut after `fdatasync`, names after `fsync_directory` of the directory they are in.
@@ -6,6 +6,7 @@ power cut after `fdatasync`, names after `fsync_directory` of the directory they
 
 import errno
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from millrace.core.records.header import Buffer
@@ -27,7 +28,7 @@ class File(Protocol):
         """Return `size` bytes from `offset` on, fewer only where the file ends."""
 
     def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
-        """Read from memory alone.
+        """Read only from memory.
 
         Returns:
             How many bytes were there, from `offset` on without a gap; -1 when the first of them
@@ -38,7 +39,7 @@ class File(Protocol):
         """Cut or extend the file to `size` bytes."""
 
     def rewrite(self, size: int, offset: int) -> None:
-        """Write `size` bytes from `offset` on as they are, so that the next flush writes them.
+        """Write `size` bytes from `offset` on again, so that the next flush writes them.
 
         After a failed flush the operating system may show bytes that no flush will ever write.
         """
@@ -46,7 +47,7 @@ class File(Protocol):
     def fdatasync(self) -> None:
         """Return once all bytes and the size survive a power cut.
 
-        Never to be repeated on an error that is not `is_passing`: then nothing was tried yet.
+        Repeat it only after an error that `is_passing`: then no flush was tried.
         """
 
     def size(self) -> int:
@@ -102,12 +103,15 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> Lock:
         """Take a lock on a file, which is made if need be; BlockingIOError when another has it."""
 
+    def new_mutex(self) -> AbstractContextManager[object]:
+        """Return a lock between threads that may be held while this file system is called."""
+
 
 def is_passing(error: OSError) -> bool:
-    """Return whether nothing is wrong with the disk: the process or the machine lacks something.
+    """Return whether the disk is sound, and only the process or the machine lacks something.
 
-    Descriptors or memory, for now. A flush that failed is never so, whatever it says (P63): who
-    implements `File.fdatasync` and `fsync_directory` raises another error then.
+    That is, descriptors or memory. A failed flush never counts as passing (P63): `File.fdatasync`
+    and `fsync_directory` raise another error then.
     """
     return error.errno in _PASSING
 

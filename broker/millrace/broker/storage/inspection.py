@@ -1,6 +1,6 @@
-"""Log directories looked at without a broker: nothing is locked, recovered or changed.
+"""Inspection of log directories without a broker: nothing is locked, recovered or changed.
 
-A broker that runs meanwhile goes on appending; the end of its active segments may then look torn.
+A running broker goes on appending; the end of its active segments may then look torn.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class StoredBatch(NamedTuple):
 
 
 class Severity(Enum):
-    """What a finding means for the next start of the broker."""
+    """The consequence of a finding at the next start of the broker."""
 
     HARMLESS = "harmless"
     """The broker rebuilds it, or cuts it off: a damaged cache, or a tail that was never flushed."""
@@ -69,7 +69,7 @@ class Severity(Enum):
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be."""
+    """A problem of the files."""
 
     severity: Severity
     path: str
@@ -79,7 +79,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Verified:
-    """What `verify_partition` saw."""
+    """The result of `verify_partition`."""
 
     batches: int = 0
     records: int = 0
@@ -95,7 +95,7 @@ class Verified:
 
 
 def log_directories(files: FileSystem, root: str) -> list[tuple[str, Identity]]:
-    """Return the log directories at or directly below `root`, and whose they are.
+    """Return the log directories at or directly below `root`, with their identities.
 
     Raises:
         FileNotFoundError, DamagedFileError: an identity cannot be read.
@@ -166,7 +166,7 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
         seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, str(error)))
         return seen
     if new_start is not None:
-        message = "the log is being begun anew: the broker goes on with that when it starts"
+        message = "the log is being emptied to start over: the broker completes that at its start"
         seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
         return seen
     if not partition.segments:

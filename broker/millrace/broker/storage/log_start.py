@@ -1,8 +1,8 @@
-"""Where a log begins, by those who remember it; never by the first file that happens to be there.
+"""Where a log begins, by the files that record it; never by the first segment that is there.
 
-The recovery checkpoint has a line of every log to which something was appended. One without a line
-begins at 0. Only where the checkpoint itself is lost the first leader epoch is asked: its start is
-moved with the log's. A log that begins behind what they say has lost its first segments (P65).
+The recovery checkpoint has a line of every log with appends. A log without a line begins at 0. Only
+if the checkpoint itself is lost, the first leader epoch counts: its start moves with the log's. A
+log that begins behind the recorded start has lost its first segments (P65).
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ def known_log_start(
     *,
     is_checkpoint_lost: bool,
 ) -> Offset | None:
-    """Return the log's start offset; None when nothing says that it begins so late.
+    """Return the log's start offset; None when no file records so late a start.
 
     Args:
         first_base: of the first segment that is there.
-        point: what the recovery checkpoint says; None when it says nothing.
+        point: of the recovery checkpoint; None when it has no line.
         epochs: the log's leader epochs, as they were kept.
         is_checkpoint_lost: whether the checkpoint is gone or damaged.
     """

@@ -1,8 +1,8 @@
-"""A log that gives up all it has and begins at another offset, which no crash leaves half done.
+"""A log that deletes all its records and begins at another offset, atomically over crashes.
 
-Files cannot be exchanged for others in one step. So a mark says first, durably, that nothing here
-counts any more, and at which offset the log begins; it goes last. Whoever opens a log and finds the
-mark does all of it again.
+Several files cannot be replaced in one step. So first a mark says, durably, that the files no
+longer count, and at which offset the log begins; it is removed last. Opening a log with the mark
+repeats all of it.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ def decide(
 
 
 def decided(files: FileSystem, directory: str, topic_partition: TopicPartition) -> Offset | None:
-    """Return at which offset the log is to begin; None when there is no mark.
+    """Return the offset at which the log begins; None when there is no mark.
 
     Raises:
         DamagedFileError: the mark cannot be read, or is another partition's.
@@ -48,7 +48,7 @@ def carry_out(
     topic_partition: TopicPartition,
     checkpoints: RecoveryCheckpoint,
 ) -> None:
-    """Do what a mark says, and remove it; nothing where there is none.
+    """Carry out a mark, and remove it; do nothing without a mark.
 
     Raises:
         CorruptLogError: the mark cannot be read, or is another partition's.

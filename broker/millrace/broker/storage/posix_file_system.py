@@ -6,8 +6,8 @@ closed when there are more than `open_files_max`. A file with unflushed bytes is
 that: a write error that the kernel finds later is reported to open descriptors only, and would be
 missed (P63).
 
-A failed flush is for ever: the kernel marks the pages clean, and a second try would succeed without
-having written anything. The file remembers, and refuses all further writes and flushes.
+A failed flush is permanent: the kernel marks the pages clean, and a second try would succeed
+without writing anything. The file remembers, and refuses all further writes and flushes.
 """
 
 import errno
@@ -16,6 +16,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from millrace.broker.storage.file_system import is_passing
@@ -101,6 +102,10 @@ class PosixFileSystem:
         """Implement `FileSystem`."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def new_mutex(self) -> AbstractContextManager[object]:
+        """Implement `FileSystem`."""
+        return threading.Lock()
 
     def lock(self, path: str) -> "PosixLock":
         """Implement `FileSystem`."""
@@ -206,7 +211,7 @@ class PosixFile:
         """Implement `File`."""
         self._check()
         self.is_dirty = True
-        # Not through the file's own descriptor, which appends wherever it is told to write.
+        # Not through the file's own descriptor, which always appends.
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             end = offset + size
@@ -250,7 +255,7 @@ class PosixFile:
 
 
 def _failed_flush(error: OSError, path: str) -> OSError:
-    """Return the error of a flush: whatever the reason was, it does not pass (P63)."""
+    """Return the error of a flush, which never passes (P63)."""
     code = errno.EIO if is_passing(error) else error.errno
     return OSError(code, f"a flush failed: {error.strerror}", path)
 

@@ -1,9 +1,9 @@
 """Snapshots of a partition's producer states, each named by the offset that it is as of.
 
-A damaged one is passed over for an earlier one, and batches are replayed from there (P45). So one
-that is made while a segment grows is a cache, and need not survive a power cut. One that is made
-when a segment is closed does: once that segment is deleted, nothing else knows its producers. And
-they are witnesses: what a snapshot is about was flushed before it was written.
+A damaged one is replaced by an earlier one, and batches are replayed from there (P45). So a
+snapshot made while a segment grows is a cache, and need not survive a power cut. One made when a
+segment is closed must: once that segment is deleted, nothing else knows its producers. And they are
+witnesses: the batches of a snapshot were flushed before it was written.
 """
 
 from contextlib import suppress
@@ -43,7 +43,7 @@ class ProducerSnapshots:
         self.offsets = tuple(sorted(offset for offset in found if offset is not None))
 
     def load(self, states: ProducerStates, offset_max: Offset | None = None) -> Offset | None:
-        """Restore the newest sound snapshot, at most as of `offset_max`; return as of when it is.
+        """Restore the newest sound snapshot, at most as of `offset_max`; return its offset.
 
         Damaged ones on the way are removed.
         """

@@ -1,28 +1,29 @@
-"""What is true about a partition's files when they are opened, after a clean stop or a crash.
+"""Opens a partition's files, after a clean stop or a crash.
 
-Closed segments are not read: their indexes say what they hold, and must fit one another and the
-sizes of the files. The active one is read from where its index ends. A damaged batch there is a
-torn tail, which is cut off, if it lies at or behind the recovery point and the stop was unclean;
-any other damage is corruption, and then no batch is changed (P65).
+Closed segments are not read: their indexes describe them, and must fit one another and the sizes of
+the files. The active one is read from where its index ends. A damaged batch there is a torn tail,
+which is cut off, if it lies at or behind the recovery point and the stop was unclean; any other
+damage is corruption, and then no batch is changed (P65).
 
 The recovery point is the highest that a witness knows: the directory's checkpoint, an index, a
 producer snapshot. A log that ends before it has lost flushed bytes.
 
-Where the log begins, `log_start.py` finds out. A log that is not there, but whose line in the
-checkpoint, epochs or indexes are, is lost, and not new.
+`log_start.py` finds the start of the log. A log without files, but with a line in the checkpoint,
+epochs or indexes, is lost, and not new.
 
-What a failed flush should have written may still be in the page cache, where it is read as if it
-were on the disk, and no later flush writes it (P63). A log that failed leaves a mark, which need
-not be durable: the power cut that takes it takes the page cache, too. What is behind the recovery
-point is then written anew.
+The bytes of a failed flush may still be in the page cache, where they can be read but no later
+flush writes them (P63). A log that failed leaves a mark, which need not be durable: a power cut
+that loses it loses the page cache, too. With the mark, everything behind the recovery point is
+written again.
 
-What lies beside the batches is bound to its partition and segment (P66). Epochs, indexes and
-producer snapshots that are damaged, or another log's, are made again from the batches, and `mended`
-names them. The last batch is read in any case: it must be the partition's own, and epochs that do
-not know it are older than the log.
+The files beside the batches are bound to their partition and segment (P66). Epochs, indexes and
+producer snapshots that are damaged, or another log's, are rebuilt from the batches, and `mended`
+names them. The last batch is always read: it must be the partition's own, and epochs that do not
+know it are older than the log.
 
-A log that was found damaged leaves a mark, too: recovery alone would not see it (P65). Then all of
-it is verified, and the mark goes once all is sound, as when somebody has restored the files.
+A log that was found damaged leaves a mark, too: recovery alone would not see the damage (P65). Then
+all of it is verified, and the mark is removed once all is sound, for example after a person has
+restored the files.
 """
 
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ DAMAGED: Final = "damaged"
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """A log that may be served. `recovery_point` and what lies before it are flushed."""
+    """A log that may be served. Everything before `recovery_point` is flushed."""
 
     segments: tuple[Segment, ...]
     leader_epochs: LeaderEpochs
@@ -81,8 +82,8 @@ class Recovery:
     Args:
         files: where.
         directory: of the partition; made if it is missing.
-        topic_partition: whose batches these must be.
-        point: what the log directory's checkpoint says; None when it says nothing.
+        topic_partition: the partition that the batches must belong to.
+        point: of the log directory's checkpoint; None when it has no line.
         is_checkpoint_lost: whether that is because it is gone or damaged.
         index_interval_bytes: for an index that must be rebuilt.
         cache: the indexes that are loaded.
@@ -169,7 +170,7 @@ class Recovery:
             epochs = LeaderEpochs()
             for header in self._headers(segments, log_start_offset):
                 epochs.append(header.leader_epoch, header.base_offset)
-        # Also what lies before the log's start, as long as it is there.
+        # Also batches before the log's start, while they exist.
         replay_from = bases[0] if snapshot_offset is None else snapshot_offset
         for header in self._headers(segments, replay_from):
             states.update(header, header.base_offset, self._now)
@@ -298,7 +299,7 @@ class Recovery:
             self._mended.append(index.path)
 
     def _orphans(self, names: list[str], bases: list[Offset]) -> Offset:
-        """Return up to where indexes of missing segments say that the log was flushed."""
+        """Return the flushed offset by the indexes of missing segments."""
         known = Offset(0)
         for name in names:
             base = parse_offset_name(name, sparse_index.SUFFIX)
@@ -318,7 +319,7 @@ class Recovery:
             raise self._corrupt(error.message) from None
 
     def _verify(self, segments: tuple[Segment, ...]) -> None:
-        """Verify all that indexes know, and remove the mark; the rest is scanned in any case."""
+        """Verify all indexed batches, and remove the mark; the rest is always scanned."""
         for found in segments:
             for _ in self._verified(found, Place(found.base_offset, 0)):
                 pass
@@ -330,7 +331,7 @@ class Recovery:
         segments: tuple[Segment, ...],
         log_start_offset: Offset,
     ) -> bool:
-        """Verify the last batch that indexes know; return whether the epochs are the log's."""
+        """Verify the last indexed batch; return whether the epochs are the log's."""
         last = self._last_batch(segments)
         if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
             return False
@@ -342,7 +343,7 @@ class Recovery:
         return False
 
     def _last_batch(self, segments: tuple[Segment, ...]) -> BatchHeader | None:
-        """Verify the last batch that indexes know, with the few before it; None: there is none."""
+        """Verify the last indexed batch, with the few before it; None: there is none."""
         last = None
         for found in reversed(segments):
             if found.size:
@@ -368,7 +369,7 @@ class Recovery:
             raise self._corrupt(f"{found.path}: {error}") from None
 
     def _remove_leftovers(self, bases: list[Offset]) -> None:
-        """Remove what a deletion or the writing of a file left behind when it was interrupted."""
+        """Remove the leftovers of an interrupted deletion or file write."""
         for name in self._files.list(self._directory):
             is_segment = parse_offset_name(name, segment.SUFFIX)
             is_index = parse_offset_name(name, sparse_index.SUFFIX)

@@ -1,20 +1,19 @@
 """One file per log directory: where each partition's log starts, and up to where it is flushed.
 
-After a crash only what lies behind the recovery point must be scanned, and only there may a damaged
+After a crash only batches behind the recovery point must be scanned, and only there may a damaged
 tail be cut off. The points are lower bounds: a log is flushed before its point advances, and a
 point is durably lowered before its log is truncated.
 
-What is committed is remembered with them, as far as it is flushed: it may be far behind, and never
-ahead (P68), for whatever cuts the log below it lowers the recovery point first.
+The high watermark is stored with them, as far as it is flushed: it may be far behind, and never
+ahead (P68), as each cut of the log below it lowers the recovery point first.
 
 A partition has a line from when its directory is durable, so a line without files means that they
 are lost. One that begins behind offset 0 always has a line (see `log_start.py`).
 
-A line per partition: `topic id-partition log_start_offset recovery_point high_watermark`. Of a
-partition whose line lacks the last nothing is known to be committed.
+A line per partition: `topic id-partition log_start_offset recovery_point high_watermark`. If a line
+lacks the last number, nothing is known to be committed.
 """
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -44,7 +43,7 @@ class RecoveryCheckpoint:
     Args:
         files: where.
         directory: the log directory.
-        with_room: does the write that it is given, and once more with room if the disk is full.
+        with_room: runs a write, and once more with room if the disk is full.
     """
 
     __slots__ = (
@@ -70,8 +69,8 @@ class RecoveryCheckpoint:
         self._points: dict[TopicPartition, RecoveryPoint] = {}
         self._is_dirty = False
         self.is_lost = False
-        self._lock = threading.Lock()
-        self._write_lock = threading.Lock()
+        self._lock = files.new_mutex()
+        self._write_lock = files.new_mutex()
 
     def read(self) -> bytes | None:
         """Load the file; return its payload, None when it is missing or damaged."""
@@ -91,7 +90,7 @@ class RecoveryCheckpoint:
             return list(self._points)
 
     def get(self, topic_partition: TopicPartition) -> RecoveryPoint | None:
-        """Return a partition's point; None when nothing is known of it."""
+        """Return a partition's point; None when it has none."""
         return self._points.get(topic_partition)
 
     def put(self, topic_partition: TopicPartition, point: RecoveryPoint) -> None:
@@ -108,7 +107,7 @@ class RecoveryCheckpoint:
             self._is_dirty |= self._points.pop(topic_partition, None) is not None
 
     def require(self) -> None:
-        """Have the next `write` write, also where nothing has changed."""
+        """Make the next `write` write even if nothing has changed."""
         with self._lock:
             self._is_dirty = True
 
@@ -131,7 +130,7 @@ class RecoveryCheckpoint:
                 raise
 
     def payload(self) -> bytes:
-        """Return what a `write` writes."""
+        """Return the content that `write` writes."""
         with self._lock:
             return self._payload()
 

@@ -1,4 +1,4 @@
-"""What failures of a disk, and damage on it, mean to whoever used the log.
+"""The meaning of a disk's errors, and of damage, for the users of a log.
 
 | the operating system says             | it means            | what follows                   |
 |---------------------------------------|---------------------|--------------------------------|
@@ -7,7 +7,7 @@
 | any error of a flush                  | `LogDirFailedError` | the directory is dead (P63)    |
 | EIO, EROFS, and all others            | `LogDirFailedError` | likewise                       |
 
-What is not known to be harmless fails the directory.
+Any error that is not known to be harmless fails the directory.
 """
 
 from millrace.broker.storage.file_system import is_full, is_passing
@@ -24,31 +24,45 @@ from millrace.core.ids import TopicPartition
 def corrupt_log(topic_partition: TopicPartition, directory: str, reason: str) -> CorruptLogError:
     """Return the error of a partition whose log is damaged."""
     return CorruptLogError(
-        f"the log of {topic_partition} in {directory} is damaged and was left as it is: {reason}. "
-        "Where another replica leads, this one is set aside and fetched anew by itself; where none "
-        "can, start a broker that has one, or look at it with `millrace log verify` and restore it"
+        f"the log in {directory} is damaged and was left as it is: {reason}. If another replica "
+        "leads, this one is set aside and fetched again by itself; if none can, start a broker "
+        "that has one, or look at it with `millrace log verify` and restore it",
+        topic_partition=topic_partition,
     )
 
 
-def failed(error: OSError, doing: str) -> LogDirFailedError:
-    """Return the error that fails a log directory; `doing` says what was tried where."""
+def failed(
+    error: OSError, doing: str, topic_partition: TopicPartition | None = None
+) -> LogDirFailedError:
+    """Return the error that fails a log directory.
+
+    Args:
+        error: of the disk.
+        doing: what was tried where.
+        topic_partition: whose files it concerns, if it is those of one partition.
+    """
     return LogDirFailedError(
         f"{doing} failed: {error}. The log directory takes no writes any more; replace the disk "
-        "and restart"
+        "and restart",
+        topic_partition=topic_partition,
     )
 
 
-def refusal(error: OSError, doing: str) -> StorageError:
-    """Return what a disk's error means: see the module."""
+def refusal(
+    error: OSError, doing: str, topic_partition: TopicPartition | None = None
+) -> StorageError:
+    """Return the error to raise for a disk's error: see the module; arguments as of `failed`."""
     if is_passing(error):
         return StorageBusyError(
             f"{doing}: {error}; nothing was changed, and it will be tried again. If this goes on, "
             "raise the limit of open files (`ulimit -n`) or lower storage.file_handles_max, and "
-            "look at the machine's memory"
+            "look at the machine's memory",
+            topic_partition=topic_partition,
         )
     if is_full(error):
         return StorageFullError(
             f"{doing}: the disk is full; nothing was changed. Free some space or lower the "
-            "retention"
+            "retention",
+            topic_partition=topic_partition,
         )
-    return failed(error, doing)
+    return failed(error, doing, topic_partition)

@@ -1,4 +1,4 @@
-"""Reading a segment batch by batch: headers alone to find a place, whole batches to trust them."""
+"""Reads a segment batch by batch: only headers to find a place, whole batches to verify them."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,11 +12,11 @@ _READ_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 4096
 
 DAMAGE = (CorruptBatchError, UnsupportedFormatError)
-"""What bytes that are no batch raise."""
+"""Errors of bytes that are no batch."""
 
 
 class ScanStop(Exception):
-    """A batch is not what was written, or not what comes next.
+    """A batch is not the one that was written, or not the next one.
 
     Attributes:
         reason: what is wrong.
@@ -46,7 +46,7 @@ def verified_batches(
     their leader epochs may not fall below `leader_epoch` and each other (P65).
 
     Raises:
-        ScanStop: at the first batch of which that is not so.
+        ScanStop: at the first batch that breaks these rules.
         OSError: the disk refused.
     """
     chunk = b""

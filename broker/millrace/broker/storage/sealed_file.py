@@ -1,9 +1,9 @@
-"""Small files that are replaced as a whole and either read back as written or not at all.
+"""Small files that are replaced as a whole, and that are read back unchanged or not at all.
 
 One line of text, then the payload: `millrace KIND VERSION LENGTH CRC-32C`, so that a person can
 look at it. Written beside, flushed, renamed, and the directory flushed: a crash leaves the old file
-or the new one (P69). The kind of a partition's file names the partition, so that one that was put
-beside another log is refused, as any other that is not what was written there (P66).
+or the new one (P69). The kind of a partition's file names the partition, so that a file copied
+beside another log is refused, like any other wrong file (P66).
 """
 
 import errno
@@ -21,7 +21,7 @@ _HEAD_BYTES_MAX: Final = 128
 
 
 class DamagedFileError(Exception):
-    """A sealed file is not what was written. Whoever reads it knows how to go on without."""
+    """The content of a sealed file is not what was written. Its reader can do without it."""
 
 
 def write_sealed(
@@ -32,8 +32,8 @@ def write_sealed(
     Args:
         files: where.
         path: which file.
-        kind: what it holds, and of which partition if it is one's; a file of another kind is
-            refused when it is read.
+        kind: its content, and its partition if it belongs to one; a file of another kind is refused
+            when it is read.
         payload: its contents.
         durable: whether it must survive a power cut. A cache need not: a torn one is recognised.
     """
@@ -42,7 +42,7 @@ def write_sealed(
 
 
 def replace_file(files: FileSystem, path: str, contents: bytes, *, durable: bool) -> None:
-    """Put a file of these contents in the place of what is at `path`."""
+    """Replace the file at `path` by one with these contents."""
     temporary = path + TEMPORARY_SUFFIX
     file = files.open(temporary, create=True, writable=True)
     try:

@@ -29,7 +29,7 @@ def offset_name(offset: Offset) -> str:
 
 
 def parse_offset_name(name: str, suffix: str) -> Offset | None:
-    """Return the offset in a file's name, None when the name is not such a one."""
+    """Return the offset in a file's name; None for any other name."""
     stem = name.removesuffix(suffix)
     if stem == name or len(stem) != _NAME_DIGITS or not (stem.isascii() and stem.isdigit()):
         return None
@@ -38,7 +38,7 @@ def parse_offset_name(name: str, suffix: str) -> Offset | None:
 
 @dataclass(slots=True)
 class ReadPlan:
-    """Whole batches that lie one behind the other in one file.
+    """Consecutive whole batches in one file.
 
     `[base_offset, end_offset)` are the offsets of those batches; the first may begin before the
     offset that was asked for.
@@ -56,7 +56,7 @@ class Segment:
     It only ever grows: a log that is cut goes on with a `successor`.
 
     Attributes:
-        topic_partition: whose batches these must be.
+        topic_partition: the partition that the batches must belong to.
         size: bytes of whole batches; never more than the file has.
         next_offset: offset behind the last batch.
         largest_timestamp: of all its batches, -1 when it is empty.
@@ -99,23 +99,23 @@ class Segment:
         self.file: File = files.open(self.path, writable=True)
         self.index = SparseIndex(files, stem, topic_partition, base_offset, cache)
         self._last_indexed = 0
-        # Positions of batches that somebody will soon ask for: where appends and reads ended.
+        # Positions of batches that will soon be read: where appends and reads ended.
         self._known: dict[Offset, int] = {}
 
     @property
     def coverage(self) -> Coverage:
-        """What an index that is saved now covers."""
+        """The coverage of an index that is saved now."""
         return Coverage(
             self.next_offset, self.size, self.largest_timestamp, self.created_at, self.closed_at
         )
 
     @property
     def empty_coverage(self) -> Coverage:
-        """What an index of nothing covers."""
+        """The coverage of an empty index."""
         return Coverage(self.base_offset, 0, NO_TIMESTAMP, NO_TIMESTAMP, NO_TIMESTAMP)
 
     def restore(self, coverage: Coverage) -> None:
-        """Take over what the index says about the segment."""
+        """Take over the index's data about the segment."""
         self.next_offset = coverage.next_offset
         self.size = self._last_indexed = coverage.end_position
         self.largest_timestamp = coverage.largest_timestamp
@@ -186,10 +186,10 @@ class Segment:
     def successor(
         self, files: FileSystem, directory: str, cache: IndexCache, place: Place
     ) -> "Segment":
-        """Return the segment that is active in this one's place when the log ends at a batch of it.
+        """Return the segment that replaces this one as the active one when the log ends inside it.
 
-        It knows the batches before the last entry of the index that is left; those between that
-        and the place are for `rescan`. The file is the caller's to cut. Who reads this one goes on.
+        It knows the batches before the last remaining entry of the index; those between that and
+        the place are for `rescan`. The caller cuts the file. Readers of this object go on.
         """
         made = Segment(files, directory, self.topic_partition, self.base_offset, cache)
         last = made.index.take_before(self.index, place.position)
@@ -262,7 +262,7 @@ class Segment:
             stop = self.index.floor_of_offset(limit_offset, may_block=may_block)
         stop = max(stop, start)
         if stop.position - start.position >= max(max_bytes // 2, 1):
-            return stop  # What it misses is not worth a look at headers.
+            return stop  # The missing part is not worth reading headers.
         for position, header in scan.headers(
             self.file, stop.position, end.position, may_block=may_block
         ):

@@ -1,12 +1,12 @@
 """One sparse index per segment that answers by offset and by time.
 
-An entry says: the batch that begins at `base_offset` begins at this byte of the segment, and the
-largest timestamp of the batches before it is this. Offsets, positions and those timestamps all
-ascend, so each can be searched by halving. Entries lie `index.interval.bytes` apart or more; from
-the entry found a reader walks batch headers.
+An entry has the base offset of a batch, its position in the segment, and the largest timestamp of
+the batches before it. Offsets, positions and those timestamps all ascend, so each allows binary
+search. Entries are `index.interval.bytes` apart or more; from the entry found a reader walks batch
+headers.
 
 The file is a sequence of chunks. A chunk is added when the log was flushed, and covers the batches
-since the one before; closing the segment replaces all by one. Little-endian:
+since the chunk before; closing the segment replaces all chunks by one. Little-endian:
 
 | offset | size | field                                                                        |
 |-------:|-----:|------------------------------------------------------------------------------|
@@ -22,12 +22,12 @@ since the one before; closing the segment replaces all by one. Little-endian:
 |     60 |    4 | CRC-32C of the topic id, the partition (i32), and bytes 0 to 59              |
 |     64 |   16 | each entry: u32 offset - base offset, u32 position, i64 timestamp            |
 
-The checksums bind a chunk to its partition, the base offset to its segment: an index that was put
-beside another one is as damaged as any (P66).
+The checksums bind a chunk to its partition, the base offset to its segment: an index copied beside
+another segment counts as damaged (P66).
 
 An index is a cache: it is verified when it is read and rebuilt from the log when it does not fit
-(P68). But it is also a witness: what a chunk covers was flushed before the chunk was written, so a
-log that ends earlier has lost bytes.
+(P68). But it is also a witness: the batches of a chunk were flushed before the chunk was written,
+so a log that ends earlier has lost bytes.
 
 Entries that no chunk holds yet are in memory; those of chunks are loaded on first use, and the
 `IndexCache` bounds how many bytes of them stay.
@@ -50,7 +50,7 @@ from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
 
 SUFFIX: Final = ".index"
 CHUNKS_MAX: Final = 1024
-"""Then they are replaced by one, so that a slow partition's index stays quick to open."""
+"""Chunks at which they are replaced by one, so that a slow partition's index opens quickly."""
 
 _MAGIC: Final = b"MRX\x02"
 _CHUNK: Final = struct.Struct("<4sIqqqqqqI")
@@ -64,7 +64,7 @@ _U32_MAX: Final = 2**32 - 1
 
 
 class Coverage(NamedTuple):
-    """What an index file is about."""
+    """The part of a segment that an index file covers."""
 
     next_offset: Offset
     end_position: int
@@ -94,7 +94,7 @@ class Entries(NamedTuple):
 
 
 class _Contents(NamedTuple):
-    """What is sound in a file."""
+    """The sound part of a file."""
 
     coverage: Coverage | None
     rows: npt.NDArray[np.void]
@@ -110,7 +110,7 @@ class IndexCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # Not held while files are read.
         self._loaded: OrderedDict[SparseIndex, Entries] = OrderedDict()
 
     @property
@@ -119,7 +119,7 @@ class IndexCache:
         return self._bytes
 
     def get(self, index: "SparseIndex") -> Entries | None:
-        """Return what is loaded of `index`."""
+        """Return the loaded entries of `index`."""
         with self._lock:
             entries = self._loaded.get(index)
             if entries is not None:
@@ -127,7 +127,7 @@ class IndexCache:
             return entries
 
     def put(self, index: "SparseIndex", entries: Entries) -> None:
-        """Keep what was loaded, and drop what was idle longest."""
+        """Keep loaded entries, and drop those that were idle longest."""
         with self._lock:
             self._drop(index)
             self._loaded[index] = entries
@@ -136,7 +136,7 @@ class IndexCache:
                 self._drop(next(iter(self._loaded)))
 
     def drop(self, index: "SparseIndex") -> None:
-        """Forget what was loaded of `index`."""
+        """Forget the loaded entries of `index`."""
         with self._lock:
             self._drop(index)
 
@@ -147,12 +147,12 @@ class IndexCache:
 
 
 class _Pending:
-    """Entries that are in memory alone."""
+    """Entries that are only in memory."""
 
     __slots__ = ("offsets", "positions", "timestamps")
 
     def __init__(self) -> None:
-        self.offsets = array("q")  # Grows last: readers go by its length.
+        self.offsets = array("q")  # Grows last: readers use its length.
         self.positions = array("q")
         self.timestamps = array("q")
 
@@ -268,7 +268,7 @@ class SparseIndex:
             self._files.unlink(self.path)
 
     def save(self, coverage: Coverage) -> None:
-        """Write the entries that are in memory alone and covered, which means flushed already.
+        """Write the covered entries that are only in memory; covered batches are flushed.
 
         Closing coverage (`closed_at` set), or many chunks, make one chunk of all.
         """
@@ -285,7 +285,7 @@ class SparseIndex:
             chunk = self._chunk(coverage, rows)
             file = self._files.open(self.path, create=True, writable=True)
             try:
-                file.truncate(self._file_bytes)  # Without what a crash or a full disk left behind.
+                file.truncate(self._file_bytes)  # Without the leftovers of a crash or a full disk.
                 if file.append([chunk]) != len(chunk):
                     return  # The disk is full. The entries stay in memory, for the next time.
             finally:
@@ -300,10 +300,11 @@ class SparseIndex:
         """Take another index's entries before a byte of the segment; this one has none yet.
 
         The other's file becomes this one's if it covers no more than that. Else it is removed, as a
-        witness of what is about to be cut must not stay, and its entries are in memory alone.
+        witness of batches about to be cut must not stay, and its entries are only in memory.
 
         Returns:
-            Up to where the segment is known so, and the largest timestamp before; None: nowhere.
+            The place up to which the entries reach, and the largest timestamp before; None:
+            nowhere.
         """
         known: tuple[Place, WallMs] | None = None
         coverage = other._coverage
@@ -386,12 +387,12 @@ class SparseIndex:
         return Place(Offset(self._base_offset + relative), position)
 
     def verify(self) -> None:
-        """Read the file again, whatever is loaded of it, to find out whether it is damaged."""
+        """Read the file again, even if it is loaded, to find out whether it is damaged."""
         if self._chunks and not self.is_damaged:
             self.is_damaged = self._read_sound() is None
 
     def close(self) -> None:
-        """Give loaded entries back."""
+        """Release the loaded entries."""
         self._cache.drop(self)
 
     def _load(self, may_block: bool) -> Entries | None:

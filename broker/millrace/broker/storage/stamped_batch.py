@@ -1,4 +1,4 @@
-"""What a leader hands to its log: the original body behind a header that it has stamped."""
+"""A batch from a leader for its log: the original body behind the stamped header."""
 
 import struct
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class StampedBatch:
         body: Buffer,
         append_timestamp: WallMs = NO_TIMESTAMP,
     ) -> Self:
-        """Return what `records.header.stamp` made of a checked batch.
+        """Return a checked batch with the header from `records.header.stamp`.
 
         Args:
             header: the parsed header; its offset and epoch need not be those of `stamped`.

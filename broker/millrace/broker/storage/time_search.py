@@ -1,7 +1,7 @@
 """Finds records by their timestamps: the index leads to a batch, and the batch to its record.
 
-Timestamps need not ascend, so the first record of a time or later may lie before others of earlier
-times. That is what the index's running maximum finds.
+Timestamps need not ascend, so the first record at or after a time may lie before records of earlier
+times. The index's running maximum finds it.
 """
 
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""What people and Prometheus see of a running broker."""
+"""Logs and metrics of a running broker."""

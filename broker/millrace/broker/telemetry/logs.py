@@ -6,7 +6,7 @@ from typing import TextIO
 
 import structlog
 
-from millrace.broker.config import LogFormat, LoggingConfig
+from millrace.core.broker_config import LogFormat, LoggingConfig
 
 
 def configure_logging(config: LoggingConfig, stream: TextIO = sys.stderr) -> None:

@@ -1,4 +1,4 @@
-"""What the broker's own work needs to be watched: one registry, served at `/metrics`.
+"""Metrics of the broker's own work: one registry, served at `/metrics`.
 
 Labels are bounded by design: topics by the number of topics, errors by the number of codes.
 """
@@ -85,19 +85,19 @@ class BrokerMetrics:
         )
         self.damaged_logs = Gauge(
             "millrace_damaged_logs",
-            "Damaged logs that were set aside when their replicas were fetched anew.",
+            "Damaged logs that were set aside when their replicas were fetched again.",
             ["log_dir"],
             registry=registry,
         )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
-            "Free space, by log directory and its media; 0 when its disk does not say.",
+            "Free space, by log directory and its media; 0 when its disk does not answer.",
             ["log_dir", "media"],
             registry=registry,
         )
         self.differing_cluster_settings = Gauge(
             "millrace_differing_cluster_settings",
-            "Settings of [cluster] that are others here than at the controller. Should be 0.",
+            "Settings of [cluster] that differ here from the controller's. Should be 0.",
             registry=registry,
         )
         self.reluctance = Gauge(

@@ -1,7 +1,7 @@
 """The page `/metrics` for Prometheus, served by threads of its own.
 
-Whoever reaches it may connect and say nothing, or be gone without a word. So a peer that is silent
-is cut off, and of many the one that came first makes room: the page is there for who asks next.
+A peer may connect and stay silent, or vanish. So a silent peer is disconnected, and with too many
+connections the oldest one is closed: the page stays available for the next request.
 """
 
 import socket
@@ -14,10 +14,10 @@ from typing import Any, Final, Self
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from millrace.broker.address import Address, not_served
-from millrace.broker.config import MetricsConfig
+from millrace.core.broker_config import MetricsConfig
 
 CONNECTIONS_MAX: Final = 16
-"""How many there may be at a time. Each request has one of its own, and takes milliseconds."""
+"""Connections at a time. Each request has its own, and takes milliseconds."""
 _SILENT_SECONDS_MAX: Final = 10
 
 
@@ -38,7 +38,7 @@ class MetricsPage:
         """Serve the page.
 
         Raises:
-            InvalidConfigError: the address cannot be had.
+            InvalidConfigError: the address cannot be bound.
         """
         try:
             server = _Server(config, _Handler.factory(registry))
@@ -48,7 +48,7 @@ class MetricsPage:
         return cls(server, config.host)
 
     def close(self) -> None:
-        """Serve it no more; waits for the thread."""
+        """Stop serving; waits for the thread."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -58,7 +58,7 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # Who does not fit in tries again a second later.
+    request_queue_size = 128  # Further peers try again a second later.
 
     def __init__(self, config: MetricsConfig, handler: type) -> None:
         found = socket.getaddrinfo(
@@ -67,7 +67,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family, _, _, _, address = found[0]
         self._room = threading.Semaphore(CONNECTIONS_MAX)
         self._lock = threading.Lock()
-        self._open: dict[Any, bool] = {}  # Sockets, by when they came.
+        self._open: dict[Any, bool] = {}  # Sockets, in order of arrival.
         super().__init__((str(address[0]), config.port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -76,7 +76,7 @@ class _Server(ThreadingHTTPServer):
             first = next(iter(self._open)) if len(self._open) > CONNECTIONS_MAX else None
         if first is not None:
             with suppress(OSError):  # It has just ended by itself.
-                first.shutdown(socket.SHUT_RDWR)  # Its thread reads, or writes, no more, and ends.
+                first.shutdown(socket.SHUT_RDWR)  # This ends its thread's read or write.
         self._room.acquire()
         super().process_request(request, client_address)
 
@@ -87,5 +87,5 @@ class _Server(ThreadingHTTPServer):
                 self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # The peer went away, which is its right.
+        if not isinstance(sys.exception(), OSError):  # A peer may go away.
             super().handle_error(request, client_address)

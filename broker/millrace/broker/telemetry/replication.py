@@ -1,26 +1,47 @@
-"""What is to be watched of replication: who is in sync, how far followers are, who leads.
+"""Metrics of replication: in-sync replicas, followers' lag, leaders.
 
 Changes of in-sync replicas and of leaders are counted as the metadata shows them, each by the
-broker that leads then, so that sums over brokers are right. The rest is looked at once a second.
+broker that leads then, so that sums over brokers are right. The rest is updated once a second.
 
 Labels are bounded: topics by the number of topics, followers by the number of brokers.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from millrace.broker.runtime.partition import Partition
-from millrace.core.ids import BrokerId, MonotonicMs
+from millrace.core.ids import BrokerId
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import PartitionState
-from millrace.core.replication.follower import Phase
-from millrace.core.replication.leader import PartitionLeader
 
-_AT_ONCE: Final = 200
-"""Partitions that are looked at before others have a turn on the event loop."""
+
+@dataclass(slots=True)
+class ReplicaCounts:
+    """Counts over all replicas of a broker.
+
+    Attributes:
+        led: partitions that it leads; the next four count some of these.
+        under_replicated: those that lack an in-sync replica.
+        under_min_isr: those with fewer in-sync replicas than `min.insync.replicas`.
+        at_min_isr: those with just as many, of several replicas.
+        reassigning: those under reassignment.
+        halted: followers that stopped, as going on would lose committed records.
+        incomplete: replicas that could lead, but lack committed records.
+        isr_size: the fewest in-sync replicas of led partitions, by topic.
+        lag_records: by how many records a follower is behind at the most.
+        lag_ms: for how long at the most.
+    """
+
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    reassigning: int = 0
+    halted: int = 0
+    incomplete: int = 0
+    isr_size: dict[str, int] = field(default_factory=dict)
+    lag_records: dict[BrokerId, int] = field(default_factory=dict)
+    lag_ms: dict[BrokerId, int] = field(default_factory=dict)
 
 
 class ReplicationMetrics:
@@ -60,6 +81,11 @@ class ReplicationMetrics:
             "halted_replicas",
             "Replicas here that stopped because going on would lose committed records.",
         )
+        self._incomplete = gauge(
+            "incomplete_replicas",
+            "Replicas here of partitions without a leader, which could lead, but lack committed "
+            "records: an older copy of the disk was put back, or damage cut the log off.",
+        )
         self._lag_records = gauge(
             "follower_lag_records_max",
             "Records that a follower (broker id) is behind, in the led partition with the most.",
@@ -86,8 +112,8 @@ class ReplicationMetrics:
         )
         self._lost_records = counter(
             "topic_lost_records",
-            "Records that an unclean election took back, by topic. Those that were acknowledged "
-            "are lost. Each replica that had them counts them once it follows the new leader.",
+            "Records that an unclean election removed, by topic. Acknowledged ones are lost. Each "
+            "replica that had them counts them when it follows the new leader.",
             "topic",
         )
         self._controller_active = gauge(
@@ -98,13 +124,12 @@ class ReplicationMetrics:
         )
         self._offline = gauge(
             "offline_partitions",
-            "Partitions that can neither be written nor read: the controller tells of those that "
-            "nobody leads, each broker of those that it should lead and whose log is damaged or "
-            "gone.",
+            "Partitions that can neither be written nor read: the controller counts those without "
+            "a leader, each broker those that it should lead and whose log is damaged or gone.",
         )
         self._fenced = gauge(
             "fenced_brokers",
-            "Registered brokers that are not there; told by the controller only.",
+            "Registered brokers that are down; reported only by the controller.",
         )
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
@@ -120,7 +145,7 @@ class ReplicationMetrics:
         self._lost_records.labels(topic).inc(records)
 
     def on_changes(self, changes: MetadataChanges, broker_id: BrokerId) -> None:
-        """Count what became of the partitions that this broker leads now."""
+        """Count the changes of the partitions that this broker leads now."""
         for old, new in changes.altered:
             for before, after in zip(old.partitions, new.partitions, strict=False):
                 if after is not before and after.leader == broker_id:
@@ -148,12 +173,12 @@ class ReplicationMetrics:
     def on_image(
         self, image: MetadataImage, *, is_controller: bool, leaderships_failed: int
     ) -> None:
-        """Show what the metadata says of the cluster; an image that was shown costs nothing.
+        """Update the metrics of the cluster; an unchanged image costs nothing.
 
         Args:
             image: the metadata.
             is_controller: this broker is the controller.
-            leaderships_failed: partitions led here according to it, and whose log is offline.
+            leaderships_failed: partitions that this broker should lead, but whose log is offline.
         """
         if self._shown is None or self._shown[0] is not image or self._shown[1] != is_controller:
             self._shown = (image, is_controller)
@@ -174,72 +199,24 @@ class ReplicationMetrics:
             for partition in topic.partitions
         )
 
-    async def observe(
-        self, partitions: Iterable[Partition], clock: Callable[[], MonotonicMs]
-    ) -> None:
-        """Look at every replica of this broker; the event loop has others to serve between."""
-        seen = _Seen()
-        for number, partition in enumerate(partitions):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
-            seen.look_at(partition, clock())
-        self._led.set(seen.led)
-        self._under_replicated.set(seen.under_replicated)
-        self._under_min_isr.set(seen.under_min_isr)
-        self._at_min_isr.set(seen.at_min_isr)
-        self._reassigning.set(seen.reassigning)
-        self._halted.set(seen.halted)
-        for topic in self._topics - seen.isr_size.keys():
+    def on_counted(self, counts: ReplicaCounts) -> None:
+        """Update the metrics of this broker's replicas."""
+        self._led.set(counts.led)
+        self._under_replicated.set(counts.under_replicated)
+        self._under_min_isr.set(counts.under_min_isr)
+        self._at_min_isr.set(counts.at_min_isr)
+        self._reassigning.set(counts.reassigning)
+        self._halted.set(counts.halted)
+        self._incomplete.set(counts.incomplete)
+        for topic in self._topics - counts.isr_size.keys():
             self._isr_size.remove(topic)
-        self._topics = set(seen.isr_size)
-        for topic, size in seen.isr_size.items():
+        self._topics = set(counts.isr_size)
+        for topic, size in counts.isr_size.items():
             self._isr_size.labels(topic).set(size)
-        for follower in self._followers - seen.lag_records.keys():
+        for follower in self._followers - counts.lag_records.keys():
             self._lag_records.remove(follower)
             self._lag_seconds.remove(follower)
-        self._followers = set(seen.lag_records)
-        for follower, records in seen.lag_records.items():
+        self._followers = set(counts.lag_records)
+        for follower, records in counts.lag_records.items():
             self._lag_records.labels(follower).set(records)
-            self._lag_seconds.labels(follower).set(seen.lag_ms[follower] / 1000)
-
-
-class _Seen:
-    """What one look at all replicas adds up to."""
-
-    def __init__(self) -> None:
-        self.led = 0
-        self.under_replicated = 0
-        self.under_min_isr = 0
-        self.at_min_isr = 0
-        self.reassigning = 0
-        self.halted = 0
-        self.isr_size: dict[str, int] = {}
-        self.lag_records: dict[BrokerId, int] = {}
-        self.lag_ms: dict[BrokerId, int] = {}
-
-    def look_at(self, partition: Partition, now: MonotonicMs) -> None:
-        """Add a replica."""
-        follower, leader = partition.replica.follower, partition.replica.leader
-        if follower is not None:
-            self.halted += follower.phase is Phase.HALTED
-        elif leader is not None and not leader.is_resigned:
-            self._look_at_led(partition, leader, now)
-
-    def _look_at_led(self, partition: Partition, leader: PartitionLeader, now: MonotonicMs) -> None:
-        state = leader.state
-        size, factor = len(state.isr), state.replication_factor
-        fewest = partition.config.effective_min_insync_replicas(factor)
-        self.led += 1
-        self.under_replicated += size < len(state.replicas) and bool(state.missing)
-        self.under_min_isr += size < fewest
-        self.at_min_isr += size == fewest < factor
-        self.reassigning += bool(state.adding or state.removing)
-        self.isr_size[partition.topic] = min(size, self.isr_size.get(partition.topic, size))
-        end = leader.written_offset
-        for each in leader.followers:
-            # One that has not reported in this epoch yet has at least nothing.
-            behind = end - max(each.progress.log_end_offset, partition.log.log_start_offset)
-            since = now - each.caught_up_at if behind > 0 else 0
-            broker_id = each.broker_id
-            self.lag_records[broker_id] = max(behind, self.lag_records.get(broker_id, 0))
-            self.lag_ms[broker_id] = max(since, self.lag_ms.get(broker_id, 0))
+            self._lag_seconds.labels(follower).set(counts.lag_ms[follower] / 1000)

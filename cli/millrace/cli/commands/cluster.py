@@ -1,4 +1,4 @@
-"""`millrace cluster`: brokers, what is wrong, and taking brokers out of service or away."""
+"""`millrace cluster`: brokers, problems, and taking brokers out of service or away."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     """,
 )
 def command() -> None:
-    """Show the brokers and what is wrong, take brokers out of service and back, or away for good.
+    """Show the brokers and problems, take brokers out of service and back, or away for good.
 
     \b
     To service a broker's machine:   drain, stop it, ..., start it, undrain
@@ -63,15 +63,15 @@ def command() -> None:
 @bootstrap_option
 @output_option
 def describe(bootstrap: str, output: str) -> None:
-    """Show every broker: address, zone, state, and what it holds.
+    """Show every broker: address, zone, state, and its partitions.
 
-    MEDIA: what its log directories lie on, those that work.
-    States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
+    MEDIA: of its working log directories.
+    States: alive; fenced (down, or not caught up: it leads nothing); draining (it is being
     stopped); drained (by `millrace cluster drain`); slow disk, full disk (others lead for it where
-    they can, until that is over); unreachable (it does not answer here, and the others do not know
-    yet that it is gone).
+    they can, until that is over); unreachable (it does not answer here, but is not fenced
+    yet).
 
-    All brokers are asked, and whoever knows most is believed.
+    The command asks all brokers, and shows the newest answer.
     """
     with connect_admin(bootstrap) as admin:
         cluster = admin.describe_cluster()
@@ -142,17 +142,17 @@ def _broker_document(
 @bootstrap_option
 @output_option
 def health(bootstrap: str, output: str) -> None:
-    """Say whether every partition is led and whole, and what to do.
+    """Say whether every partition has a leader and all replicas, and what to do.
 
     It ends with 0 where all is well, and with 7 where it is not.
 
     Worst first: offline partitions can neither be written nor read; under min ISR, writes with
-    acks=all are refused; badly led ones have a leader with a slow or full disk, for whom nobody can
-    step in; recovering ones have lost records in an unclean election; under-replicated ones work,
-    but fewer brokers may fail than planned. Damaged replicas are fetched anew from the
+    acks=all are refused; badly led ones have a leader with a slow or full disk, and no other can
+    lead; recovering ones have lost records in an unclean election; under-replicated ones work,
+    but fewer brokers may fail than planned. Damaged replicas are fetched again from the
     leader by themselves, where there is one; the damaged files are kept, and named here.
 
-    All brokers are asked, and whoever knows most is believed. One that does not answer, and of
+    The command asks all brokers, and shows the newest answer. One that does not answer, and of
     which the others do not know yet that it is gone, is unreachable: then not all is well either.
     """
     with connect_admin(bootstrap) as admin:
@@ -242,7 +242,7 @@ def _print_health(found: "ClusterHealth") -> None:
 @bootstrap_option
 @output_option
 def drain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
-    """Have BROKER hand over what it leads, and give it nothing new.
+    """Make BROKER hand over its leaderships, and give it no new replicas.
 
     It goes on replicating, and stays drained, also when it is restarted, until `undrain`. The
     command ends when others lead everything that they can. To move its replicas too, see `millrace
@@ -289,7 +289,7 @@ def drain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, outpu
 
 
 def _until_left(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) -> Handover:
-    """Wait until others lead all that they can; return what is left."""
+    """Wait until others lead all that they can; return the rest."""
     left = _handover(admin, broker)
     with Bars() as bars:
 
@@ -344,7 +344,7 @@ def undrain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, out
 
 
 def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[Place]:
-    """Wait until a broker leads what it should; return what others lead instead."""
+    """Wait until a broker leads what it should; return the partitions that others still lead."""
     left: list[Place] = []
     with Bars() as bars:
         total = 0
@@ -373,10 +373,10 @@ def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[P
 @bootstrap_option
 @output_option
 def unregister(broker: str, bootstrap: str, output: str) -> None:
-    """Have the cluster forget BROKER, which is gone for good.
+    """Remove BROKER, which is gone for good, from the cluster.
 
     Refused while it is alive, or partitions have it as a replica; says which, and how to move them.
-    Its id is never given again, and nobody can start a broker on its log directories any more.
+    Its id is never given again, and no broker can start on its log directories any more.
     """
     with connect_admin(bootstrap) as admin:
         number = find(admin.describe_cluster(), broker)

@@ -173,7 +173,7 @@ def _opened(
     key_separator: bytes | None,
     null_value: str | None,
 ) -> "Iterator[RecordWriter]":
-    """Yield what writes records to a stream, compressed as the name of the file says."""
+    """Yield a writer of records to a stream, compressed as the file's name says."""
     from millrace.cli.records.file_names import deflating
     from millrace.cli.records.writers import open_writer
 
@@ -187,9 +187,9 @@ def _opened(
 
 
 def _write_file(copying: "_Copying", path: str, opened: _OpenWriter, *, is_endless: bool) -> None:
-    """Write records into a file, which is there when all of it is; raise what ended it early.
+    """Write records into a file, which appears when it is complete; raise the error that ended it.
 
-    What has no end of its own is whole however it ended.
+    Endless output counts as complete at any end.
     """
     problem: Exception | None = None
     with WholeFile(path) as file, Interruption() as interruption:
@@ -220,7 +220,7 @@ def place(
         start: where to begin.
 
     Raises:
-        Failure: no partition has the offset that was asked for.
+        Failure: no partition has the requested offset.
     """
     match start:
         case Beginning():
@@ -254,7 +254,7 @@ class _Copying:
     Args:
         consumer: has its partitions, and stands where to begin.
         ends: of each partition; None: there are none.
-        records_max: end after so many; None: do not.
+        records_max: end after so many; None: no limit.
         timeout_s: give up when nothing came for so long; None: never.
     """
 
@@ -280,7 +280,8 @@ class _Copying:
 
         Args:
             writer: takes the records.
-            stream: is flushed when nothing more is there for the moment: somebody may be watching.
+            stream: flushed when there are no more records for the moment, as a person may be
+                watching.
             interruption: ends it, too.
 
         Raises:
@@ -309,7 +310,7 @@ class _Copying:
                     return
                 stream.flush()
                 progress.update(self.transfer.records, self.transfer)
-                if ends is None:  # However much comes of the others.
+                if ends is None:  # Regardless of records of the others.
                     reading.left = consumer.awaited_partitions()
                 else:
                     reading.count += len(batches)
@@ -327,7 +328,7 @@ class _Copying:
                     raise _nothing_came(self._timeout_s, reading)
 
     def _total(self) -> int | None:
-        """Return how many records there will be, as far as that is known."""
+        """Return how many records there will be, if that is known."""
         if self._ends is None:
             return self._records_max
         left = sum(max(0, end - self._consumer.position(each)) for each, end in self._ends.items())
@@ -335,7 +336,7 @@ class _Copying:
 
     def _write(self, writer: "RecordWriter", batch: "FetchedRecords") -> None:
         records = batch.records
-        if self._ends is not None:  # What came after the beginning is for the next time.
+        if self._ends is not None:  # Later records are left for the next run.
             end = self._ends[batch.topic, batch.partition]
             records = records.slice(0, int((records.column("offset").to_numpy() < end).sum()))
         if self._records_max is not None:

@@ -1,4 +1,4 @@
-"""`millrace elect-leaders`: gives leaderships back to preferred leaders, or to whoever is left."""
+"""`millrace elect-leaders`: elects preferred leaders, or any live replica."""
 
 import sys
 
@@ -26,7 +26,7 @@ from millrace.cli.places import count, listed, parse, resolve, say_refused
 @click.option(
     "--unclean",
     is_flag=True,
-    help="Where nobody leads, let any live replica lead. Acknowledged records that only others "
+    help="Without a leader, let any live replica lead. Acknowledged records that only others "
     "have are lost; name each partition as TOPIC:PARTITION.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before an unclean election.")
@@ -35,11 +35,11 @@ from millrace.cli.places import count, listed, parse, resolve, say_refused
 def command(
     *, partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str, output: str
 ) -> None:
-    """Have partitions led by their preferred leaders: the ones named, or all.
+    """Elect the preferred leaders of partitions: the ones named, or all.
 
-    Leaderships return by themselves once a broker is in sync again; this is for not waiting.
-    With --unclean: bring back partitions that nobody can lead, at the price of what is lost: all
-    that the new leader lacks. `millrace offsets` shows where its log ends.
+    Leaderships return by themselves once a broker is in sync again; this does not wait. With
+    --unclean: bring back partitions that no replica can lead. Records that the new leader lacks are
+    lost. `millrace offsets` shows where its log ends.
     """
     if unclean:
         vague = [name for name in partitions if parse(name)[1] is None]
@@ -82,7 +82,7 @@ def command(
 def _confirm(places: str) -> None:
     if not sys.stdin.isatty():
         raise Failure(
-            "an unclean election needs a yes, and nobody is there to give it", "add --yes"
+            "an unclean election needs a yes, and there is no terminal to ask on", "add --yes"
         )
     if not click.confirm(f"Let any replica lead {places}, and lose what it lacks?", err=True):
         raise Failure("nothing was changed")

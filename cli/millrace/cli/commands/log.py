@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.broker.storage.inspection import PartitionFiles, StoredBatch, Verified
 
 INFLATED_BYTES_MAX = 512 << 20
-"""The largest batch that `log dump --records` is willing to inflate: the bound of the brokers."""
+"""The largest batch that `log dump --records` inflates: the bound of the brokers."""
 
 
 @click.group(

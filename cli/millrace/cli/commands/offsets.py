@@ -35,7 +35,7 @@ def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -
     """Show where each partition of TOPIC begins and ends.
 
     The latest offset is that of the next record: `latest - earliest` records are there. A dash
-    stands for what nobody can tell, such as for a partition that has no leader.
+    stands for an unknown offset, such as that of a partition without a leader.
     """
     wanted: dict[str, Literal["beginning", "end"] | int]
     wanted = {"earliest": "beginning", "latest": "end"}

@@ -46,16 +46,15 @@ def command(image: str, namespace: str | None, log_level: str, check: bool) -> N
     what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
     """
     try:
-        from millrace.broker.config import LoggingConfig, LogLevel, check_settings
         from millrace.broker.telemetry.logs import configure_logging
+        from millrace.core.broker_config import LoggingConfig, LogLevel
         from millrace.operator import app, installation
     except ImportError as error:
         raise Failure(
             f"the operator's libraries are not installed: {error}",
             "install them: pip install 'millrace[operator]'",
         ) from error
-    # The operator knows no broker from within: the settings' own checks are handed to it.
-    config = app.config_from_environment(image, namespace, check_settings)
+    config = app.config_from_environment(image, namespace)
     if not check:
         configure_logging(LoggingConfig(level=LogLevel(log_level)))
         app.run(config)

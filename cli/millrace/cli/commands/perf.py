@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 POLL_MS = 500
 SINGLES_PER_SAMPLE = 100
-"""With one send() per record and no limit of rate, the latency of every hundredth is taken."""
+"""With one send() per record and no limit of rate, the latency of every hundredth is measured."""
 _POOL_BYTES = 16 << 20
-"""Random values that are sent again and again; more than any codec looks back."""
+"""Random values that are sent repeatedly; more than any codec looks back."""
 
 
 @click.group(
@@ -87,7 +87,7 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(0),
     default=5,
     show_default=True,
-    help="How long records wait for company.",
+    help="How long records wait for others to share a batch.",
 )
 @click.option("--batch-size", type=click.IntRange(0), help="Bytes.  [default: the client's]")
 @_interval_option

@@ -1,4 +1,4 @@
-"""`millrace positions`: what readers keep on the brokers under a name, and how far they are."""
+"""`millrace positions`: readers' positions on the brokers, under a name."""
 
 import sys
 
@@ -99,7 +99,7 @@ def show(name: str, bootstrap: str, output: str) -> None:
 @bootstrap_option
 @output_option
 def delete(name: str, yes: bool, bootstrap: str, output: str) -> None:
-    """Forget all positions of NAME. A reader of that name begins anew, where its settings say."""
+    """Forget all positions of NAME. A reader of that name begins again, by its settings."""
     with connect_admin(bootstrap) as admin:
         if name not in admin.position_names():
             raise _not_found(name)
@@ -113,7 +113,7 @@ def delete(name: str, yes: bool, bootstrap: str, output: str) -> None:
 
 def _confirm(name: str) -> None:
     if not sys.stdin.isatty():
-        raise Failure("deleting needs a yes, and nobody is there to give it", "add --yes")
+        raise Failure("deleting needs a yes, and there is no terminal to ask on", "add --yes")
     if not click.confirm(f"Delete all positions of {name}?", err=True):
         raise Failure("nothing was deleted")
 

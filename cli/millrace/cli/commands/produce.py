@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BLOCKS_IN_FLIGHT_MAX = 64
 """Blocks of records that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
 RATE_SECONDS_MIN = 0.5
-"""What took less time has no rate worth telling; nor has a typist."""
+"""Shorter transfers, and typed ones, show no rate."""
 
 
 @click.command(
@@ -126,7 +126,7 @@ def _produce(
     """Send everything and return what was acknowledged.
 
     Raises:
-        MillraceError: why the first record was refused that was, with its place in the input.
+        MillraceError: the error of the first refused record, with its place in the input.
     """
     from millrace.cli.records.outcomes import Outcomes
 
@@ -136,7 +136,7 @@ def _produce(
 
     def settle_oldest() -> None:
         handle, columns = in_flight[0]
-        with suppress(MillraceError):  # `errors` tells of which records.
+        with suppress(MillraceError):  # `errors` has the records.
             handle.result()
         in_flight.popleft()
         outcomes.add(columns, handle.errors())
@@ -167,16 +167,16 @@ def _produce(
                 ):
                     settle_oldest()
                 if outcomes.problem is not None:
-                    break  # What is in flight is told of; nothing more is sent.
+                    break  # Outcomes in flight are reported; nothing more is sent.
             settle_all()
-        except Failure:  # The rest of the input cannot be read; what was sent before is good.
+        except Failure:  # The rest of the input cannot be read; earlier records are good.
             settle_all()
             say(outcomes.summary())
             raise
         except MillraceError as error:  # Refused before it was sent, as it can never be.
             settle_all()
             outcomes.add(columns, dict.fromkeys(range(len(columns.values)), error))
-        except BaseException:  # Ctrl-C: nobody wants to wait.
+        except BaseException:  # Ctrl-C: do not wait.
             while in_flight and in_flight[0][0].done():
                 settle_oldest()
             for _, columns in in_flight:

@@ -149,11 +149,11 @@ def plan(
 def _candidates(
     cluster: "ClusterDescription", brokers: list[int] | None, removed: tuple[int, ...]
 ) -> "tuple[list[BrokerInfo], list[BrokerInfo]]":
-    """Return the brokers that are to hold replicas, and those of them that get no new ones.
+    """Return the brokers that should hold replicas, and those of them that get no new ones.
 
-    What is over in a moment, such as a restart or a slow disk, is no reason to copy everything
-    elsewhere: only drained brokers give up what they hold, and those that are to be removed. One
-    with a bad disk that is named gets new replicas for all that.
+    A short problem, such as a restart or a slow disk, is no reason to copy everything elsewhere:
+    only drained brokers give up their replicas, and those that are to be removed. A named broker
+    gets new replicas even with a bad disk.
 
     Raises:
         Failure: a broker cannot take replicas, or none is left.
@@ -250,7 +250,7 @@ def _outcome(waves: Waves) -> dict[str, Any]:
 
 
 def _report(waves: Waves, timeout_s: float, *, no_wait: bool) -> None:
-    """Say how it ended, and fail unless all of it is done, or has begun where that is enough."""
+    """Print the outcome, and fail unless all of it is done, or has begun with --no-wait."""
     say_refused(waves.refused)
     if waves.refused:
         raise Failure(

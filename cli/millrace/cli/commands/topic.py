@@ -141,9 +141,9 @@ def list_(internal: bool, bootstrap: str, output: str) -> None:
 def describe(topic: str, bootstrap: str, output: str) -> None:
     """Show TOPIC's partitions, and its settings with where each value comes from.
 
-    IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when nobody
-    in sync is left. OFFLINE: on a broker that is not there, or with a log that is damaged or gone;
-    a leader that is offline is none. LAG: how many records each follower is behind its leader, and
+    IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when no
+    in-sync one is left. OFFLINE: on a broker that is down, or with a damaged or lost log;
+    an offline leader does not lead. LAG: how many records each follower is behind its leader, and
     for how long. Replicas that lie on another media than the topic asks for are named below.
     """
     with connect_admin(bootstrap) as admin:
@@ -197,7 +197,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
 
 
 def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
-    """Yield which replicas lie on another media than the topic asks for, a line for each broker."""
+    """Yield the replicas on another media than the topic asks for, a line for each broker."""
     by_broker: dict[tuple[int, str], list[int]] = {}
     for log in logs:
         by_broker.setdefault((log.broker_id, str(log.media)), []).append(log.partition)
@@ -208,7 +208,7 @@ def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
 
 
 def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
-    """Yield what else a person may want to see, where something is going on."""
+    """Yield further commands to look at, if something is going on."""
     if is_damaged or any(
         each.leader < 0 or each.offline_replicas for each in description.partitions
     ):
@@ -288,7 +288,7 @@ def delete(topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> N
     """
     with connect_admin(bootstrap) as admin:
         known = admin.list_topics(internal=True)
-        for topic in topics:  # A misspelt name must not be found half-way.
+        for topic in topics:  # Check all names before the first deletion.
             if str(parse_topic_name(topic)) not in known:
                 raise _nothing_to_delete(topic, known)
         if not yes:
@@ -313,7 +313,7 @@ def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
 
 def _confirm(topics: tuple[str, ...]) -> None:
     if not sys.stdin.isatty():
-        raise Failure("deleting needs a yes, and nobody is there to give it", "add --yes")
+        raise Failure("deleting needs a yes, and there is no terminal to ask on", "add --yes")
     records = "all their records" if len(topics) > 1 else "all its records"
     if not click.confirm(f"Delete {', '.join(topics)} with {records}?", err=True):
         raise Failure("nothing was deleted")
@@ -338,7 +338,7 @@ def _amount(log: "LogDescription | None") -> tuple[int | None, str | None]:
 
 
 def _lag(log: "LogDescription | None") -> str | None:
-    """Return how far each follower is behind: `1: 0, 2: 35 (1.2 s)`, a `?` for nobody knows."""
+    """Return how far each follower is behind: `1: 0, 2: 35 (1.2 s)`, a `?` if it is unknown."""
     if log is None or not log.followers:
         return None
     return ", ".join(

@@ -17,7 +17,7 @@ from millrace.core.errors import InvalidConfigError
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _PORT_MAX = 65_535
 _PORTS_AWAY = 100
-"""From the ports of a broker that is up to those of another one beside it."""
+"""Distance from the ports of a running broker to those of another one beside it."""
 _BROKERS_MAX = 9
 _DATA_DIR = "millrace-data"
 _SETTINGS_HINT = (
@@ -28,7 +28,7 @@ _SETTINGS_HINT = (
 def _log_dirs_value(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> list[str]:
-    from millrace.broker.config import LogDirConfig
+    from millrace.core.broker_config import LogDirConfig
 
     try:
         found = [LogDirConfig.parse(each) for each in values]
@@ -115,10 +115,11 @@ def command(
         )
         return
     from millrace.broker import app, config
+    from millrace.core.broker_config import LogLevel
 
     settings = config.embedded(data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port)
     if not verbose:
-        quiet = replace(settings.logging, level=config.LogLevel.WARNING)
+        quiet = replace(settings.logging, level=LogLevel.WARNING)
         settings = replace(settings, logging=quiet)
     shown = str(Path(data_dir).absolute())
     try:
@@ -132,7 +133,7 @@ def command(
 def _hint(
     problem: str, data_dir: str, log_dirs: Sequence[str], port: int, metrics_port: int | None
 ) -> str:
-    """Return the command line that works, where another broker is up already."""
+    """Return the command line that works when another broker is up already."""
     other_port = port + _PORTS_AWAY if 0 < port <= _PORT_MAX - _PORTS_AWAY else 0
     words = ["millrace", "up", "--port", str(other_port)]
     if metrics_port is not None and metrics_port > 0:
@@ -162,8 +163,8 @@ def _run_cluster(
     output: str,
 ) -> None:
     """Run as many brokers as there are `log_dirs` in `logs`."""
-    from millrace.broker.config import LogDirConfig
     from millrace.cli import local_cluster
+    from millrace.core.broker_config import LogDirConfig
 
     highest = max(port, metrics_port) + (len(logs) - 1) * local_cluster.PORTS_APART
     if highest > _PORT_MAX:

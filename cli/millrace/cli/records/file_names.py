@@ -1,4 +1,4 @@
-"""What the name of a file says: the format of its records, and what it is compressed with."""
+"""The format of a file's records, and its compression, by the file's name."""
 
 import io
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _UNKNOWN_CODECS: Final = frozenset(
 
 
 def format_of(name: str) -> str:
-    """Return the format that a file's name promises; lines, when it promises none."""
+    """Return the format by a file's name; lines, if the name has none."""
     path = PurePath(name)
     if path.suffix.lower() in _CODECS:
         path = path.with_suffix("")
@@ -38,10 +38,10 @@ def format_of(name: str) -> str:
 
 
 def codec_of(name: str) -> str | None:
-    """Return what a file's name says that it is compressed with; None: nothing.
+    """Return the compression by a file's name; None: none.
 
     Raises:
-        Failure: it is, or should be, compressed with something that is not known here.
+        Failure: it is, or should be, compressed with an unknown codec.
     """
     suffix = PurePath(name).suffix.lower()
     if suffix in _UNKNOWN_CODECS:
@@ -60,15 +60,16 @@ def check_written(name: str, file_format: str) -> None:
     """
     if codec_of(name) is not None and file_format == "parquet":
         raise Failure(
-            f"{name}: a Parquet file is compressed inside, and nobody reads it from another one",
+            f"{name}: a Parquet file is compressed inside, and no program reads it inside another "
+            "one",
             "name it without the last ending",
         )
 
 
 def inflated(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the contents of a file that its name says to be compressed; the file stays open.
+    """Return the contents of a file that is compressed by its name; the file stays open.
 
-    Reading raises `Failure` where the file is damaged, or compressed with something else.
+    Reading raises `Failure` if the file is damaged, or compressed with another codec.
     """
     codec = codec_of(name)
     return (
@@ -78,7 +79,7 @@ def inflated(stream: BinaryIO, name: str) -> BinaryIO:
 
 @contextmanager
 def deflating(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """Yield where to write the contents of a file that its name says to be compressed."""
+    """Yield a stream for the contents of a file, compressed by its name."""
     codec = codec_of(name)
     if codec is None:
         yield stream

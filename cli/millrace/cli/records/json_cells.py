@@ -110,7 +110,7 @@ def _quoted(texts: pa.Array) -> pa.Array:
 
 
 def _plain(cell: object) -> object:
-    """Return what JSON has for a Python object that it has not."""
+    """Return a JSON value for a Python object without one."""
     match cell:
         case bytes():
             return base64.b64encode(cell).decode()

@@ -1,4 +1,4 @@
-"""What became of the records of an input: how many were written, which one was refused."""
+"""The outcomes of the records of an input: how many were written, which one was refused."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -14,7 +14,7 @@ class Outcomes:
     def __init__(self) -> None:
         self.written = Transfer()
         self.problem: MillraceError | None = None
-        """Why the first record was refused that was, with its place in the input."""
+        """The error of the first refused record, with its place in the input."""
         self._last = ""
         """Place of the last record that was written."""
         self._refused = 0
@@ -38,15 +38,15 @@ class Outcomes:
         if len(errors) < count:
             self.written.records += count - len(errors)
             self._last = columns.place(max(set(range(count)).difference(errors)))
-        if not errors:  # Nobody is told the bytes of what failed.
+        if not errors:  # Bytes of failed records are not reported.
             self.written.size_bytes += columns.size_bytes
 
     def add_unsettled(self, columns: RecordColumns) -> None:
-        """Count a block that nobody waits for any more."""
+        """Count a block whose outcome is no longer awaited."""
         self._unknown += len(columns.values)
 
     def summary(self) -> str:
-        """Return what a person is told where not all was written."""
+        """Return the message if not all records were written."""
         text = f"{self.written.count} written"
         if self._last:
             text += f", the last from {self._last}"

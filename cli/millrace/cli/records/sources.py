@@ -9,7 +9,7 @@
 
 Keys, and values taken from a column, are the cell's text: key columns of a CSV file are never
 guessed to be numbers, so that `007` stays `007`. An Arrow file that `millrace consume` wrote gives
-back the records that it was made of, headers and timestamps included.
+the original records back, headers and timestamps included.
 """
 
 import csv
@@ -63,7 +63,7 @@ class RecordColumns:
     numbers: Sequence[int] = ()
     """Of the lines or rows that they come from, counted from 1."""
     unit: str = "row"
-    """What is numbered."""
+    """The unit of the numbers."""
     name: str = ""
     """The file's, for messages."""
 
@@ -81,7 +81,7 @@ class RecordColumns:
 def read_records(
     stream: BinaryIO, name: str, file_format: str, mapping: RecordMapping
 ) -> Iterator[RecordColumns]:
-    """Yield the records of a file, a block at a time; of a pipe, as soon as they are there.
+    """Yield the records of a file, a block at a time; of a pipe, as soon as they arrive.
 
     Args:
         stream: the file; Parquet needs one that can seek.
@@ -90,7 +90,7 @@ def read_records(
         mapping: how rows become records.
 
     Raises:
-        Failure: the file is not what its format promises, or lacks a column.
+        Failure: the file does not have its format, or lacks a column.
     """
     read = {
         "lines": _read_lines,
@@ -140,7 +140,7 @@ def _split_keys(
 
 def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
     # Not through Arrow's reader: it would take "2013-01-01" for a date and long numbers for
-    # doubles, and keys must come out as they went in.
+    # doubles, and keys must stay unchanged.
     for first, lines in _blocks_of_lines(stream, name):
         rows, kept, numbers = [], [], []
         for number, line in enumerate(lines, first):

@@ -1,4 +1,4 @@
-"""Records on their way out: lines, JSON, CSV, Arrow or Parquet files, or a table.
+"""Writes records: as lines, JSON, CSV, Arrow or Parquet files, or as a table.
 
 Writers get whole Arrow batches with the columns of `millrace.core.records.columns.SCHEMA`. Cells
 that are not UTF-8 are shown as base64, never with replaced characters.

@@ -1,1 +1,5 @@
-"""The consumer as a machine: which offset comes next, from whom, and how much may be on its way."""
+"""The consumer as a machine: the next offset, the broker to read from, and the bytes in flight.
+
+`fetcher` keeps positions and moves partitions through the states of `fetch_state`; `sessions` holds
+what came, and grants credit for more.
+"""

@@ -1,12 +1,12 @@
 """How fast a leader's broker sends a follower what it missed.
 
-A follower that comes back, or that is added, wants everything at once, and what it gets is taken
-from producers and in-sync followers: the same disk, network and processor. So it gets so many bytes
-a second, and above that as many as are appended meanwhile: whatever the rate is, it gets nearer
-(F34). Followers that are in sync are never held back, since committing waits for them.
+A follower that returns, or is added, wants everything at once, and competes with producers and
+in-sync followers for disk, network and processor. So it gets a number of bytes a second, plus as
+many as are appended meanwhile: it catches up at any rate (F34). In-sync followers are never held
+back, as commits wait for them.
 
 A token bucket that may be overdrawn by one response, so that batches of any size pass. Source:
-Kafka's replication quotas (KIP-73), where people have to choose a rate above what is appended.
+Kafka's replication quotas (KIP-73), where people have to choose a rate above the rate of appends.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from typing import Final
 from millrace.core.ids import MonotonicMs
 
 _BURST_MS: Final = 100
-"""What was not sent for so long can be sent at once."""
+"""The burst: unused allowance of this time can be sent at once."""
 
 
 class CatchUpAllowance:
-    """What one follower may be sent of partitions in which it is not in sync.
+    """The allowance of one follower for partitions in which it is not in sync.
 
     Args:
         bytes_per_second: on top of what is appended meanwhile.
@@ -45,5 +45,5 @@ class CatchUpAllowance:
         return 0 if self._bytes > 0 else int(-self._bytes * 1000 / self._rate) + 1
 
     def on_sent(self, size: int) -> None:
-        """Note that it was sent so many bytes."""
+        """Count bytes that were sent."""
         self._bytes -= size

@@ -1,8 +1,8 @@
-"""Which replica a reader should read from: one of its own zone, where that is as good (KIP-392).
+"""Which replica a reader should read from: one of its own zone, if that is as good (KIP-392).
 
 The leader decides, because it alone knows how far the others are. A follower qualifies (P12) while
-it is in sync and alive, is not about to be stopped, and has the position that the reader wants. A
-reader in the leader's own zone, or in none where a follower qualifies, stays with the leader.
+it is in sync and alive, is not about to stop, and has the position that the reader wants. The
+reader stays with the leader in the leader's own zone, and in a zone without a qualifying follower.
 
 Pure. Source: KIP-392, whose `RackAwareReplicaSelector` chooses likewise.
 """

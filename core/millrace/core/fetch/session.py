@@ -1,33 +1,35 @@
-"""The broker's side of one fetch session: what a reader wants, and what it may be sent next.
+"""The broker's side of one fetch session: what a reader wants, and what to send next.
 
 A reader names each partition once, under one handle. From then on the session knows its position
-and moves it on as batches are sent, so that a reader which simply reads on says nothing but how
-many bytes it can take (KIP-227's idea, taken to its end by the stream). Every byte of batches is
-paid from the credit that the reader granted; without credit nothing is sent, which makes it a pull.
+and moves it on as batches are sent. So a reader that simply reads on only grants credit in bytes
+(KIP-227's idea, taken further by the stream). Every byte of batches uses up credit; without credit
+nothing is sent, which makes it a pull.
 
 Partitions with news wait in a queue, each at most once, and are served in turn, so that one busy
 partition cannot starve the rest. A partition that was read to its end leaves the queue and comes
 back when the shell reports that its log moved (`on_advanced`).
 
-Offsets that moved without records, as a high watermark does when a batch is committed, are news,
-too. They wait up to `max_wait_ms` for records to travel with, and longer while batches follow each
-other closely: then the next one takes them along.
+Offsets that moved without records, such as a high watermark after a commit, are news, too. They
+wait up to `max_wait_ms` for records to travel with, and longer while batches follow each other
+closely: then the next batch carries them.
 
-The session is asked with `next_turn`, answered with `on_sent`; what lies between, reading files, is
-the shell's. Source: KIP-227; credit as in Reactive Streams.
+The shell asks the session with `next_turn`, reads the files, and reports with `on_sent`. Source:
+KIP-227; credit as in Reactive Streams.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from millrace.core.errors import MalformedRequestError
+from millrace.core.errors import CreditTooSmallError, MalformedRequestError
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
 
 _CLOSELY_MS: Final = 50
 """Batches that are sent within this time of each other follow closely."""
+PARTITIONS_IN_RESPONSE: Final = 1000
+"""Partitions in one response: bounds how long the loop is busy with one session."""
 NO_END: Final = Offset(0)
-"""As an end: the reader reads on and on."""
+"""As an end: the reader reads without end."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -68,11 +70,11 @@ class Position:
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     seen_log_bytes: int = -1
-    """Of a follower that catches up: how large the log was when it was served last."""
+    """Of a follower that catches up: the size of the log when it was served last."""
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the reader has got all that it wants."""
+        """Whether the reader has everything that it wants."""
         return NO_END != self.end_offset <= self.fetch_offset
 
 
@@ -118,10 +120,11 @@ class FetchSession:
         """
         other = self._handles.get(position.topic_partition, position.handle)
         if other != position.handle:
-            # To look at one partition under thousands of handles would be work without end.
+            # Thousands of handles of one partition would each cost a look at it.
             raise MalformedRequestError(
-                f"{position.topic_partition} is in this fetch session already, under handle "
-                f"{other}: leave that one before you name it again"
+                f"it is in this fetch session already, under handle {other}: leave that one before "
+                "you name it again",
+                topic_partition=position.topic_partition,
             )
         replaced = self.positions.get(position.handle)
         if replaced is None and len(self.positions) >= self.limits.partitions_max:
@@ -156,10 +159,32 @@ class FetchSession:
         if self._news_since is None:
             self._news_since = now
 
+    def check_window(self, position: Position, batch_bytes: int) -> None:
+        """Refuse a batch that the reader will never have the credit for.
+
+        Args:
+            position: of the reader.
+            batch_bytes: of what is to be sent from there.
+
+        Raises:
+            CreditTooSmallError: the batch is larger than the reader's window.
+        """
+        window = self.settings.window_bytes
+        if window and batch_bytes > window:
+            raise CreditTooSmallError(
+                f"the batch at offset {position.fetch_offset} is {batch_bytes} bytes, but the "
+                f"reader never grants more than {window}: raise its fetch size (fetch_max_bytes)",
+                topic_partition=position.topic_partition,
+            )
+
     @property
     def can_send(self) -> bool:
         """Whether a turn may find something to send."""
         return bool(self._news) and self.credit > 0
+
+    def room(self) -> "ResponseRoom":
+        """Return what the next response may hold."""
+        return ResponseRoom(self)
 
     def next_turn(self) -> list[Position]:
         """Return the partitions to look at for the next response, in the order of service.
@@ -198,10 +223,41 @@ class FetchSession:
             self._news.pop(position.handle, None)
 
     def on_responded(self, now: MonotonicMs) -> None:
-        """Note that a response went out: waiting for `min_bytes` begins anew."""
+        """Note that a response went out: the wait for `min_bytes` begins again."""
         self._news_since = now if self._news else None
         if self._has_sent:
             if self._sent_at is not None and now - self._sent_at <= _CLOSELY_MS:
                 self._more_until = MonotonicMs(now + _CLOSELY_MS)
             self._sent_at = now
             self._has_sent = False
+
+
+class ResponseRoom:
+    """What one response may still hold: partitions, and bytes of batches.
+
+    A first batch that is larger than a response is sent whole, alone, where the credit suffices.
+    """
+
+    __slots__ = ("_bytes", "_partitions", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._bytes = min(session.credit, session.response_bytes_max)
+        self._partitions = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more goes in."""
+        return self._bytes <= 0 or self._partitions >= PARTITIONS_IN_RESPONSE
+
+    def max_bytes(self, position: Position) -> int:
+        """Return how many bytes of a partition to look for."""
+        return min(self._bytes, position.max_bytes or self._bytes)
+
+    def take(self, size: int) -> bool:
+        """Put a partition with so many bytes of batches in; return whether there is room for it."""
+        if size > self._bytes and (self._partitions or size > self._session.credit):
+            return False
+        self._bytes -= size
+        self._partitions += 1
+        return True

@@ -1,4 +1,4 @@
-"""Where each leader's reign over a partition began: the basis of every truncation decision.
+"""Where each leader epoch of a partition began: the basis of every truncation decision.
 
 Entries are `(epoch, start_offset)`, both strictly increasing. An epoch ends where the next known
 one starts; the latest ends at the log end offset. An epoch that wrote nothing leaves no trace once
@@ -40,6 +40,8 @@ class EpochEnd(NamedTuple):
 
 
 UNDEFINED_EPOCH_END: Final = EpochEnd(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
+NOTHING_WRITTEN: Final = EpochEnd(NO_LEADER_EPOCH, Offset(0))
+"""The end of no records: every log has all before it."""
 
 _EPOCH = itemgetter(0)
 _START = itemgetter(1)
@@ -48,15 +50,17 @@ _START = itemgetter(1)
 def wrong_epoch(
     topic_partition: TopicPartition, current: LeaderEpoch, expected: LeaderEpoch
 ) -> FencedLeaderEpochError | UnknownLeaderEpochError:
-    """Return what refuses a request of another leader epoch than the current one (P6)."""
+    """Return the error for a request of another leader epoch than the current one (P6)."""
     if expected < current:
         return FencedLeaderEpochError(
-            f"{topic_partition} is in leader epoch {current}, the request is of epoch {expected}: "
-            "refresh the metadata"
+            f"the leader epoch is {current}, and the request is of epoch {expected}: refresh the "
+            "metadata",
+            topic_partition=topic_partition,
         )
     return UnknownLeaderEpochError(
-        f"{topic_partition} is in leader epoch {current} here, the request already knows epoch "
-        f"{expected}: try again shortly"
+        f"the leader epoch is {current} here, and the request knows epoch {expected}: try again "
+        "shortly",
+        topic_partition=topic_partition,
     )
 
 
@@ -78,15 +82,16 @@ class LeaderEpochs:
     def append(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Note that `epoch` wrote `start_offset`; return whether that is news.
 
-        Entries that the new one contradicts go: those at or behind its start, as after a
+        Entries that contradict the new one are removed: those at or behind its start, as after a
         truncation, and those of a later epoch.
         """
         assert epoch >= 0
         assert start_offset >= 0
         if self.epoch_of(start_offset) == epoch:
             return False
-        kept = tuple(e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset)
-        self.entries = (*kept, EpochStart(epoch, start_offset))
+        kept = tuple(e for e in self.entries if e.epoch <= epoch and e.start_offset < start_offset)
+        is_known = bool(kept) and kept[-1].epoch == epoch
+        self.entries = kept if is_known else (*kept, EpochStart(epoch, start_offset))
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEnd:
@@ -127,9 +132,9 @@ class LeaderEpochs:
         return None
 
     def with_reign(self, epoch: LeaderEpoch, start_offset: Offset) -> "LeaderEpochs":
-        """Return these epochs followed by a reign that may not have written anything yet.
+        """Return these epochs followed by one that may not have written anything yet.
 
-        A log knows an epoch from its first batch on, its leader from its election on.
+        A log knows an epoch from its first batch on; its leader knows it from the election on.
         """
         if self.latest_epoch >= epoch:
             return self
@@ -142,6 +147,34 @@ class LeaderEpochs:
         """Return the epoch that wrote `offset`, or -1 when it lies before the first entry."""
         at = bisect_right(self.entries, offset, key=_START)
         return self.entries[at - 1].epoch if at else NO_LEADER_EPOCH
+
+    def end_at(self, end_offset: Offset) -> EpochEnd:
+        """Return the records before `end_offset`, named by the epoch of the last of them.
+
+        The epoch is -1 where that record is not in the log any more.
+        """
+        return EpochEnd(self.epoch_of(Offset(end_offset - 1)), end_offset)
+
+    def has(self, end: EpochEnd, log_start_offset: Offset, log_end_offset: Offset) -> bool:
+        """Whether a log with these epochs has all records before `end`, as another log had them.
+
+        An offset alone does not suffice: another leader may have written other records up to it. A
+        leader gives each offset once in an epoch, and each log was a prefix of its leader's. So if
+        the same epoch wrote the same offset, everything before it is the same (Raft calls it log
+        matching). Comparing epochs does not suffice either: a log may have a later epoch and lack
+        records of an earlier one that were committed after both (Raft, figure 8).
+
+        Args:
+            end: as `end_at` of the other log returned it.
+            log_start_offset: of this log: records before it were committed, and deleted by
+                retention.
+            log_end_offset: of this log.
+        """
+        if log_end_offset < end.end_offset:
+            return False
+        if end.epoch == NO_LEADER_EPOCH or log_start_offset >= end.end_offset:
+            return True
+        return self.end_at(end.end_offset) == end
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
         """Forget what starts at or behind `end_offset`; return whether anything changed."""

@@ -2,16 +2,16 @@
 
 For each producer id: its epoch and its last five batches, because a client keeps at most five in
 flight (P44). A batch that equals one of them is a repetition and gets the original's offset. Any
-other must go on exactly where the last one ended; sequences wrap from 2^31 - 1 to 0 (P42, P43). A
-producer that is not known may begin anywhere, but not with the successor of a batch that may have
-to come yet: that one would find its place taken.
+other must continue exactly where the last one ended; sequences wrap from 2^31 - 1 to 0 (P42, P43).
+An unknown producer may begin with any sequence, but not with the successor of a batch that may
+still arrive: that batch would then be refused.
 
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
-on leaders, followers and after a crash alike. Only `seen_at`, by which idle producers are
-forgotten, is each replica's own clock; a producer that is forgotten may start anywhere.
+on leaders, followers and after a crash alike. Only `seen_at`, which expires idle producers, comes
+from each replica's own clock; a forgotten producer may start with any sequence.
 
-There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one takes the place of the one
-that was silent longest. That one is missed only by a retry that comes after as many others.
+There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one replaces the one that was
+silent longest. Only a retry that comes after that many other producers is not recognised.
 
 Entries are immutable, so a leader may hold on to one and `put` it back when a write failed.
 
@@ -60,7 +60,7 @@ class SequencedBatch(Protocol):
 
 
 class KeptBatch(NamedTuple):
-    """A batch that a repetition is recognised by."""
+    """A remembered batch, to recognise its repetition."""
 
     base_sequence: int
     last_sequence: int
@@ -87,7 +87,7 @@ class ProducerStates:
     __slots__ = ("_entries", "_producers_max")
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
-        # In the order of their last batches, the most silent first.
+        # In the order of their last batches, the longest silent first.
         self._entries: dict[ProducerId, ProducerEntry] = {}
         self._producers_max = producers_max
 
@@ -103,11 +103,11 @@ class ProducerStates:
     __hash__ = None  # type: ignore[assignment]
 
     def entry(self, producer_id: ProducerId) -> ProducerEntry | None:
-        """Return what is known of a producer; what is returned never changes."""
+        """Return what is known of a producer, as an immutable value."""
         return self._entries.get(producer_id)
 
     def put(self, producer_id: ProducerId, entry: ProducerEntry | None) -> None:
-        """Set a producer back to an earlier entry; None forgets it."""
+        """Reset a producer to an earlier entry; None forgets it."""
         if entry is None:
             self._entries.pop(producer_id, None)
         else:
@@ -180,9 +180,9 @@ class ProducerStates:
             )
 
     def update(self, batch: SequencedBatch, base_offset: Offset, now: WallMs) -> None:
-        """Remember a batch that got its offsets; one without a producer id is passed over.
+        """Remember a batch that got its offsets; ignore one without a producer id.
 
-        What is in the log is not judged again: a state that does not fit gives way.
+        Batches in the log are not checked again: a state that contradicts the batch is replaced.
         """
         producer_id = batch.producer_id
         if producer_id == NO_PRODUCER_ID:

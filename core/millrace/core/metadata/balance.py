@@ -1,11 +1,11 @@
-"""Which broker leads what, so that each has its share: what to move, as pure functions.
+"""Balancing leaderships over brokers: which partitions to move, as pure functions.
 
 Three wishes, in this order:
 
 1. a partition whose preferred leader can lead is led by it: then the placement, which is even,
    decides (see `placement`);
 2. leaderships that fall free are spread over the brokers that can take them;
-3. whoever leads more than others without being preferred hands over.
+3. a broker that leads more than others, where it is not preferred, hands over.
 
 For 2 and 3 the brokers are a graph: an edge from one to another for each partition that the one
 leads and the other could. While a path goes from a broker to one with at least two leaderships
@@ -27,9 +27,9 @@ class Movable(NamedTuple):
     """A partition that can change its leader.
 
     Attributes:
-        leader: who leads it.
-        preferred: who should, if it is a candidate.
-        candidates: who could.
+        leader: the broker that leads it.
+        preferred: the broker that should, if it is a candidate.
+        candidates: the brokers that can.
     """
 
     leader: BrokerId
@@ -38,10 +38,11 @@ class Movable(NamedTuple):
 
 
 def heirs(free: Mapping[_K, Sequence[BrokerId]], loads: Counter[BrokerId]) -> dict[_K, BrokerId]:
-    """Return who leads each of the partitions that have no leader.
+    """Return a leader for each partition that has none.
 
     Args:
-        free: who could lead each, the preferred one first; nobody: it is left out.
+        free: the brokers that can lead each, the preferred one first; a partition without any is
+            left out.
         loads: how many partitions each broker leads besides.
     """
     loads = Counter(loads)

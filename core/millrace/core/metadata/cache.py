@@ -2,21 +2,20 @@
 
 First comes the full state, every object there is; then each object as it is written, in the order
 in which the controller saw the writes confirmed. An object counts only with a higher version than
-the one before, and only from a controller that has not been replaced: what was ever seen is kept by
-the shell over restarts (`seen`), and a lower controller epoch is refused.
+the one before, and only from a controller that has not been replaced: the shell keeps the highest
+epoch seen over restarts (`seen`), and a lower controller epoch is refused.
 
-A version that is left out means that something was missed: the full state is asked for again, and
-nothing is taken up until it comes. A full state may leave versions out, but never go back: then the
+A gap in the versions means that an object was missed: the cache asks for the full state again, and
+applies nothing until it comes. A full state may skip versions, but a lower version means that the
 store was set back, and this broker does not follow.
 
-After each event the shell looks at what the cache knows, and does what it has not done: ask for the
-full state, if something was missed; keep `seen`, if a controller is new in it, before anything
-else; follow the image. What a session that ended left undone is done by the next one. What is seen
-under one controller had better be kept, too, before long: only then is a store found out that is
-set back meanwhile.
+After each event the shell compares itself with the cache, and catches up: it asks for the full
+state, if something was missed; it stores `seen` first of all, if that names a new controller; it
+follows the image. A new session does what an ended one left undone. Versions seen under one
+controller should be stored soon, too: only then is a store detected that is set back meanwhile.
 
-That a topic is not in the metadata never means that its data may be deleted. Only a deletion that
-the metadata lists says so (`MetadataImage.deletions_of`).
+A broker never deletes data because a topic is missing in the metadata. It deletes only what the
+metadata lists as deleted (`MetadataImage.deletions_of`).
 """
 
 from collections.abc import Mapping
@@ -44,15 +43,16 @@ class MetadataCache:
 
     Args:
         cluster_id: of this broker's log directories; None when they are new.
-        seen: what a cache of this broker has ever seen, as far as it was kept.
+        seen: what earlier caches of this broker have seen, as far as it was stored.
 
     Attributes:
         image: the metadata now; None before the first full state.
+        cluster_id: as given, or as the metadata says.
     """
 
     def __init__(self, cluster_id: str | None = None, seen: Seen = NOTHING_SEEN) -> None:
         self.image: MetadataImage | None = None
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._before = seen
         self._controller_epoch = seen.controller_epoch
         self._waits_for_full_state = True
@@ -67,7 +67,7 @@ class MetadataCache:
 
     @property
     def has_missed(self) -> bool:
-        """Whether something did not come: the controller is to send every object."""
+        """Whether an object was missed: the controller must send the full state."""
         return self._waits_for_full_state and self.image is not None
 
     def on_full_state(self, objects: Mapping[str, StoredObject]) -> None:
@@ -83,7 +83,7 @@ class MetadataCache:
             raise CorruptMetadataError(
                 f"the controller sent its full state without {', '.join(missing)}"
             )
-        # Every controller writes all objects anew before it sends any, so one speaks for all.
+        # A controller rewrites all objects before it sends any, so one epoch stands for all.
         self._refuse_stale(objects[CLUSTER_KEY].controller_epoch)
         image = self.image
         if image is None:
@@ -120,7 +120,7 @@ class MetadataCache:
             )
 
     def _take_up(self, image: MetadataImage) -> None:
-        """Go on with an image. All objects in it were whole, so their controller epoch counts."""
+        """Continue with an image. All its objects were whole, so their controller epoch counts."""
         if image is self.image:
             return
         self.image = image
@@ -146,12 +146,12 @@ class MetadataCache:
 
     def _decoded_cluster(self, stored: StoredObject) -> ClusterState:
         cluster = decode_cluster(stored)
-        if self._cluster_id not in (None, cluster.cluster_id):
+        if self.cluster_id not in (None, cluster.cluster_id):
             raise InvalidConfigError(
                 f"the controller is of the cluster {cluster.cluster_id}, but the log directories "
-                f"belong to {self._cluster_id}: correct the path of one of them"
+                f"belong to {self.cluster_id}: correct the path of one of them"
             )
-        self._cluster_id = cluster.cluster_id
+        self.cluster_id = cluster.cluster_id
         return cluster
 
 

@@ -1,40 +1,43 @@
 """Settings that should be the same on every broker, since any of them may become the controller."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from millrace.core.settings import Unit, Visibility, parse, setting, settings_of, to_text
+from millrace.core.settings import Unit, Visibility, constant, parse, setting, settings_of, to_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """What the controller goes by, and every broker by its word; to be the same on all of them."""
+    """The controller's settings, which every broker follows; they should be the same on all."""
 
     default_partitions: int = setting(
         1,
-        "Partitions of a topic that is created without saying how many. Kafka's `num.partitions`.",
+        "Partitions of a topic that is created without a number of partitions.",
+        kafka="num.partitions",
         minimum=1,
         maximum=10_000,
     )
     default_replication_factor: int = setting(
         -1,
-        "Replicas of a topic that is created without saying how many.",
+        "Replicas of a topic that is created without a replication factor.",
         minimum=1,
         maximum=32_767,
         minus_one="3, or the number of brokers when there are fewer",
+        kafka="default.replication.factor",
     )
     positions_partitions: int = setting(
         16,
-        "Partitions of `__positions`, where readers keep [positions](clusters.md#positions), when "
-        "it is made, as the first position is stored. It stays so. Kafka's "
-        "`offsets.topic.num.partitions`.",
+        "Partitions of `__positions`, where readers keep [positions](clusters.md#positions). The "
+        "topic is created with the first position; the number never changes.",
+        kafka="offsets.topic.num.partitions",
         minimum=1,
         maximum=1000,
     )
     positions_replication_factor: int = setting(
         -1,
-        "Replicas of `__positions` when it is made. With a number it is not made before there are "
-        "so many brokers. Kafka's `offsets.topic.replication.factor`.",
+        "Replicas of `__positions`. With a number, the topic is not created before there are that "
+        "many brokers.",
+        kafka="offsets.topic.replication.factor",
         minimum=1,
         maximum=32_767,
         minus_one="3, or the number of brokers when there are fewer",
@@ -54,17 +57,17 @@ class ClusterConfig:
     )
     brokers_max: int = setting(
         1000,
-        "Most brokers that are registered, those included that are gone and were not unregistered. "
-        "A broker of another name is refused then. All are in one metadata object, of which the "
-        "coordination store must take so much: some 500 bytes for each.",
+        "Most registered brokers, including gone ones that were not unregistered. A broker with a "
+        "new name is refused then. All are in one metadata object of about 500 bytes each, which "
+        "the coordination store must take.",
         minimum=1,
         maximum=100_000,
     )
     shard_bytes_max: int = setting(
         1_450_000,
-        "Largest metadata object of topics, of which there are 32; each topic falls to one of them "
-        "at random. A topic that may come to need more is refused. The coordination store must "
-        "take so much: etcd takes 1.5 MiB. 10000 partitions of three replicas need 1.3 MB.",
+        "Largest metadata object of topics. There are 32, and each topic is in one of them at "
+        "random. A topic that may need more is refused. The coordination store must take objects "
+        "of this size: etcd takes 1.5 MiB. 10000 partitions of three replicas need 1.4 MB.",
         unit=Unit.BYTES,
         minimum=16 << 10,
         maximum=1 << 30,
@@ -72,8 +75,8 @@ class ClusterConfig:
 
     request_topics_max: int = setting(
         1000,
-        "Most topics in one request to create, alter or delete. Their partitions together must not "
-        "be more than `topic_partitions_max` either: a larger request would hold up all others.",
+        "Most topics in one request to create, alter or delete. Their partitions together are "
+        "limited by `topic_partitions_max`: a larger request would hold up all others.",
         minimum=1,
         maximum=100_000,
     )
@@ -87,71 +90,43 @@ class ClusterConfig:
     )
     unclean_leader_election_enable: bool = setting(
         False,
-        "Whether topics that do not say so themselves elect a leader that may lack acknowledged "
-        "records when no other can lead. False, because a producer was told that these records "
-        "are safe: a partition that waits can be repaired, one that has forgotten cannot.",
+        "Whether topics without a setting of their own elect a leader that may lack acknowledged "
+        "records when no other can lead. False, because these records were acknowledged: a "
+        "partition that waits can be repaired, lost records cannot.",
+        kafka="unclean.leader.election.enable",
     )
 
     broker_session_timeout_ms: int = setting(
         4000,
-        "A broker that the controller has not heard of for so long is fenced, and others lead its "
-        "partitions. Two seconds will do where all brokers are on one machine.",
+        "A broker without a heartbeat for this long is fenced, and others lead its partitions. Two "
+        "seconds are enough when all brokers are on one machine.",
         unit=Unit.MILLISECONDS,
         minimum=100,
+        kafka="broker.session.timeout.ms",
     )
     broker_reconnect_grace_ms: int = setting(
         400,
-        "A broker whose connection to the controller broke is fenced after so long, unless it is "
-        "back. Shorter than the session's time-out, for a process that was killed is noticed at "
-        "once; not zero, for connections break without it.",
+        "A broker whose connection to the controller broke is fenced after this time, unless it is "
+        "back. Shorter than the session's time-out, as the connection of a killed process breaks "
+        "at once; not zero, as connections also break for other reasons.",
         unit=Unit.MILLISECONDS,
         minimum=1,
-        visibility=Visibility.TUNING,
-    )
-    broker_heartbeat_interval_ms: int = setting(
-        250,
-        "How often a broker tells the controller that it is there.",
-        unit=Unit.MILLISECONDS,
-        minimum=10,
-        visibility=Visibility.TUNING,
-    )
-    controller_tick_ms: int = setting(
-        100,
-        "How often the controller looks at its clock at the least: it moves on reassignments then.",
-        unit=Unit.MILLISECONDS,
-        minimum=1,
-        maximum=1000,
         visibility=Visibility.TUNING,
     )
     controlled_shutdown_wait_ms: int = setting(
         30_000,
-        "How long a broker that is stopped in good order waits for other replicas to take its "
-        "place among the in-sync ones. It stops without that after so long.",
+        "How long a broker in a controlled shutdown waits for other replicas to replace it among "
+        "the in-sync ones. After that it stops without them.",
         unit=Unit.MILLISECONDS,
     )
     address_settle_ms: int = setting(
         0,
-        "How long after a broker's start clients may still take its host name for a former "
-        "address, as answers of DNS are kept. Until then it leads nothing that another in-sync "
+        "How long after a broker's start clients may still resolve its host name to a former "
+        "address, because of cached DNS answers. Until then it leads only what no other in-sync "
         "broker can lead. For brokers whose address changes with each start: the operator for "
         "Kubernetes sets 30 s.",
         unit=Unit.MILLISECONDS,
         maximum=600_000,
-    )
-    leader_balance_interval_ms: int = setting(
-        500,
-        "How often the controller looks for leaderships to move: back to preferred leaders, and "
-        "from brokers that have more than their share.",
-        unit=Unit.MILLISECONDS,
-        minimum=1,
-        visibility=Visibility.TUNING,
-    )
-    leader_moves_max: int = setting(
-        200,
-        "Most leaderships that are moved at a time to even them out. The others wait for the next "
-        "time: each move makes clients look for the new leader.",
-        minimum=1,
-        visibility=Visibility.TUNING,
     )
     reassigning_partitions_max: int = setting(
         1000,
@@ -161,14 +136,14 @@ class ClusterConfig:
         minimum=1,
         maximum=100_000,
     )
-    log_end_partitions_max: int = setting(
-        1000,
-        "Most partitions of which one broker is asked for its log end at a time, when nobody is "
-        "known to have all records and the best replica is looked for.",
-        minimum=1,
-        maximum=100_000,
-        visibility=Visibility.TUNING,
-    )
+
+    broker_heartbeat_interval_ms: int = constant(250)
+    """Pause between two heartbeats of a broker."""
+    controller_tick_ms: int = constant(100)
+    """Longest pause between two ticks of the controller, which advance reassignments."""
+    log_end_partitions_max: int = constant(1000)
+    """Partitions in one request for log ends to a broker, when no replica is known to have all
+    records."""
 
     def texts(self) -> dict[str, str]:
         """Return the values by name, as they are sent."""
@@ -176,16 +151,17 @@ class ClusterConfig:
         return {each.name: to_text(getattr(self, each.attribute)) for each in named}
 
     def overruled_by(self, texts: Mapping[str, str]) -> "ClusterConfig":
-        """Return these settings with another broker's values for those that both know.
+        """Return these settings with another broker's values, for the names known to both.
 
         Raises:
             InvalidConfigError: this release does not take such a value.
         """
         own = self.texts()
-        return parse(type(self), {name: texts.get(name, own[name]) for name in own})
+        other = parse(type(self), {name: texts.get(name, own[name]) for name in own})
+        return replace(self, **{name: getattr(other, name) for name in own})
 
     def differences(self, other: "ClusterConfig") -> dict[str, tuple[str, str]]:
-        """Return what differs by name: the value here, and the other one."""
+        """Return the differences by name: the value here, and the other one."""
         theirs = other.texts()
         return {
             name: (value, theirs[name])
@@ -206,7 +182,7 @@ class ClusterConfig:
             < self.broker_session_timeout_ms
         ):
             yield (
-                "broker_heartbeat_interval_ms < broker_reconnect_grace_ms < "
-                "broker_session_timeout_ms must hold: a session outlives several heartbeats, and "
-                "a broken connection ends it sooner than silence"
+                f"broker_reconnect_grace_ms = {self.broker_reconnect_grace_ms}: must be less than "
+                f"broker_session_timeout_ms = {self.broker_session_timeout_ms}, and more than the "
+                f"{self.broker_heartbeat_interval_ms} ms between two heartbeats"
             )

@@ -3,30 +3,29 @@
 It takes over (below), then decides on requests by changing its draft (`decisions`), and writes
 every object that changed with compare-and-swap. One write of an object is in flight at a time; what
 changes meanwhile goes into the next one. An answer is released when all objects that it rests on
-are stored as it saw them, so nobody is told of a state that a crash could undo; nor does the image
-show one.
+are stored as it saw them. So neither an answer nor the image shows a state that a crash could undo.
 
-Taking over, so that a predecessor who does not know yet can do no harm (P34-P36):
+Taking over, so that a predecessor that does not know yet can do no harm (P34-P36):
 
-1. read every object, the ClusterState last, and write nothing where that cannot follow from what
-   was seen before (`seen`), or where a shard is of a later controller than the ClusterState: the
-   store, or a part of it, was set back or lost (P39);
+1. read every object, the ClusterState last. Write nothing if these cannot follow from the objects
+   seen before (`seen`), or if a shard is of a later controller than the ClusterState: the store, or
+   a part of it, was set back or lost (P39);
 2. write the ClusterState again with a controller epoch of one more;
 3. read every shard and write it again under that epoch. A predecessor's write that comes after
    fails by its version; one that came before is read and kept;
 4. only then look at requests.
 
-Brokers register, and topics are made, only once every object is stored. So a shard that is missing
-although there are brokers, or that has topics although there is none, was not left so by a
-controller: objects were lost, and nothing is begun anew in their place.
+Brokers register, and topics are made, only once every object is stored. So no controller leaves a
+missing shard with brokers registered, or a shard with topics and no brokers: objects were lost, and
+they are not created again.
 
 A broker may have seen more than the store says. Either this controller was replaced, or the store
-was set back; so it resigns and keeps that in mind, and the next one finds out which at step 1.
+was set back; so it resigns and remembers that, and the next one finds out which at step 1.
 
-Once active, a write can be refused only because a successor did the same to us, or because the
-answer to our own write was lost. The object is read to find out which: the same bytes mean that it
-is stored; the old version, that it is not, and it is written again; anything else ends this
-machine. The process goes on without it and may start another, with a higher epoch.
+Once active, a write can be refused only because a successor took over, or because the answer to our
+own write was lost. The object is read to find out which. The same bytes: it is stored. The old
+version: it is not, and is written again. Anything else ends this machine. The process goes on
+without it and may start another, with a higher epoch.
 
 Time is an argument: while this machine is active the shell calls `tick` after `pause_ms`, which it
 asks again when a connection broke. Pure: the shell performs the effects in their order.
@@ -38,6 +37,7 @@ from typing import Final
 
 from millrace.core.errors import (
     Appended,
+    ControllerNotAvailableError,
     InvalidConfigError,
     MalformedRequestError,
     NotControllerError,
@@ -83,7 +83,7 @@ _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 
 
 class Phase(Enum):
-    """Where in its life the machine is."""
+    """The phases of the machine."""
 
     TAKING_OVER = 1
     ACTIVE = 2
@@ -97,13 +97,13 @@ class Controller:
         config: the same on every broker.
         new_cluster_id: the id to give when the store is empty: a new cluster.
         known_cluster_id: the id that this process knows its cluster by, if it does.
-        seen: what is remembered of the store.
-        deposed: whose controller acted before, if that is known.
+        seen: the remembered versions of the store.
+        deposed: the broker of the controller before, if it is known.
 
     Attributes:
-        seen: the same with all that this machine has learned, for the next one.
-        objects: by key, what is stored as far as this machine knows: what a broker that has just
-            connected is sent first.
+        seen: the same with everything that this machine has seen, for the next one.
+        objects: the stored objects by key, as far as this machine knows: the full state for a
+            broker that has just connected.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Controller:
         return effects + self._write_changed()
 
     def on_write_refused(self, key: str) -> list[Effect]:
-        """A write was refused, or nobody knows whether it was done: look."""
+        """A write was refused, or its outcome is unknown: read the object."""
         return [] if self.phase is Phase.RESIGNED else [ReadObject(key)]
 
     def on_seen_elsewhere(self, seen: Seen) -> list[Effect]:
@@ -218,16 +218,16 @@ class Controller:
             seen.refuse_older(self.objects)
             return []
         except CorruptMetadataError:
-            pass  # Or this controller was replaced: a look at the store will tell.
+            pass  # Or this controller was replaced: reading the store will tell.
         effects = self.resign(
             f"a broker has seen more of the metadata: it knows the controller of epoch "
             f"{seen.controller_epoch}, and this one has {self._controller_epoch}"
         )
-        self.seen = seen  # Ours is a part of it, or of a history that must not be gone on with.
+        self.seen = seen  # Ours is a part of it, or of a history that must not continue.
         return effects
 
     def resign(self, reason: str) -> list[Effect]:
-        """End this machine, as when the lease is lost. Waiting requests are told so."""
+        """End this machine, for example when the lease is lost. Waiting requests fail."""
         if self.phase is Phase.RESIGNED:
             return []
         self.phase = Phase.RESIGNED
@@ -264,11 +264,11 @@ class Controller:
         return self._write_changed()
 
     def _refuse_set_back(self, cluster: StoredObject | None) -> None:
-        """Look whether the objects that were found belong together, and to what is remembered."""
+        """Refuse found objects that do not fit each other, or the remembered versions."""
         self.seen.refuse_older({**self._found, CLUSTER_KEY: cluster})
         epoch = 0 if cluster is None else cluster.controller_epoch
         for key, shard in self._found.items():
-            # Nobody writes a shard before the cluster, and the cluster was read last.
+            # A controller writes the cluster before its shards, and the cluster was read last.
             if shard is not None and shard.controller_epoch > epoch:
                 raise CorruptMetadataError(
                     f"the metadata object {CLUSTER_KEY!r} was lost or set back to an older state: "
@@ -290,8 +290,8 @@ class Controller:
         if (shard.topics or shard.deletions) and not brokers:
             raise CorruptMetadataError(
                 f"the metadata object {key!r} holds topics, but the cluster has no brokers: the "
-                f"object {CLUSTER_KEY!r} was lost and begun anew. Restore the store from a backup; "
-                "no topic was changed"
+                f"object {CLUSTER_KEY!r} was lost and created again. Restore the store from a "
+                "backup; no topic was changed"
             )
         self._image = self._image.with_shard(shard)
         self._draft.take_shard(shard)
@@ -335,6 +335,11 @@ class Controller:
         content = self._draft.shard_content(number)
         shard = next_shard(self._image.shards[number], *content, self._controller_epoch)
         return encode_shard(shard), lambda: self._image.with_shard(shard)
+
+
+def no_controller(why: str) -> ControllerNotAvailableError:
+    """Return the error that says why no broker acts as the controller."""
+    return ControllerNotAvailableError(f"there is no controller: {why}")
 
 
 def _not_controller(what: str, *, appended: Appended = Appended.NO) -> NotControllerError:

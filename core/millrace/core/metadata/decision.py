@@ -1,4 +1,4 @@
-"""The answer to a request as the controller decides on it, before what it rests on is stored."""
+"""The controller's answer to a request, before the objects that it rests on are stored."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Decision:
     """The answer to a request.
 
     Attributes:
-        result: what to answer; a `GrantEpoch` is to be decided on instead, and answered then.
+        result: the answer; a `GrantEpoch` is decided on first, and answered then.
         keys: the objects that it rests on.
         is_refusal: it rests on everything that is not stored yet: any of it may be the reason.
     """
@@ -39,7 +39,7 @@ def decide_each(
     asked: Iterable[_T],
     key_of: Callable[..., str] | None = None,
 ) -> Decision:
-    """Decide on each by itself: what one is refused, does not stop the others."""
+    """Decide on each by itself: a refusal of one does not stop the others."""
     decision = Decision([])
     results: list[object] = []
     for each in asked:

@@ -1,23 +1,25 @@
 """What the controller decides: requests, heartbeats and the clock become changes of its draft.
 
-Each decision says which objects its answer rests on; whoever asked hears it when these are stored
-(see `controller`). What has a state of its own stands in its own module: `membership`, `recovery`.
-The rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`renewal`, `topic_changes`, and `balance`.
+Each decision names the objects that its answer rests on; the answer is sent when these are stored
+(see `controller`). Parts with a state have their own modules: `membership`, `recovery`. The rest
+are functions from one state to the next: `elections`, `isr_changes`, `reassignment`, `renewal`,
+`topic_changes`, and `balance`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millrace.core.errors import (
     InvalidReplicaAssignmentError,
     MillraceError,
-    ReassignmentLimitReachedError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata import (
     isr_changes,
     leadership,
@@ -28,7 +30,7 @@ from millrace.core.metadata import (
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.decision import Decision, GrantEpoch, decide_each
 from millrace.core.metadata.draft import Draft
-from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
+from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly, LackingCommitted
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import Changes, RulesByTopic
 from millrace.core.metadata.lease import Deposed
@@ -56,6 +58,7 @@ from millrace.core.metadata.requests import (
     DrainBroker,
     ElectLeaders,
     Heartbeat,
+    LogEnd,
     NewTopic,
     Reassignment,
     ReassignPartitions,
@@ -69,6 +72,10 @@ from millrace.core.metadata.requests import (
 )
 from millrace.core.metadata.shard_size import added_bytes
 
+LEADER_BALANCE_INTERVAL_MS: Final = 500
+"""Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
+that lead more than their share."""
+
 _T = TypeVar("_T")
 
 
@@ -78,7 +85,7 @@ class Decisions:
     Args:
         draft: changed by every decision.
         image: of what is stored.
-        deposed: whose controller acted before, if that is known.
+        deposed: the broker of the controller before, if it is known.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class Decisions:
         self._offline = OfflineReplicas()
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Changes of the draft when nothing was left to elect or even out.
+        self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._create_topics,
             CreatePositionsTopic: self._create_positions_topic,
@@ -137,7 +145,7 @@ class Decisions:
         self._membership.on_connection_broken(life, now)
 
     def take_reports(self) -> list[tuple[str, ElectedUncleanly]]:
-        """Return what to tell once the object under the key is stored; each report once."""
+        """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._draft.elected_uncleanly = self._draft.elected_uncleanly, {}
         reports = []
         for key, state in elected.items():
@@ -159,18 +167,19 @@ class Decisions:
         ends_at = self._membership.next_end()
         return usual_ms if ends_at is None else max(0, min(usual_ms, ends_at - now))
 
-    def tick(self, now: MonotonicMs) -> list[AskLogEnds]:
-        """Do what is due; return whom to ask for log ends."""
+    def tick(self, now: MonotonicMs) -> list[AskLogEnds | LackingCommitted]:
+        """Do what is due; return brokers to ask for log ends, and logs that lack records."""
         if self._balanced_at is None:
             self._balanced_at = now
             self._membership.expect_all(now, self._deposed)
-            # Mend what a predecessor left half done: an entry that does not count (P37).
+            # Finish what a predecessor left half done: an entry that does not count (P37).
             every = leadership.all_partitions(self._draft)
             self._draft.put_partitions(leadership.elected(self._draft, self._config, every))
         self._membership.tick(now)
         touched = self._complete_reassignments()
-        if now - self._balanced_at < self._config.leader_balance_interval_ms:
-            return []
+        if now - self._balanced_at < LEADER_BALANCE_INTERVAL_MS:
+            is_news = self._known_of_log_ends() != self._recovered_at
+            return self._recover(touched) if is_news and self._draft.unproven else []
         self._balanced_at = now
         self._offline.forget_past(self._draft)
         self._membership.forget_holders()
@@ -188,26 +197,57 @@ class Decisions:
         self._draft.put_partitions(changes)
         return {*changes}
 
-    def _look_for_leaders(self, touched: set[TopicPartition]) -> list[AskLogEnds]:
-        """Elect where nobody leads or somebody should not; even out the rest. One step for each."""
+    def _put_untouched(self, changes: Changes, touched: set[TopicPartition]) -> None:
+        new = {key: each for key, each in changes.items() if key not in touched}
+        touched.update(new)
+        self._draft.put_partitions(new)
 
-        def put(changes: Changes) -> None:
-            new = {key: each for key, each in changes.items() if key not in touched}
-            touched.update(new)
-            self._draft.put_partitions(new)
+    def _known_of_log_ends(self) -> tuple[int, int, int]:
+        """Return counters that grow with everything on which the choice of a leader by logs
+        depends.
 
-        # Without a change nothing comes of it but what came of it last time: nothing.
+        Stored images count, too: a broker does not answer a question about metadata it lacks.
+        """
+        return self._draft.changes, self._stored_epoch, self._log_ends.reports
+
+    def _recover(self, touched: set[TopicPartition]) -> list[AskLogEnds | LackingCommitted]:
+        """Elect leaders by the logs that are known; ask for the others."""
+        self._recovered_at = self._known_of_log_ends()
+        recovery = self._log_ends.decide(self._draft, self._offline)
+        self._put_untouched(recovery.elected, touched)
+        shown = {key: each for key, each in recovery.shown.items() if key not in touched}
+        self._put_untouched(leadership.elected(self._draft, self._config, shown, shown), touched)
+        return [
+            *(AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()),
+            *(self._lacking(life, ends) for life, ends in recovery.lacking.items()),
+        ]
+
+    def _lacking(
+        self, life: BrokerLife, found: Iterable[tuple[LogEnd, EpochEnd]]
+    ) -> LackingCommitted:
+        partitions = []
+        for log_end, committed_end in found:
+            topic = self._draft.topic(log_end.topic_partition.topic_id)
+            assert topic is not None
+            partitions.append((topic.name, log_end, committed_end))
+        return LackingCommitted(life, tuple(partitions))
+
+    def _look_for_leaders(
+        self, touched: set[TopicPartition]
+    ) -> list[AskLogEnds | LackingCommitted]:
+        """Elect where there is no leader or a wrong one; even out the rest. One step for each."""
+        # Nothing changed since the last pass, so there is nothing to do.
         is_settled = self._settled_at == self._draft.changes
         if not is_settled:
             badly_led = [*self._draft.leaderless, *led_unwillingly(self._draft)]
-            put(leadership.elected(self._draft, self._config, badly_led))
-        recovery = self._log_ends.decide(self._draft)
-        put(recovery.elected)
+            changes = leadership.elected(self._draft, self._config, badly_led)
+            self._put_untouched(changes, touched)
+        effects = self._recover(touched)
         if not is_settled:
-            put(leadership.balanced(self._draft, self._config))
+            self._put_untouched(leadership.balanced(self._draft, self._config), touched)
         # Those that were touched have had their one step, and may need another.
         self._settled_at = -1 if touched else self._draft.changes
-        return [AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()]
+        return effects
 
     def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
         decision = self._membership.heartbeat(request, now)
@@ -218,7 +258,7 @@ class Decisions:
         return decision
 
     def _give_up(self, request: Heartbeat) -> None:
-        """Do without a broker's damaged replicas; it says so again until the metadata does."""
+        """Do without a broker's damaged replicas; it reports them until the metadata shows that."""
         keys = self._offline.on_report(
             self._draft, request.life, request.offline, request.metadata_epoch
         )
@@ -286,7 +326,9 @@ class Decisions:
         def alter(change: AlterPartition) -> PartitionState:
             key = TopicPartition(change.topic_id, change.partition)
             if key in changes:
-                raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
+                raise InvalidReplicaAssignmentError(
+                    "it is named twice in one request", topic_partition=key
+                )
             changes[key] = isr_changes.altered(
                 self._draft, rules.find(key.topic_id), change, self._offline.of(key)
             )
@@ -326,9 +368,13 @@ class Decisions:
             key = TopicPartition(asked.topic_id, asked.partition)
             state, rules = self._draft.partition(key), rules_by_topic.find(key.topic_id)
             if state is None or rules is None:
-                raise UnknownTopicOrPartitionError(f"there is no partition {key}")
+                raise UnknownTopicOrPartitionError(
+                    "there is no such partition", topic_partition=key
+                )
             if key in changes:
-                raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
+                raise InvalidReplicaAssignmentError(
+                    "it is named twice in one request", topic_partition=key
+                )
             if asked.replicas is None:
                 changes[key] = reassignment.cancelled(key, state, rules)
             else:
@@ -348,27 +394,33 @@ class Decisions:
         self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], under_way: int
     ) -> None:
         if under_way >= self._config.reassigning_partitions_max:
-            raise ReassignmentLimitReachedError(
-                f"{key}: {self._config.reassigning_partitions_max} partitions are being reassigned "
-                "already (the setting cluster.reassigning_partitions_max): wait for some to end"
+            raise ReassignmentRefusedError(
+                f"{self._config.reassigning_partitions_max} partitions are being reassigned "
+                "already (the setting cluster.reassigning_partitions_max): wait for some to end",
+                reason=ReassignmentReason.LIMIT_REACHED,
+                topic_partition=key,
             )
         for broker_id in after.adding:
             if loads[broker_id] >= self._config.broker_partitions_max:
-                raise ReassignmentLimitReachedError(
-                    f"{key}: broker {broker_id} holds {loads[broker_id]} partition replicas, and "
+                raise ReassignmentRefusedError(
+                    f"broker {broker_id} holds {loads[broker_id]} partition replicas, and "
                     "the setting cluster.broker_partitions_max allows "
                     f"{self._config.broker_partitions_max}: choose another broker, or move some "
-                    "away from it first"
+                    "away from it first",
+                    reason=ReassignmentReason.LIMIT_REACHED,
+                    topic_partition=key,
                 )
 
     def _check_room(self, key: TopicPartition, added: int, grown: Counter[str]) -> None:
         shard_key = SHARD_KEYS[shard_of(key.topic_id)]
         more = grown[shard_key] + added
         if more and self._draft.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
-            raise ReassignmentLimitReachedError(
-                f"{key}: the metadata object of the topic has no room for more replicas (the "
+            raise ReassignmentRefusedError(
+                "the metadata object of the topic has no room for more replicas (the "
                 f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
-                "fewer partitions at a time, or delete topics"
+                "fewer partitions at a time, or delete topics",
+                reason=ReassignmentReason.LIMIT_REACHED,
+                topic_partition=key,
             )
         grown[shard_key] = more
 
@@ -386,7 +438,7 @@ class Decisions:
     def _put_each(
         self, change: Callable[[_T], PartitionState], asked: Iterable[_T], changes: Changes
     ) -> Decision:
-        """Put all that could be changed into the draft; `change` has collected it."""
+        """Put all successful changes into the draft, as `change` has collected them."""
         decision = decide_each(change, asked)
         decision.keys += [SHARD_KEYS[shard_of(key.topic_id)] for key in changes]
         self._draft.put_partitions(

@@ -1,6 +1,6 @@
 """The controller's metadata with all changes that it has decided on, stored or not yet.
 
-Requests are decided against it and change it at once; nobody else sees it before it is stored.
+Requests are decided against it and change it at once; others see a change only after it is stored.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.elections import is_unproven
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -40,13 +41,14 @@ class Draft:
         follower_counts: by preferred leader and follower, the partitions that they share.
         heir_counts: by preferred leader and the first one after it, likewise.
         led_counts: partitions that each broker leads.
-        leaderless: partitions that nobody leads.
+        leaderless: partitions without a leader.
+        unproven: those of them where no replica can lead before it has shown its log (P26, P31).
         misled: partitions that are led by another than their preferred leader.
         reassigning: partitions whose replicas are being changed.
-        elected_uncleanly: partitions whose leader may lack records, until somebody takes note.
-        freed: names of deleted topics, until somebody takes note that the deletion is stored.
+        elected_uncleanly: partitions whose leader may lack records, until that is reported.
+        freed: names of deleted topics, until the deletion is known to be stored.
         changed: keys of the objects that differ from what was last taken to be stored.
-        changes: how many there were. Who has looked at everything need not look again before.
+        changes: how many there were. After a look at everything, the next one is due when it grows.
 
     The sets of partitions are dicts without values: those have an order.
     """
@@ -62,6 +64,7 @@ class Draft:
         self.heir_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
         self.led_counts: Counter[BrokerId] = Counter()
         self.leaderless: dict[TopicPartition, None] = {}
+        self.unproven: dict[TopicPartition, None] = {}
         self.misled: dict[TopicPartition, None] = {}
         self.reassigning: dict[TopicPartition, None] = {}
         self.elected_uncleanly: dict[TopicPartition, PartitionState] = {}
@@ -95,7 +98,7 @@ class Draft:
         return None if topic_ids is None else self.topic(topic_ids[0])
 
     def is_being_deleted(self, topic_id: TopicId) -> bool:
-        """Return whether a topic of this id was deleted, and brokers have data of it yet."""
+        """Return whether a topic of this id was deleted, and brokers still have data of it."""
         return topic_id in self._shards[shard_of(topic_id)].deletions
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
@@ -130,7 +133,7 @@ class Draft:
         return list(dict.fromkeys(SHARD_KEYS[shard_of(topic_id)] for topic_id in by_topic))
 
     def delete(self, topic: Topic) -> None:
-        """Remove a topic, and remember who has to delete its data."""
+        """Remove a topic, and remember the brokers that have to delete its data."""
         shard = self._shards[shard_of(topic.topic_id)]
         del shard.topics[topic.topic_id]
         shard.topics_bytes -= topic_bytes(topic)
@@ -152,7 +155,7 @@ class Draft:
             self._touch(topic_id)
 
     def take_shard(self, shard: StateShard) -> None:
-        """Replace a shard by what was read from the store, before anything was decided on it."""
+        """Replace a shard by the stored one, before anything was decided on it."""
         old = self._shards[shard.number]
         for topic in old.topics.values():
             self._unname(topic)
@@ -175,7 +178,7 @@ class Draft:
         return dict(shard.topics), dict(shard.deletions)
 
     def shard_bytes(self, topic_id: TopicId) -> int:
-        """Return how large the shard of this topic may become, as it is."""
+        """Return the largest size that the present shard of this topic may grow to."""
         shard = self._shards[shard_of(topic_id)]
         return EMPTY_BYTES + shard.topics_bytes + deletions_bytes(shard.deletions)
 
@@ -223,6 +226,7 @@ class Draft:
     def _classify(self, key: TopicPartition, partition: PartitionState | None) -> None:
         for keys, belongs in (
             (self.leaderless, partition is not None and partition.leader == NO_BROKER),
+            (self.unproven, partition is not None and is_unproven(partition)),
             (
                 self.misled,
                 partition is not None

@@ -1,9 +1,10 @@
-"""What the controller wants done, in order. The shell does it, and tells the outcome."""
+"""Effects of the controller, in order. The shell performs them and reports the outcome."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from millrace.core.ids import LeaderEpoch, TopicPartition
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import LogEnd
@@ -32,11 +33,12 @@ class WriteObject:
 
 @dataclass(slots=True)
 class PublishImage:
-    """Effect: this is the confirmed metadata now. The first one says that requests are welcome.
+    """Effect: this is the confirmed metadata now. After the first one the controller takes
+    requests.
 
     Attributes:
-        objects: by key, those that are new since the image before: what to send to every broker,
-            in this order of images. The first time these are all.
+        objects: by key, those that are new since the image before: to be sent to every broker, in
+            the order of images. The first time all objects.
     """
 
     image: MetadataImage
@@ -45,7 +47,7 @@ class PublishImage:
 
 @dataclass(slots=True)
 class Respond:
-    """Effect: answer a request. What the result is stands with each request."""
+    """Effect: answer a request. Each request class documents its result."""
 
     request_id: int
     result: Any
@@ -53,9 +55,9 @@ class Respond:
 
 @dataclass(slots=True)
 class AskLogEnds:
-    """Effect: have a broker report where these logs end, with its next heartbeats (P31).
+    """Effect: have a broker report where these logs end, with its next heartbeats (P26, P31).
 
-    It is asked again until it has; one that cannot be reached need not be.
+    The controller repeats it until the broker has reported; an unreachable broker can be skipped.
     """
 
     broker: BrokerLife
@@ -63,12 +65,26 @@ class AskLogEnds:
 
 
 @dataclass(slots=True)
+class LackingCommitted:
+    """Effect: tell people that eligible replicas lack committed records, and do not lead (P26).
+
+    An older copy of the disk was restored, or damage cut the logs off.
+
+    Attributes:
+        partitions: each with the end of its log, and the end that it must have.
+    """
+
+    broker: BrokerLife
+    partitions: tuple[tuple[TopicName, LogEnd, EpochEnd], ...]
+
+
+@dataclass(slots=True)
 class ElectedUncleanly:
     """Effect: tell people that committed records may be lost (P30, P31).
 
     Attributes:
-        leader: whose log counts from now on.
-        log_end: where that ends, if the leader was asked: what others had behind it is lost.
+        leader: the broker whose log counts from now on.
+        log_end: the end of that log, if the leader told it: all later records of others are lost.
     """
 
     topic: TopicName
@@ -86,5 +102,12 @@ class Resigned:
 
 
 Effect = (
-    ReadObject | WriteObject | PublishImage | Respond | AskLogEnds | ElectedUncleanly | Resigned
+    ReadObject
+    | WriteObject
+    | PublishImage
+    | Respond
+    | AskLogEnds
+    | LackingCommitted
+    | ElectedUncleanly
+    | Resigned
 )

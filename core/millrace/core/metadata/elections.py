@@ -1,15 +1,31 @@
-"""Who leads a partition and who counts as in sync, as pure functions from one state to the next.
+"""Leaders and in-sync replicas of partitions, as pure functions from one state to the next.
 
 A partition's in-sync replicas (ISR) have every committed record. When they become fewer than min
-ISR, nothing more is committed, so whoever leaves then still has everything: it is kept in the
-eligible leader replicas (ELR), and may lead when the ISR is empty. A replica that may have lost
+ISR, nothing more is committed, so a replica that leaves then still has everything: it is kept in
+the eligible leader replicas (ELR), and may lead when the ISR is empty. A replica that may have lost
 records leaves the ELR too, and is remembered as last known (KIP-966, P26).
+
+A member of the ELR may lack records all the same: its disk was restored from a snapshot of the same
+life of its broker, or damage cut the end of its log off. Registration shows neither. So a member
+must show its log before it leads (KIP-966 has no such rule; in Raft every vote compares logs):
+
+- `committed_end` is the end of what all members must have: every record before it was committed.
+  One end is enough for all members, as nothing is committed while there is an ELR.
+- Only a leader knows the end. It reports the end as soon as fewer than min ISR are in sync. The end
+  may be too low: for a moment after the controller itself has taken a member out of the ISR, or
+  when a new leader knows an older high watermark. It is never too high. So a member that has
+  everything always has enough, and one that lacks more than the records of that moment has not.
+- If no leader has reported an end it is 0, and each member has enough. This happens when all
+  brokers die at once, and for partitions with one replica.
+- Each life of a member has to show its log. A member whose log is unknown has not shown enough.
+- No unclean election takes place by itself while a member lives that may yet show enough.
+- An unclean election ends the ELR, and with it the end.
 
 Entries carry the broker epoch. An entry counts only while it is its broker's registered life (P37).
 
 Each function returns its argument when nothing is to change; else a state whose partition epoch is
 one higher, and whose leader epoch is too iff the leader, its life or the replica set changed, or a
-replica begins anew.
+replica starts over.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +35,7 @@ from functools import cached_property
 from typing import Final
 
 from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
 from millrace.core.metadata.topic_config import Durability, TopicConfig
@@ -32,8 +49,14 @@ class Restart(Enum):
     UNCLEAN = 2
     """What was on disk."""
     LOST_DISK = 3
-    """Nobody knows: one of its log directories is not there any more."""
+    """Unknown: one of its log directories is gone."""
 
+
+Shown = Mapping[BrokerLife, bool]
+"""Known logs of the ELR of one partition: those that have everything before `committed_end`, and
+those that lack some of it."""
+
+NOTHING_SHOWN: Final[Shown] = {}
 
 UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
 """The one setting of a topic whose default is a setting of the cluster."""
@@ -41,7 +64,7 @@ UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What decides over the partitions of one topic besides their own state.
+    """Everything that decides elections in one topic besides the partition states.
 
     Attributes:
         brokers: every broker that has ever registered.
@@ -56,7 +79,7 @@ class Rules:
     def of(
         topic: Topic, brokers: Mapping[BrokerId, BrokerRegistration], cluster: ClusterConfig
     ) -> "Rules":
-        """Return the rules of a topic, where what it does not set follows the cluster's default."""
+        """Return the rules of a topic; settings it does not set follow the cluster's default."""
         if UNCLEAN_ELECTIONS in topic.overrides:
             may_elect_unclean = topic.config.unclean_leader_election_enable
         else:
@@ -72,11 +95,11 @@ class Rules:
         return life in self._live
 
     def can_lead(self, life: BrokerLife) -> bool:
-        """Whether this life may be elected: live, not about to go, and not reluctant (P25)."""
+        """Whether this life may be elected: live, not about to stop, and not reluctant (P25)."""
         return life in self._able and not self.brokers[life.broker_id].reluctance
 
     def may_lead(self, life: BrokerLife) -> bool:
-        """Whether this life may be elected where nobody else can: drained or reluctant, no more.
+        """Whether this life may be elected if no other can: it may be drained or reluctant.
 
         A broker that is shutting down may not: it would be gone at once.
         """
@@ -85,7 +108,7 @@ class Rules:
         )
 
     def can_join(self, life: BrokerLife) -> bool:
-        """Whether this life may become in sync: live, and not about to go."""
+        """Whether this life may become in sync: live, and not about to stop."""
         return life in self._able
 
     def without(self, lives: Iterable[BrokerLife]) -> "Rules":
@@ -120,34 +143,56 @@ class Rules:
         return None if broker is None else broker.life
 
 
-def candidates(partition: PartitionState, rules: Rules) -> list[BrokerId]:
-    """Return who may lead and has every committed record, in the order of the replicas (P25).
+def candidates(
+    partition: PartitionState, rules: Rules, shown: Shown = NOTHING_SHOWN
+) -> list[BrokerId]:
+    """Return the replicas that may lead with every committed record, in replica order (P25).
 
-    These are in-sync replicas; or eligible ones, when no in-sync one is left.
+    These are in-sync replicas; or eligible ones that have shown so, when no in-sync one is left.
     """
-    in_sync = [life for life in partition.isr if rules.is_live(life)]
-    eligible = in_sync or partition.elr
-    return _in_order(partition, filter(rules.can_lead, eligible))
+    able = _in_sync(partition, rules) or _proven(partition, shown)
+    return _in_order(partition, filter(rules.can_lead, able))
+
+
+def is_unproven(partition: PartitionState) -> bool:
+    """Whether no replica can lead before logs are known: of eligible ones, or of all (P31)."""
+    if partition.leader != NO_BROKER or partition.isr:
+        return False
+    return not partition.elr or _is_counted_on(partition)
+
+
+def awaited(partition: PartitionState, rules: Rules) -> list[BrokerLife]:
+    """Return the eligible replicas that live, may lead, and have to show their logs first."""
+    if _in_sync(partition, rules) or not _is_counted_on(partition):
+        return []
+    return [life for life in partition.elr if rules.may_lead(life)]
 
 
 def needs_leader(partition: PartitionState, rules: Rules) -> bool:
-    """Whether nobody leads, or one that must not (P29) or should not (P32)."""
+    """Whether there is no leader, or one that must not (P29) or should not (P32) lead."""
     leader = partition.leader_life
     return leader is None or not rules.can_lead(leader)
 
 
-def elect(partition: PartitionState, rules: Rules, heir: BrokerId = NO_BROKER) -> PartitionState:
+def elect(
+    partition: PartitionState,
+    rules: Rules,
+    heir: BrokerId = NO_BROKER,
+    shown: Shown = NOTHING_SHOWN,
+) -> PartitionState:
     """Bring a partition in line with the brokers as they are now.
 
     Fenced brokers and past lives leave the ISR and cannot lead (P29, P37). A leader that can stay
-    stays; else the order is that of P25: in sync; eligible; the last known leader, where it is the
-    only one last known; any live replica, where unclean elections are allowed; nobody. A drained or
-    reluctant broker leads only where it is that, one that stops, or nobody.
+    stays; else the order is that of P25: an in-sync replica; an eligible one that has shown its
+    log; the last known leader, if it is the only one last known; any live replica, if unclean
+    elections are allowed and no eligible one may yet show its log; no leader. A drained or
+    reluctant broker leads only if the alternative is a stopping broker or no leader.
 
     Args:
         heir: elected, if it is a candidate and a leader is needed; else the first candidate is.
+        shown: the known logs of eligible replicas.
     """
-    return _elected(partition, rules, heir, _as_it_is)
+    return _elected(partition, rules, heir, _as_it_is, shown)
 
 
 def restarted(
@@ -159,15 +204,14 @@ def restarted(
 ) -> PartitionState:
     """Take a broker's earlier life out, before it gets the new one (P37, first phase).
 
-    It leaves the ISR either way. It stays eligible, or becomes it, if it has what it had: after a
-    clean shutdown, or where records are on disk before they count (durability `fsync`, and all that
-    was committed before it was so is flushed). Where they are not it is last known, as it lacks its
-    newest records at the most. Where the disk is another it is not even that: it may be empty, and
-    as a leader it would empty the others (P26, P27).
+    It leaves the ISR either way. It stays or becomes eligible if it still has its records: after a
+    clean shutdown, or with durability `fsync`, once everything committed before that setting is
+    flushed. Otherwise it is last known, as it lacks its newest records at the most. With another
+    disk it is not even that: it may be empty, and as a leader it would empty the others (P26, P27).
 
     Args:
         rules: with the broker as it is registered now, fenced.
-        life: the new one, which is not registered yet; so nobody elects it meanwhile.
+        life: the new one, which is not registered yet, so it is not elected meanwhile.
     """
     assert not rules.is_live(rules.life_of(life.broker_id) or life)
     is_flushed = rules.config.durability is Durability.FSYNC and not partition.is_unflushed
@@ -194,8 +238,8 @@ def given_up(
 ) -> PartitionState:
     """Do without replicas whose logs are damaged or gone (P65).
 
-    Where nobody else can lead the partition stays as it is: who has its records, damaged or not,
-    is not forgotten.
+    If no other replica can lead, the replicas that have the records, damaged or not, are kept. The
+    partition stays as it is, or has no leader until eligible replicas have shown their logs.
     """
     if gone.isdisjoint((*partition.isr, *partition.elr)):
         return partition
@@ -203,20 +247,22 @@ def given_up(
     def renamed(entry: BrokerLife) -> BrokerLife | None:
         return None if entry in gone else entry
 
-    after = _elected(partition, rules.without(gone), NO_BROKER, renamed)
-    return partition if after.leader == NO_BROKER else after
+    others = rules.without(gone)
+    after = _elected(partition, others, NO_BROKER, renamed)
+    if after.leader == NO_BROKER:
+        is_awaited = bool(awaited(partition, others))
+        return _elected(partition, others, NO_BROKER, _as_it_is) if is_awaited else partition
+    return after
 
 
 def renewed(partition: PartitionState, rules: Rules, replica: BrokerLife) -> PartitionState:
-    """Let a damaged replica begin anew with an empty log, where somebody else leads (P65).
+    """Let a damaged replica start over with an empty log, if another replica leads (P65).
 
     It is as if the replica were removed and added again in one step (P33), and the leader epoch
-    grows as it does then: a leader counts only what it hears in its own epoch (P9, P22), so nothing
-    that the old log had counts for the new one. The replica is in sync, eligible or last known no
-    more, so nobody elects it as if it had its records. It joins again like any other.
-
-    Returns the argument where nobody else can lead: who has the records, damaged or not, keeps
-    them.
+    grows as it does then: a leader counts only reports of its own epoch (P9, P22), so the records
+    of the old log do not count for the new one. The replica is no longer in sync, eligible or last
+    known, so it is not elected as if it had its records. It joins again like any other. Returns the
+    argument if no other replica can lead: the damaged one is kept then.
     """
     without = given_up(partition, rules, frozenset({replica}))
     leader = without.leader_life
@@ -235,7 +281,7 @@ def renewed(partition: PartitionState, rules: Rules, replica: BrokerLife) -> Par
 def unclean(partition: PartitionState, leader: BrokerLife) -> PartitionState:
     """Elect a leader that may lack committed records: it alone is in sync, and recovers (P30).
 
-    What the others have counts for nothing any more: they follow the new leader's log.
+    The records of the others no longer count: they follow the new leader's log.
     """
     return partition.successor(leader=leader.broker_id, isr=(leader,), is_unclean=True)
 
@@ -256,12 +302,14 @@ def with_isr(
     *,
     is_recovering: bool | None = None,
     is_unflushed: bool | None = None,
+    committed_end: EpochEnd = NOTHING_WRITTEN,
 ) -> PartitionState:
-    """Change the ISR under the same leader, who must stay in it (P24); the ELR follows (P26).
+    """Change the ISR under the same leader, which must stay in it (P24); the ELR follows (P26).
 
     Args:
-        is_recovering: what the leader says of itself (P30); None leaves it as it is.
-        is_unflushed: whether it says so of what is committed; likewise.
+        is_recovering: whether the leader recovers (P30), by its own report; None: unchanged.
+        is_unflushed: whether committed records may not be flushed, likewise.
+        committed_end: the end of the committed records, by its report.
     """
     members = {life.broker_id: life for life in isr}
     in_order = tuple(members[each] for each in partition.replicas if each in members)
@@ -272,16 +320,17 @@ def with_isr(
         in_order,
         is_recovering=is_recovering,
         is_unflushed=is_unflushed,
+        committed_end=committed_end,
     )
 
 
 def with_config(partition: PartitionState, before: Rules, rules: Rules) -> PartitionState:
-    """Take up other settings of the topic, where they say something else of the partition.
+    """Apply new settings of the topic, if they concern the partition.
 
-    Where fewer in-sync replicas are enough now, the leader commits without the ELR, which ends
-    (P26). Where records are to be flushed from now on, those that are committed may not be: the
-    leader says when they are. The partition epoch grows even if nothing else does: a change of the
-    ISR that rests on the other settings is refused then (P19).
+    If fewer in-sync replicas suffice now, the leader commits without the ELR, which ends (P26). If
+    records must be flushed from now on, committed ones may not be flushed yet: the leader reports
+    when they are. The partition epoch grows even if nothing else does, so that a change of the ISR
+    that rests on the old settings is refused (P19).
 
     Args:
         before: the rules so far.
@@ -303,7 +352,7 @@ def with_config(partition: PartitionState, before: Rules, rules: Rules) -> Parti
 
 
 Renaming = Callable[[BrokerLife], BrokerLife | None]
-"""What becomes of an entry that leaves the ISR or was in the ELR; None: records may be lost."""
+"""Decides about an entry that leaves the ISR or was in the ELR; None: records may be lost."""
 
 
 def _as_it_is(entry: BrokerLife) -> BrokerLife:
@@ -318,9 +367,9 @@ def elr_after(
 ) -> tuple[tuple[BrokerLife, ...], tuple[BrokerId, ...]]:
     """Return ELR and last known ELR that go with a new ISR (P26).
 
-    With min ISR in sync, more may be committed that only these have, so nobody else is eligible.
-    With fewer, nothing is committed, and who was in ISR or ELR so far still has everything, unless
-    it may have lost records.
+    With min ISR in sync, records may be committed that only these have, so no other is eligible.
+    With fewer, nothing is committed, and members of ISR or ELR so far still have everything, unless
+    they may have lost records.
     """
     if len(isr) >= rules.min_isr(partition):
         return (), ()
@@ -343,20 +392,37 @@ def elr_after(
     )
 
 
+def _is_counted_on(partition: PartitionState) -> bool:
+    """Whether the ELR must have some records."""
+    return partition.committed_end.end_offset > 0
+
+
+def _proven(partition: PartitionState, shown: Shown) -> tuple[BrokerLife, ...]:
+    """Return the members of the ELR known to have everything before `committed_end`."""
+    if not _is_counted_on(partition):
+        return partition.elr
+    return tuple(life for life in partition.elr if shown.get(life, False))
+
+
 def _elected(
-    partition: PartitionState, rules: Rules, heir: BrokerId, renamed: Renaming
+    partition: PartitionState,
+    rules: Rules,
+    heir: BrokerId,
+    renamed: Renaming,
+    shown: Shown = NOTHING_SHOWN,
 ) -> PartitionState:
     in_sync = _in_sync(partition, rules)
     leader = partition.leader_life
     if leader is not None and rules.can_lead(leader):
         return _next(partition, rules, leader.broker_id, in_sync, renamed)
-    able = candidates(partition, rules)
+    able = candidates(partition, rules, shown)
     if able:
         chosen = heir if heir in able else able[0]
         in_sync = in_sync or _entries(partition.elr, chosen)
         return _next(partition, rules, chosen, in_sync, renamed)
-    # Drained or reluctant: better than one that stops, which is better than nobody.
-    rather_not = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
+    # Drained or reluctant: better than one that stops, which is better than none.
+    reluctant = in_sync or _proven(partition, shown)
+    rather_not = _in_order(partition, filter(rules.may_lead, reluctant))
     if leader is not None and leader in in_sync and (rules.may_lead(leader) or not rather_not):
         return _next(partition, rules, leader.broker_id, in_sync, renamed)
     if rather_not:
@@ -365,7 +431,8 @@ def _elected(
     if not in_sync:
         without = _next(partition, rules, NO_BROKER, (), renamed)
         last = _last_known_leader(without, rules)
-        if last is None and rules.may_elect_unclean:
+        is_awaited = any(life not in shown for life in awaited(partition, rules))
+        if last is None and rules.may_elect_unclean and not is_awaited:
             last = _any_live(without, rules)
         return without if last is None else unclean(partition, last)
     return _next(partition, rules, NO_BROKER, in_sync, renamed)
@@ -386,7 +453,7 @@ def _entries(lives: Sequence[BrokerLife], broker_id: BrokerId) -> tuple[BrokerLi
 
 
 def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | None:
-    """Return the last leader, if nobody but it was in sync last, and it is back."""
+    """Return the last leader, if it alone was in sync last, and it is back."""
     if partition.elr or partition.last_known_elr != (partition.last_known_leader,):
         return None
     life = rules.life_of(partition.last_known_leader)
@@ -398,18 +465,26 @@ def _last_known_without(partition: PartitionState, broker_id: BrokerId) -> tuple
 
 
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
-    """Return a live replica: one that was in sync last before all others, who led last after them.
+    """Return the best live replica for an unclean election.
 
-    Had the last leader its disk, it would be last known. Of the rest those come last that are being
-    added: they may have next to nothing yet, and are first in the order of the replicas (P33).
+    If the last leader had its disk, it would be last known. Among the others, replicas that are
+    being added come last: they may have next to nothing yet, and are first in the order of the
+    replicas (P33).
     """
+    eligible = {life.broker_id for life in partition.elr}
     last, led_last, adding = (
         partition.last_known_elr,
         partition.last_known_leader,
         partition.adding,
     )
     by_rank = sorted(
-        partition.replicas, key=lambda each: (each not in last, each == led_last, each in adding)
+        partition.replicas,
+        key=lambda each: (
+            each not in eligible,
+            each not in last,
+            each == led_last,
+            each in adding,
+        ),
     )
     for broker_id in by_rank:
         life = rules.life_of(broker_id)
@@ -427,6 +502,7 @@ def _next(
     *,
     is_recovering: bool | None = None,
     is_unflushed: bool | None = None,
+    committed_end: EpochEnd = NOTHING_WRITTEN,
 ) -> PartitionState:
     elr, last_known_elr = elr_after(partition, rules, isr, renamed)
     is_same = (
@@ -436,6 +512,7 @@ def _next(
         and last_known_elr == partition.last_known_elr
         and is_recovering in (None, partition.is_recovering)
         and is_unflushed in (None, partition.is_unflushed)
+        and not (elr and committed_end.end_offset > partition.committed_end.end_offset)
     )
     if is_same:
         return partition
@@ -444,6 +521,7 @@ def _next(
         isr=isr,
         elr=elr,
         last_known_elr=last_known_elr,
+        committed_end=committed_end,
         is_recovering=is_recovering,
         is_unflushed=is_unflushed,
     )

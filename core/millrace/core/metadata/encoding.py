@@ -1,6 +1,6 @@
 """The state of metadata objects as values of JSON, and back.
 
-A partition is a list, for there may be thousands in one object. A later release appends to it:
+A partition is a list, as there may be thousands in one object. A later release appends to it:
 
 | index | value                                                          |
 |------:|----------------------------------------------------------------|
@@ -16,9 +16,13 @@ A partition is a list, for there may be thousands in one object. A later release
 |     9 | leader epoch of the last unclean election, -1 for none         |
 |    10 | replicas that a reassignment adds: list of broker ids          |
 |    11 | replicas that a reassignment removes: list of broker ids       |
+|    12 | 1 while what is committed may not be flushed, else 0           |
+|    13 | what eligible replicas must have: leader epoch of its last     |
+|       | record, -1 where that is not known                             |
+|    14 | and the offset after that record; 0: nothing                   |
 
-Values 6 to 11 are left out when they all say that nothing of the kind is there, as in an object of
-the release that did not know them.
+Values 6 to 14 are left out when all of them are empty, as in an object of the release that did not
+know them.
 """
 
 from collections.abc import Callable
@@ -34,10 +38,12 @@ from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     ProducerId,
     TopicId,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
@@ -58,7 +64,10 @@ from millrace.core.topics import parse_topic_name
 _T = TypeVar("_T")
 
 _OLDEST_VALUES: Final = 6  # Of a partition, in the first release.
-_NOTHING_UNUSUAL: Final[list[Any]] = [[], NO_BROKER, 0, NO_LEADER_EPOCH, [], [], 0]  # From 6 on.
+_NOTHING_UNUSUAL: Final[list[Any]] = [  # From 6 on.
+    *([], NO_BROKER, 0, NO_LEADER_EPOCH, [], [], 0),
+    *NOTHING_WRITTEN,
+]
 
 
 def encode_cluster(cluster: ClusterState) -> StoredObject:
@@ -125,8 +134,8 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
     """Read an object of a shard's key.
 
     Args:
-        known: an earlier version. Topics and partitions of which the object says the same are
-            taken from there: most are as they were, and to check them anew is what costs.
+        known: an earlier version. Unchanged topics and partitions are taken from there: most are
+            unchanged, and checking them again is the costly part.
 
     Raises:
         CorruptMetadataError: it is no such object.
@@ -160,7 +169,7 @@ def _decode(key: str, stored: StoredObject, build: Callable[[Any, StoredObject],
     try:
         return build(state, stored)
     except (
-        # What a state can hold that was well sealed, but by something that is not this release.
+        # Errors of a state that was well sealed, but by another release.
         AttributeError,
         IndexError,
         KeyError,
@@ -212,7 +221,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
 
 
 def _reluctance(value: Any) -> Reluctance:
-    """Return why a broker would rather not lead; a later release may know more reasons."""
+    """Return why a broker is reluctant to lead; a later release may know more reasons."""
     return Reluctance(value) if value in [*Reluctance] else Reluctance.NONE
 
 
@@ -259,6 +268,7 @@ def _partition_list(partition: PartitionState) -> list[Any]:
         list(partition.adding),
         list(partition.removing),
         int(partition.is_unflushed),
+        *partition.committed_end,
     ]
     return values if unusual == _NOTHING_UNUSUAL else values + unusual
 
@@ -271,7 +281,7 @@ def _partition(values: list[Any], known: PartitionState | None) -> PartitionStat
     # An object may lack what its release did not know, and have what this one does not know.
     unusual += _NOTHING_UNUSUAL[len(unusual) :]
     last_known_elr, last_known_leader, is_recovering, unclean_epoch, adding, removing = unusual[:6]
-    is_unflushed = unusual[6]
+    is_unflushed, committed_epoch, committed_offset = unusual[6:9]
     return PartitionState(
         replicas=tuple(map(BrokerId, replicas)),
         leader=BrokerId(leader),
@@ -286,6 +296,7 @@ def _partition(values: list[Any], known: PartitionState | None) -> PartitionStat
         adding=tuple(map(BrokerId, adding)),
         removing=tuple(map(BrokerId, removing)),
         is_unflushed=bool(is_unflushed),
+        committed_end=EpochEnd(LeaderEpoch(committed_epoch), Offset(committed_offset)),
     )
 
 

@@ -1,13 +1,11 @@
 """The confirmed metadata as one immutable value, with the look-ups that requests need.
 
 A broker holds the latest image and swaps it for the next. Its epoch is the number of writes that
-made it: the same state has the same epoch whoever computes it, and it never goes back.
+made it: the same state has the same epoch on every broker, and the epoch never goes back.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
@@ -22,13 +20,10 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.topics import TopicName
 
-_TOPIC_PARTITION: Final = re.compile(r"(?<!/)\b[0-9a-f]{32}-\d+\b")
-"""As machines name a partition; but not where that is the name of a directory."""
-
 
 @dataclass(frozen=True, slots=True)
 class MetadataChanges:
-    """What is different between two images. Topics are told apart by id."""
+    """The differences between two images. Topics are identified by id."""
 
     created: tuple[Topic, ...]
     altered: tuple[tuple[Topic, Topic], ...]  # Old and new: settings or partitions.
@@ -93,20 +88,22 @@ class MetadataImage:
         """Return a broker's registration."""
         return self.cluster.brokers.get(broker_id)
 
-    def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
-        """Return an error about a partition as people should read it: with its topic's name.
-
-        Machines and logs know topics by their ids alone.
-        """
+    def name_of(self, topic_partition: TopicPartition) -> str:
+        """Return a partition's name for people; the topic's id if the topic is gone."""
         topic = self.topics_by_id.get(topic_partition.topic_id)
-        if topic is None:
-            return error
-        said = str(topic_partition)
-        name = f"{topic.name}-{topic_partition.partition}"
-        message = _TOPIC_PARTITION.sub(
-            lambda found: name if found[0] == said else found[0], error.message
+        return (
+            str(topic_partition) if topic is None else f"{topic.name}-{topic_partition.partition}"
         )
-        return error if message == error.message else type(error)(message, appended=error.appended)
+
+    def in_words(self, error: MillraceError) -> MillraceError:
+        """Return an error about a partition with its topic's name, for people.
+
+        Machines and logs know topics only by their ids.
+        """
+        place = error.topic_partition
+        if place is None or place.topic_id not in self.topics_by_id:
+            return error
+        return error.naming(self.name_of(place))
 
     def leader_address(self, partition: PartitionState, listener: Listener) -> str:
         """Return `host:port` of a partition's leader; empty when there is none, or no address."""
@@ -132,7 +129,7 @@ class MetadataImage:
         ]
 
     def changes_since(self, old: "MetadataImage") -> MetadataChanges:
-        """Return what is different from an older image. Shards that are the same cost nothing."""
+        """Return the differences from an older image. Unchanged shards cost nothing."""
         created: list[Topic] = []
         altered: list[tuple[Topic, Topic]] = []
         deleted: list[Topic] = []

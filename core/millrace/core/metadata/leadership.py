@@ -1,11 +1,12 @@
-"""Elections over many partitions at once: what becomes of leaders when brokers come and go.
+"""Elections over many partitions at once, when brokers come and go.
 
 Nothing here changes the draft. All changes of one event go into the draft together, and from there
-into one write for each shard (design D8).
+into one write for each shard (ARCHITECTURE.md, "Metadata").
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
@@ -17,13 +18,17 @@ from millrace.core.metadata import balance, elections
 from millrace.core.metadata.balance import Movable
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.draft import Draft
-from millrace.core.metadata.elections import Restart, Rules
+from millrace.core.metadata.elections import NOTHING_SHOWN, Restart, Rules, Shown
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.offline import OfflineReplicas
 from millrace.core.metadata.requests import ElectionKind
 
+_LEADER_MOVES_MAX: Final = 200
+"""Leaderships moved at a time to balance them. The others wait for the next time: each move makes
+clients look for the new leader."""
+
 Changes = dict[TopicPartition, PartitionState]
-"""Partitions as they are to be; the others stay."""
+"""The new states of changed partitions."""
 
 
 class RulesByTopic:
@@ -72,11 +77,18 @@ def held_by(draft: Draft, broker_ids: Iterable[BrokerId]) -> list[TopicPartition
     ]
 
 
-def elected(draft: Draft, config: ClusterConfig, keys: Iterable[TopicPartition]) -> Changes:
-    """Bring partitions in line with the brokers as they are; free leaderships are spread (P25)."""
-    return _spread(
-        draft, config, keys, lambda rules, state, heir: elections.elect(state, rules, heir)
-    )
+def elected(
+    draft: Draft,
+    config: ClusterConfig,
+    keys: Iterable[TopicPartition],
+    shown: Mapping[TopicPartition, Shown] | None = None,
+) -> Changes:
+    """Bring partitions in line with the brokers as they are; free leaderships are spread (P25).
+
+    Args:
+        shown: the known logs of eligible replicas.
+    """
+    return _spread(draft, config, keys, elections.elect, shown or {})
 
 
 def restarted(draft: Draft, config: ClusterConfig, life: BrokerLife, restart: Restart) -> Changes:
@@ -85,14 +97,15 @@ def restarted(draft: Draft, config: ClusterConfig, life: BrokerLife, restart: Re
         draft,
         config,
         held_by(draft, [life.broker_id]),
-        lambda rules, state, heir: elections.restarted(state, rules, life, restart, heir),
+        lambda state, rules, heir, _: elections.restarted(state, rules, life, restart, heir),
+        {},
     )
 
 
 def given_up(
     draft: Draft, config: ClusterConfig, offline: OfflineReplicas, keys: Iterable[TopicPartition]
 ) -> Changes:
-    """Do without replicas that are damaged or gone, where others have everything (P65)."""
+    """Do without replicas that are damaged or gone, if others have everything (P65)."""
     rules = RulesByTopic(draft, config)
     changes: Changes = {}
     for key in keys:
@@ -114,7 +127,7 @@ def balanced(draft: Draft, config: ClusterConfig) -> Changes:
         able = elections.candidates(state, rules[key.topic_id])
         if len(able) > 1 or state.replicas[0] in able:
             movable[key] = Movable(state.leader, state.replicas[0], tuple(able))
-    moves = balance.moves(movable, draft.led_counts, config.leader_moves_max)
+    moves = balance.moves(movable, draft.led_counts, _LEADER_MOVES_MAX)
     changes: Changes = {}
     for key, leader in moves.items():
         state = draft.partition(key)
@@ -130,10 +143,10 @@ def elected_on_request(
     key: TopicPartition,
     offline: frozenset[BrokerLife],
 ) -> PartitionState:
-    """Return a partition as somebody wants it to be led.
+    """Return a partition after an election that a client asked for.
 
     Args:
-        offline: whose logs of the partition are damaged or gone: none of them is elected.
+        offline: lives whose logs of the partition are damaged or gone: none of them is elected.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such partition.
@@ -148,23 +161,28 @@ def elected_on_request(
         preferred = state.replicas[0]
         if preferred not in elections.candidates(state, rules):
             raise PreferredLeaderNotAvailableError(
-                f"{key}: the preferred leader, broker {preferred}, is not alive and in sync: wait "
-                "until it is; leaderships then return by themselves"
+                f"the preferred leader, broker {preferred}, is not alive and in sync: wait "
+                "until it is; leaderships then return by themselves",
+                topic_partition=key,
             )
         return elections.moved(state, rules, preferred)
     if state.leader != NO_BROKER and state.leader_life not in offline:
         return state
-    state_after = elections.elect(state, _with_unclean(rules))
+    # Do not wait for the ends of logs: the operator asks for a leader now.
+    state_after = elections.elect(
+        state, _with_unclean(rules), shown=dict.fromkeys(state.elr, False)
+    )
     if state_after.leader == NO_BROKER:
         raise EligibleLeadersNotAvailableError(
-            f"{key}: none of its replicas is alive and may lead: start one of the brokers "
-            f"{', '.join(map(str, state.replicas))}"
+            "none of its replicas is alive and may lead: start one of the brokers "
+            f"{', '.join(map(str, state.replicas))}",
+            topic_partition=key,
         )
     return state_after
 
 
 def _with_unclean(rules: Rules) -> Rules:
-    """Allow an unclean election for once: somebody asked for it (P30)."""
+    """Allow one unclean election: an operator asked for it (P30)."""
     return Rules(brokers=rules.brokers, config=rules.config, may_elect_unclean=True)
 
 
@@ -172,9 +190,10 @@ def _spread(
     draft: Draft,
     config: ClusterConfig,
     keys: Iterable[TopicPartition],
-    follow: Callable[[Rules, PartitionState, BrokerId], PartitionState],
+    follow: Callable[[PartitionState, Rules, BrokerId, Shown], PartitionState],
+    shown: Mapping[TopicPartition, Shown],
 ) -> Changes:
-    """Apply elections to partitions, with heirs such that the leaderships lie evenly."""
+    """Apply elections to partitions, with heirs that spread the leaderships evenly."""
     rules = RulesByTopic(draft, config)
     states: Changes = {}
     free: dict[TopicPartition, list[BrokerId]] = {}
@@ -185,7 +204,7 @@ def _spread(
         states[key] = state
         if not elections.needs_leader(state, rules[key.topic_id]):
             continue
-        able = elections.candidates(state, rules[key.topic_id])
+        able = elections.candidates(state, rules[key.topic_id], shown.get(key, NOTHING_SHOWN))
         if able:
             loads[state.leader] -= 1
             if able[0] == state.replicas[0]:
@@ -195,7 +214,8 @@ def _spread(
     heirs = balance.heirs(free, loads)
     changes: Changes = {}
     for key, state in states.items():
-        after = follow(rules[key.topic_id], state, heirs.get(key, NO_BROKER))
+        heir = heirs.get(key, NO_BROKER)
+        after = follow(state, rules[key.topic_id], heir, shown.get(key, NOTHING_SHOWN))
         if after is not state:
             changes[key] = after
     return changes

@@ -1,17 +1,17 @@
-"""Who may act as controller: the election over one lease record of the coordination store.
+"""Election of the controller over one lease record of the coordination store.
 
-The record is replaced by compare-and-swap. It holds no time that anybody relies on: a candidate
-takes over when it has not seen the record change for the lease's duration, by its own clock, which
-goes on while the machine sleeps. The holder renews well before that, and stops acting as controller
-when it could not renew for the shorter renew deadline (P38).
+The record is replaced by compare-and-swap. No candidate relies on a time in it: a candidate takes
+over when it has not seen the record change for the lease's duration, by its own clock, which runs
+while the machine sleeps. The holder renews well before that, and stops acting as controller when it
+could not renew for the shorter renew deadline (P38).
 
-A candidate is its broker's name, the address at which others reach it, and the process that it is.
-Who starts again soon after its own crash, where it was before, takes up its lease without waiting
-for it to run out. On one machine nobody else can listen there, and the store says nothing of
-processes. Where addresses are names that any node may be given, as in Kubernetes, the process
-before may live on for a while: it is waited for until it has missed a few renewals. Under the same
-name at another address the lease has to run out. Whoever held the lease and let it run out, or
-crashed, is most likely gone as a broker too (`Deposed`).
+A candidate is its broker's name, its address and its process. A broker that restarts at the same
+address soon after its crash takes its lease back without waiting for the end. On one machine no
+other process can listen there, and the store does not record processes. In Kubernetes an address is
+a name that may move to another node, so the earlier process may live on for a while: the candidate
+waits until it has missed a few renewals. Under the same name at another address the lease has to
+run out. A holder that let the lease run out, or crashed, is most likely gone as a broker, too
+(`Deposed`).
 
 The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
 compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.
@@ -25,9 +25,9 @@ from millrace.core.ids import MonotonicMs
 NOBODY: Final = ""
 
 _NAMESAKE_RETRIES: Final = 3
-"""How many renewals the process before must have missed, for it to be gone."""
+"""Missed renewals after which the earlier process counts as gone."""
 _SESSION_MS: Final = 150
-"""In which a broker that knows the new controller has opened a session, and was heard of."""
+"""Time in which a broker that knows the new controller opens a session and sends a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class LeaseRecord:
     Attributes:
         holder: name of a broker; `NOBODY` when it was given back.
         address: where the holder's controller can be reached.
-        duration_ms: how long others wait for a sign of the holder.
+        duration_ms: how long others wait for a renewal.
         version: grows with every write, renewals included; 0 is not stored yet.
-        incarnation: which process of the holder; empty where the store does not keep it, or an
-            earlier release wrote it.
+        incarnation: the holder's process; empty if the store does not keep it, or an earlier
+            release wrote it.
     """
 
     holder: str
@@ -55,7 +55,7 @@ class LeaseTimes:
     """How the lease is held; each time is longer than the next, or as long as it at the end.
 
     Attributes:
-        duration_ms: how long others wait for a sign of the holder.
+        duration_ms: how long others wait for a renewal.
         renew_deadline_ms: how long the holder acts without having renewed.
         retry_ms: how often it renews.
         watch_ms: how often others look.
@@ -76,7 +76,7 @@ class Deposed:
     Attributes:
         holder: its name.
         since: when the lease was taken: from then on it could find the new controller.
-        grace_ms: in which it does if it lives: it looks at the lease once more, and opens a
+        grace_ms: time in which a living broker does so: it reads the lease once more, and opens a
             session.
     """
 
@@ -85,11 +85,11 @@ class Deposed:
     grace_ms: int
 
     def until(self, active_at: MonotonicMs, grace_ms: int) -> MonotonicMs:
-        """Return by when it has been heard of, if it lives.
+        """Return by when it has sent a heartbeat, if it lives.
 
         Args:
             active_at: when the new controller began to take sessions.
-            grace_ms: of a broken connection, which is the least.
+            grace_ms: of a broken connection, the lower bound.
         """
         found_at = self.since + max(self.grace_ms, grace_ms)
         return MonotonicMs(max(found_at, active_at + _SESSION_MS))
@@ -105,8 +105,8 @@ class LeaseElection:
 
     Attributes:
         seen: the record as it was read or written last.
-        deposed: who held the lease before us: another broker, or an earlier process of this one;
-            None when nobody is known to have had it.
+        deposed: the holder before us: another broker, or an earlier process of this one; None when
+            no holder is known.
     """
 
     def __init__(self, holder: str, address: str, times: LeaseTimes, incarnation: str = "") -> None:
@@ -132,12 +132,12 @@ class LeaseElection:
         if record is None:
             if self.seen.version:  # Deleted; its holder may act on for a while.
                 self.seen, self._seen_at = replace(self.seen, version=0), now
-        elif record != self.seen:  # Of a lease made anew the version may be the same.
+        elif record != self.seen:  # A recreated lease may have the same version.
             self.seen, self._seen_at = record, now
             if record.holder != NOBODY:
                 self._held_before = record.holder
         if not self._is_free:
-            self._held_until = None  # Somebody took it.
+            self._held_until = None  # Another candidate took it.
             if now - self._seen_at < self._patience_ms:
                 return None
         return LeaseRecord(
@@ -150,12 +150,12 @@ class LeaseElection:
 
     @property
     def _is_free(self) -> bool:
-        """Whether nobody else holds the lease, as far as was seen."""
+        """Whether no other candidate holds the lease, as of the last read."""
         return self.seen.holder == NOBODY or self._is_own(self.seen)
 
     @property
     def _patience_ms(self) -> int:
-        """How long the lease must be seen unchanged before it is taken from who holds it."""
+        """How long the lease must be seen unchanged before it is taken from its holder."""
         if self._is_namesakes(self.seen):
             return min(self.seen.duration_ms, _NAMESAKE_RETRIES * self.times.retry_ms)
         return self.seen.duration_ms
@@ -167,7 +167,7 @@ class LeaseElection:
         return (record.holder, record.address) == (self._holder, self._address)
 
     def pause_ms(self, now: MonotonicMs) -> int:
-        """Return when to look again: sooner than usual when another's lease runs out before."""
+        """Return the pause before the next read: shorter when another's lease runs out before."""
         if self._is_own(self.seen):
             return self.times.retry_ms
         left_ms = self._seen_at + self._patience_ms - now
@@ -192,7 +192,7 @@ class LeaseElection:
     def give_back(self, record: LeaseRecord | None) -> LeaseRecord | None:
         """Stop holding the lease, which was just read; return what to write, if it is ours.
 
-        Nobody has to wait for it to run out then.
+        Then no candidate has to wait for its end.
         """
         self._held_until = None
         if record is None or not self._is_own(record):

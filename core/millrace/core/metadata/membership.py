@@ -1,12 +1,11 @@
-"""Which brokers there are, which of them live, and which are about to go.
+"""Registered brokers, which of them live, and which are about to stop.
 
-A broker registers and gets a life (`registration`), is kept alive by heartbeats (`sessions`), and
-says when it wants to stop (`shutdown`) or would rather not lead; an operator may drain it, and have
-it forgotten when it is gone for good. What follows for partitions, are elections. All changes are
-the draft's.
+A broker registers and gets a life (`registration`), stays alive by heartbeats (`sessions`), and
+reports when it wants to stop (`shutdown`) or is reluctant to lead. An operator may drain it, and
+unregister it when it is gone for good. Elections follow from that. All changes go into the draft.
 
 A broker is forgotten only once no *stored* partition has it as a replica: the two are written one
-by one, and a crash in between must not leave partitions with replicas on nobody.
+after the other, and a crash in between must not leave replicas on an unknown broker.
 """
 
 from collections.abc import Iterable
@@ -59,7 +58,7 @@ class Membership:
         self._sessions = Sessions(config)
         self._shutdowns = Shutdowns(config)
         self._starting: dict[BrokerId, BrokerLife] = {}  # Between the phases of registration.
-        # Epoch of the first image that shows the broker's life: it has to have seen that (P28).
+        # Epoch of the first image with the broker's life: the broker has to have seen it (P28).
         self._shown_since = dict.fromkeys(image.cluster.brokers, image.epoch)
 
     def on_stored(self, image: MetadataImage) -> None:
@@ -73,10 +72,10 @@ class Membership:
         self._image = image
 
     def expect_all(self, now: MonotonicMs, deposed: Deposed | None) -> None:
-        """Give every broker that was alive for the controller before a session (P29).
+        """Give a session to every broker that was alive for the controller before (P29).
 
         Args:
-            deposed: whose controller acted before, if that is known.
+            deposed: the broker of the controller before, if it is known.
         """
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:
@@ -92,7 +91,7 @@ class Membership:
             self._fence(ended)
 
     def next_end(self) -> MonotonicMs | None:
-        """Return when the next session ends, unless its broker is heard of."""
+        """Return when the next session ends, unless its broker sends a heartbeat."""
         return self._sessions.next_end()
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
@@ -124,14 +123,14 @@ class Membership:
         self._shutdowns.forget(life.broker_id)
         restart = registration.kind_of(known, request)
         self._draft.put_partitions(leadership.restarted(self._draft, self._config, life, restart))
-        # All of them: what took the earlier life out before may not be stored yet.
+        # All keys: the removal of the earlier life may not be stored yet.
         return Decision(grant, [CLUSTER_KEY, *SHARD_KEYS])
 
     def _may_be_alive(self, known: BrokerRegistration, request: RegisterBroker) -> bool:
         """Whether another process of a broker's name may live (P28).
 
-        Of whom a new controller has not heard nothing is known. But a log directory is locked by
-        its process: who has all of the broker's has outlived the one before.
+        A new controller does not know brokers without a heartbeat. But a process locks its log
+        directories: a process that has all of the broker's has outlived the earlier one.
         """
         has_its_disks = registration.kind_of(known, request) is not Restart.LOST_DISK
         return self._sessions.is_alive(known.broker_id) or (
@@ -176,15 +175,15 @@ class Membership:
         elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:
             keys += self._unfence(broker)
         is_fenced = self._draft.cluster.brokers[life.broker_id].is_fenced
-        # P40: a broker sends its next heartbeat after this answer. It waits for no write of which
-        # it says nothing, or a store that takes none would have all brokers fall silent.
+        # P40: a broker sends its next heartbeat after this answer. The answer waits for no write
+        # that it does not report: otherwise a store that takes no writes would silence all brokers.
         stored = self._image.cluster.brokers.get(life.broker_id)
         if stored is None or stored.life != life or stored.is_fenced is not is_fenced:
             keys.append(CLUSTER_KEY)
         return Decision(HeartbeatAnswer(is_fenced, may_stop), keys)
 
     def stranger(self, life: BrokerLife) -> MillraceError | None:
-        """Say why a life is not the one that is registered (P28)."""
+        """Return the error if a life is not the registered one (P28)."""
         cluster = self._draft.cluster
         if life.broker_epoch > cluster.last_broker_epoch:
             return NotControllerError(
@@ -200,14 +199,14 @@ class Membership:
         return None
 
     def _unfence(self, broker: BrokerRegistration) -> list[str]:
-        """Let a broker lead and be in sync, which has caught up with its registration (P28)."""
+        """Let a broker that has caught up with its registration lead and be in sync (P28)."""
         self._draft.cluster = registration.with_broker(
             self._draft.cluster, registration.unfenced(broker)
         )
         return self._elect(list(self._draft.leaderless))
 
     def _shut_down(self, broker: BrokerRegistration, now: MonotonicMs) -> None:
-        """Let others lead what a broker leads, and let it leave the ISRs that can do so (P32)."""
+        """Hand over a broker's leaderships, and remove it from ISRs with enough others (P32)."""
         self._shutdowns.begin(broker.broker_id, now)
         if not broker.is_draining:
             draining = replace(broker, is_draining=True)
@@ -241,7 +240,7 @@ class Membership:
         return Decision(changed, keys)
 
     def _put_willingness(self, changed: BrokerRegistration) -> list[str]:
-        """Have a broker registered as more or less willing to lead, and elect accordingly."""
+        """Store a broker's changed willingness to lead, and elect accordingly."""
         self._draft.cluster = registration.with_broker(self._draft.cluster, changed)
         return self._elect([*led_unwillingly(self._draft), *self._draft.leaderless])
 
@@ -263,7 +262,7 @@ class Membership:
         return Decision(broker, [CLUSTER_KEY])
 
     def _use_of(self, broker: BrokerRegistration) -> str | None:
-        """Say why the cluster cannot do without a broker; None: it can."""
+        """Return why a broker cannot be unregistered; None: it can."""
         broker_id = broker.broker_id
         is_starting = broker_id in self._starting
         if not broker.is_fenced or self._sessions.is_alive(broker_id) or is_starting:
@@ -293,9 +292,9 @@ class Membership:
         return None
 
     def forget_holders(self) -> None:
-        """Wait no more for brokers that were unregistered to delete data of deleted topics.
+        """Stop waiting for unregistered brokers to delete data of deleted topics.
 
-        Both must be stored: that the broker is gone, and that it was waited for (P39).
+        Both must be stored: that the broker is gone, and that its confirmation was awaited (P39).
         """
         known = self._image.cluster.brokers
         for shard in self._image.shards:
@@ -304,7 +303,7 @@ class Membership:
                     self._draft.confirm_deletion(topic_id, broker_id)
 
     def _fence(self, lives: Iterable[BrokerLife]) -> None:
-        """Fence brokers, and let others lead: all of it is one change (P29)."""
+        """Fence brokers and elect other leaders, in one change (P29)."""
         brokers = dict(self._draft.cluster.brokers)
         fenced = []
         for life in lives:
@@ -323,7 +322,7 @@ class Membership:
 
 
 def led_unwillingly(draft: Draft) -> list[TopicPartition]:
-    """Return the partitions whose leaders are to hand over."""
+    """Return the partitions whose leaders should hand over."""
     brokers = draft.cluster.brokers
     unwilling = {each.broker_id for each in brokers.values() if not each.is_willing}
     if not any(draft.led_counts[broker_id] for broker_id in unwilling):

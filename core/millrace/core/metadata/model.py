@@ -2,15 +2,16 @@
 
 The state is kept in one `ClusterState` (epochs and broker registrations) and a fixed number of
 `StateShard`s, each with the topics whose id falls to it. Each is one object of the coordination
-store, so that the whole of a dead broker's elections costs one write for each shard (design D8).
+store, so that all elections after a broker has died cost one write for each shard
+(ARCHITECTURE.md, "Metadata").
 
 Epochs never go back (P36):
 
 - controller epoch: grows by one with each controller, by compare-and-swap on ClusterState (P35);
 - broker epoch: grows with each start of any broker. In-sync entries carry it, and an entry of an
   earlier life of a broker counts for nothing (P37);
-- leader epoch: grows iff the leader, its life, or the replica set changes; a replica that begins
-  anew with an empty log counts as another one;
+- leader epoch: grows iff the leader, its life, or the replica set changes; a replica that starts
+  over with an empty log counts as another one;
 - partition epoch: grows with every change of the partition.
 
 Sources: KIP-966 for eligible leader replicas, KIP-704 for the recovery state, KIP-455 for
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Final, NamedTuple, overload
 
 from millrace.core.addresses import host_port
@@ -35,6 +37,7 @@ from millrace.core.ids import (
     ProducerId,
     TopicId,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig, parse_overrides
 from millrace.core.topics import TopicName
@@ -46,6 +49,8 @@ SHARD_KEYS: Final = tuple(f"shards/{number:02}" for number in range(SHARDS))
 FIRST_BROKER_ID: Final = BrokerId(0)
 PRODUCER_ID_BLOCK: Final = 1000
 
+_end_offset: Final = attrgetter("end_offset")
+
 
 class BrokerLife(NamedTuple):
     """One life of a broker's process, from its registration on."""
@@ -56,27 +61,30 @@ class BrokerLife(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who holds and who leads one partition."""
+    """Replicas and leader of one partition."""
 
-    # The preferred leader first. While a reassignment lasts, old and new ones together: those that
-    # stay and come in the order that was asked for, then those that go.
+    # The preferred leader first. During a reassignment the new replicas in the requested order,
+    # then those that will be removed.
     replicas: tuple[BrokerId, ...]
     leader: BrokerId  # In the ISR, or NO_BROKER.
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]  # In-sync replicas.
     elr: tuple[BrokerLife, ...] = ()  # Eligible leader replicas (KIP-966); none is in the ISR.
+    # What each of the ELR must have: all records before it were committed, by a leader's report
+    # since too few are in sync. More may have been committed; see `committed_end` of `elections`.
+    committed_end: EpochEnd = NOTHING_WRITTEN
     # Were in ISR or ELR when these became too few, but may have lost records since (P26).
     last_known_elr: tuple[BrokerId, ...] = ()
-    last_known_leader: BrokerId = NO_BROKER  # Who led last; NO_BROKER while somebody leads.
-    # The leader was elected although it may lack committed records, and has not said yet that it
-    # has come to terms with its log (KIP-704, P30).
+    last_known_leader: BrokerId = NO_BROKER  # The last leader; NO_BROKER while there is one.
+    # The leader was elected although it may lack committed records, and has not reported the end of
+    # its recovery yet (KIP-704, P30).
     is_recovering: bool = False
     # Of the last such leader, or -1. A follower may cut its log below its own high watermark only
     # on the way to this epoch or a later one (P5).
     unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
-    # The topic's durability was `replicated` until lately, and its leader has not said yet that all
-    # that is committed is flushed. So long an unclean restart may lose records, as it does there.
+    # The topic's durability was `replicated` before, and its leader has not reported yet that all
+    # committed records are flushed. Until then an unclean restart may lose records.
     is_unflushed: bool = False
     adding: tuple[BrokerId, ...] = ()  # A reassignment under way adds these replicas (P33),
     removing: tuple[BrokerId, ...] = ()  # and in the end removes these.
@@ -91,6 +99,7 @@ class PartitionState:
             and len(eligible) == len(self.elr)
             and in_sync.isdisjoint(eligible)
             and in_sync | eligible <= replicas
+            and (self.elr or self.committed_end == NOTHING_WRITTEN)
             and (self.leader == NO_BROKER or self.leader in in_sync)
             and self.leader_epoch >= 0
             and self.partition_epoch >= 0
@@ -125,7 +134,7 @@ class PartitionState:
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether its replicas are being changed."""
+        """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
     @property
@@ -135,15 +144,15 @@ class PartitionState:
 
     @property
     def missing(self) -> tuple[BrokerId, ...]:
-        """Replicas that should be in sync and are not; those that come or go do not count."""
+        """Replicas that should be in sync and are not; added and removed ones do not count."""
         present = {life.broker_id for life in self.isr}.union(self.adding, self.removing)
         return tuple(each for each in self.replicas if each not in present)
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas count for min ISR: while a reassignment lasts, the smaller number.
+        """How many replicas count for min ISR: during a reassignment the smaller number.
 
-        Otherwise a partition that is to have more replicas could not be written to until it had.
+        Otherwise a partition that gets more replicas could not be written to until it had them.
         """
         if not self.adding and not self.removing:  # As nearly always.
             return len(self.replicas)
@@ -156,6 +165,7 @@ class PartitionState:
         isr: tuple[BrokerLife, ...],
         elr: tuple[BrokerLife, ...] = (),
         last_known_elr: tuple[BrokerId, ...] = (),
+        committed_end: EpochEnd = NOTHING_WRITTEN,
         replicas: tuple[BrokerId, ...] | None = None,
         adding: tuple[BrokerId, ...] | None = None,
         removing: tuple[BrokerId, ...] | None = None,
@@ -167,9 +177,11 @@ class PartitionState:
         """Return the next state. This alone counts the epochs.
 
         Args:
-            replicas, adding, removing, is_recovering, is_unflushed: None leaves them as they are.
+            committed_end: by a leader's report. The later of the two ends counts, as records stay
+                committed; without an ELR there is none.
+            replicas, adding, removing, is_recovering, is_unflushed: None: unchanged.
             is_unclean: the leader was elected although it may lack committed records (P30).
-            is_renewed: a replica begins anew: what it reported before counts for nothing (P33).
+            is_renewed: a replica starts over: its earlier reports do not count (P33).
         """
         replicas = self.replicas if replicas is None else replicas
         life = next((each for each in isr if each.broker_id == leader), None)
@@ -184,6 +196,9 @@ class PartitionState:
             isr=isr,
             elr=elr,
             last_known_elr=last_known_elr,
+            committed_end=max(self.committed_end, committed_end, key=_end_offset)
+            if elr
+            else NOTHING_WRITTEN,
             last_known_leader=led_last
             if leader == NO_BROKER and led_last in replicas
             else NO_BROKER,
@@ -203,7 +218,7 @@ class Topic:
     topic_id: TopicId
     name: TopicName
     partitions: tuple[PartitionState, ...]  # By number, none missing.
-    # What somebody set, by Kafka's names in canonical text; everything else follows the defaults.
+    # Settings of the user, by Kafka's names in canonical text; all others follow the defaults.
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -213,7 +228,7 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of each partition; of the first, where somebody made them differ."""
+        """Replicas of each partition; of the first, if the partitions differ."""
         return self.partitions[0].replication_factor
 
     def replica_holders(self) -> Iterator[BrokerId]:
@@ -223,14 +238,15 @@ class Topic:
 
 
 class Listener(StrEnum):
-    """Through which of a broker's listeners a client came, and so which addresses it is told."""
+    """The listeners of a broker: the listener of a call decides which addresses it gets."""
 
-    INSIDE = "inside"
+    CLIENTS = "clients"
     OUTSIDE = "outside"
+    BROKERS = "brokers"
 
 
 class Reluctance(StrEnum):
-    """Why a broker that lives would rather not lead (F22, F33, F53), in words for people."""
+    """Why a living broker is reluctant to lead (F22, F33, F53), in words for people."""
 
     NONE = ""
     SLOW_DISK = "slow disk"
@@ -250,26 +266,26 @@ class BrokerRegistration:
     incarnation_id: str  # Random for each start of the process; tells a retry from a new start.
     directory_ids: tuple[str, ...]  # Of its log directories, ascending; no other broker's (P28).
     broker_epoch: BrokerEpoch
-    is_fenced: bool  # Not heard of, or not caught up: leads nothing and is in no ISR (P29).
+    is_fenced: bool  # No heartbeats, or not caught up: leads nothing and is in no ISR (P29).
     replica_host: str = ""  # Where other brokers fetch from it.
     replica_port: int = 0
-    # Shuts down, or was drained: leads nothing that another can lead, joins no ISR and gets no
-    # replicas (P32).
+    # Shuts down, or was drained: leads only what no other can, joins no ISR and gets no replicas
+    # (P32).
     is_draining: bool = False
-    is_drained: bool = False  # An operator said so; then `is_draining` outlasts restarts.
-    # Says so itself, in this life: leads nothing that another can lead; all else as ever.
+    is_drained: bool = False  # By an operator; then `is_draining` outlasts restarts.
+    # By its own report, in this life: leads only what no other can; nothing else changes.
     reluctance: Reluctance = Reluctance.NONE
-    # Of its log directories that work, as it says itself; a broker of an earlier release does not.
+    # Of its working log directories, by its own report; an earlier release reports none.
     media: tuple[Media, ...] = ()
-    # `host:port` where clients connect that came through an outside listener, as it says itself;
-    # empty: nowhere. It can change while the broker lives: others give it its public address.
+    # `host:port` for clients of the outside listener, by its own report;
+    # empty: none. It can change while the broker lives, as others assign its public address.
     outside_address: str = ""
-    # The latest life that all its log directories are known to remember; 0 when it is not known.
+    # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
 
     @property
     def is_willing(self) -> bool:
-        """Whether it is to lead, as far as it and the operators are concerned."""
+        """Whether neither the broker nor an operator objects to its leading."""
         return not self.is_draining and not self.reluctance
 
     @property
@@ -309,12 +325,12 @@ class ClusterState:
         return next((each for each in self.brokers.values() if each.name == name), None)
 
     def is_registered(self, life: BrokerLife) -> bool:
-        """Whether this is the latest life of a broker, and nobody had it unregistered."""
+        """Whether this is the latest life of a broker that is still registered."""
         broker = self.brokers.get(life.broker_id)
         return broker is not None and broker.life == life
 
     def usable_brokers(self, media: TopicMedia = TopicMedia.ANY) -> list[BrokerRegistration]:
-        """Return the brokers that can be given partitions of such a topic, by id."""
+        """Return the brokers that can get replicas of a topic with this media, by id."""
         return [
             each
             for _, each in sorted(self.brokers.items())
@@ -377,8 +393,8 @@ def follows(old: StateShard, new: StateShard) -> bool: ...
 def follows(old: ClusterState | StateShard, new: ClusterState | StateShard) -> bool:
     """Whether an object can be a later version of another: nothing in it goes back (P36).
 
-    Several changes may have become one write, so epochs may have grown by more than one; and a
-    reader may have missed versions, so topics may be gone.
+    One write may contain several changes, so epochs may have grown by more than one; and a reader
+    may have missed versions, so topics may be gone.
     """
     if new.version <= old.version or new.controller_epoch < old.controller_epoch:
         return False
@@ -398,7 +414,7 @@ def _cluster_follows(old: ClusterState, new: ClusterState) -> bool:
         and new.next_broker_id >= old.next_broker_id
         and new.last_broker_epoch >= old.last_broker_epoch
         and new.next_producer_id >= old.next_producer_id
-        # One that is missing was unregistered, and its id is never given again.
+        # A missing broker was unregistered, and its id is never given again.
         and all(
             broker.broker_id >= old.next_broker_id
             if (before := old.brokers.get(broker_id)) is None

@@ -1,12 +1,12 @@
-"""Replicas whose logs are damaged, or whose disks failed: they count for nothing (P63, P65).
+"""Replicas whose logs are damaged, or whose disks failed: they do not count (P63, P65).
 
-A broker says in its heartbeats where the metadata still counts on such a replica of it. The replica
-leaves the in-sync and the eligible ones, and if it led, another that has everything leads. Only
-where there is none, it stays what it is: the partition is offline until somebody decides.
+A broker's heartbeats name its damaged replicas that the metadata still counts on. The replica
+leaves the in-sync and the eligible ones, and if it led, another that has everything leads. If there
+is none, it stays what it is: the partition is offline until an operator decides.
 
-What was said is remembered as long as the broker's life, so that a leader that has not noticed does
-not take the replica back, or until the replica begins anew (`renewal`), or is added again after it
-was removed. It is no part of the metadata: the next controller hears it again.
+A report is remembered for the broker's life, so that a leader that has not noticed does not take
+the replica back; or until the replica starts over (`renewal`), or is added again after it was
+removed. It is no part of the metadata: brokers report it to the next controller again.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,19 +24,19 @@ class OfflineReplicas:
 
     def __init__(self) -> None:
         self._lives: dict[TopicPartition, dict[BrokerLife, None]] = {}
-        # Epochs of the metadata when replicas began anew: what was said by then is of an old log.
+        # Epochs of the metadata when replicas started over: earlier reports are of an old log.
         self._renewed: dict[TopicPartition, dict[BrokerLife, int]] = {}
 
     def on_report(
         self, draft: Draft, life: BrokerLife, keys: Iterable[TopicPartition], metadata_epoch: int
     ) -> list[TopicPartition]:
-        """Note what a broker says; to be called with its registered life.
+        """Note a broker's report; to be called with its registered life.
 
         Args:
-            metadata_epoch: of the image that the broker went by.
+            metadata_epoch: of the image that the broker had applied.
 
-        Returns:
-            Of which partitions the replica is offline; the others are not its, or new since.
+        Returns: The partitions whose replica is offline; the others are not the broker's, or new
+        since.
         """
         noted = []
         for key in keys:
@@ -48,11 +48,11 @@ class OfflineReplicas:
         return noted
 
     def on_renewed(self, key: TopicPartition, life: BrokerLife, metadata_epoch: int) -> None:
-        """A replica begins anew.
+        """A replica starts over.
 
         Args:
-            metadata_epoch: of what was stored when this was decided. The broker asked after it had
-                said that the replica is offline, and that may come later.
+            metadata_epoch: of the stored image at the decision. The broker asked after it had
+                reported the replica as offline, and that report may arrive later.
         """
         self._lives.get(key, {}).pop(life, None)
         self._renewed.setdefault(key, {})[life] = metadata_epoch
@@ -60,7 +60,7 @@ class OfflineReplicas:
     def on_added(
         self, key: TopicPartition, added: Collection[BrokerId], metadata_epoch: int
     ) -> None:
-        """Brokers get a replica; one that they had before is another log.
+        """Brokers get a replica; an earlier replica of theirs was another log.
 
         Args:
             metadata_epoch: as in `on_renewed`.

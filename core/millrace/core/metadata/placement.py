@@ -1,8 +1,8 @@
 """Where the replicas of new partitions go.
 
-Leaders are spread evenly over brokers, replicas evenly over brokers, and a partition's replicas
-over as many zones as there are. Among equals, the followers of one leader are spread too, so that
-the leaderships of a broker that dies fall to all the others and not to its neighbour alone.
+Leaders and replicas are spread evenly over brokers, and a partition's replicas over as many zones
+as possible. Among equals, the followers of one leader are spread, too, so that the leaderships of a
+dead broker go to all the others and not only to its neighbour.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
 """Moving replicas to other brokers (P33), as pure functions on one partition.
 
-A reassignment begins by adding the new replicas to the old ones. They copy the log and join the
-ISR like any other. Once all of them are in sync, and at least min ISR of those that stay, the old
-ones are removed in one step, with a new leader if one of them led. At no point are there fewer
-in-sync replicas than there were, or than min ISR asks for. All state is in the partition, so
-another controller goes on where one ended.
+A reassignment begins by adding the new replicas to the old ones. They copy the log and join the ISR
+like any other. Once all of them are in sync, and at least min ISR of those that stay, the old ones
+are removed in one step, with a new leader if one of them led. There are never fewer in-sync
+replicas than before, or than min ISR. All state is in the partition, so another controller can
+continue.
 
 Source: KIP-455.
 """
@@ -12,8 +12,8 @@ Source: KIP-455.
 from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
-    NoReassignmentInProgressError,
-    ReassignmentInProgressError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
 )
 from millrace.core.ids import BrokerId, TopicPartition
 from millrace.core.metadata.elections import Rules
@@ -26,16 +26,17 @@ def begun(
     """Return a partition that is on its way to these replicas, the preferred leader first.
 
     Raises:
-        InvalidReplicaAssignmentError: the brokers cannot all hold it.
-        ReassignmentInProgressError: it is on its way to others.
+        InvalidReplicaAssignmentError: a broker cannot hold it.
+        ReassignmentRefusedError: another reassignment of it is under way.
     """
     _check_assignment(key, partition, rules, replicas)
     if partition.is_reassigning:
         if partition.target == replicas:
             return partition
-        raise ReassignmentInProgressError(
-            f"{key}: its replicas are being changed to {_listed(partition.target)}: wait, or "
-            "cancel that"
+        raise ReassignmentRefusedError(
+            f"its replicas are being changed to {_listed(partition.target)}: wait, or cancel that",
+            reason=ReassignmentReason.IN_PROGRESS,
+            topic_partition=key,
         )
     if replicas == partition.replicas:
         return partition
@@ -50,13 +51,13 @@ def begun(
 
 
 def completed(partition: PartitionState, rules: Rules) -> PartitionState:
-    """Remove the old replicas if the new ones are all there; else return the partition."""
+    """Remove the old replicas if all new ones are in sync; else return the partition."""
     target = frozenset(partition.target)
     in_sync = tuple(
         life for life in partition.isr if life.broker_id in target and rules.is_live(life)
     )
     have_joined = {life.broker_id for life in in_sync}.issuperset(partition.adding)
-    # P33: never below min ISR, nor is anybody removed who may be the last to have everything.
+    # P33: never below min ISR, and never without the last replica that may have everything.
     suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(target))
     if not (have_joined and suffices):
         return partition
@@ -64,27 +65,32 @@ def completed(partition: PartitionState, rules: Rules) -> PartitionState:
 
 
 def cancelled(key: TopicPartition, partition: PartitionState, rules: Rules) -> PartitionState:
-    """Return the partition with the replicas that it had; those that stay keep their new order.
+    """Return the partition with its old replicas; those that stay keep their new order.
 
     Raises:
-        NoReassignmentInProgressError: nothing is under way.
-        EligibleLeadersNotAvailableError: too few of the old replicas are in sync, and what is
-            committed may be on new ones alone.
+        ReassignmentRefusedError: nothing is under way.
+        EligibleLeadersNotAvailableError: too few of the old replicas are in sync, and committed
+            records may be on new ones only.
     """
     if not partition.is_reassigning:
-        raise NoReassignmentInProgressError(f"{key}: its replicas are not being changed")
+        raise ReassignmentRefusedError(
+            "its replicas are not being changed",
+            reason=ReassignmentReason.NOT_IN_PROGRESS,
+            topic_partition=key,
+        )
     replicas = tuple(each for each in partition.replicas if each not in partition.adding)
     in_sync = tuple(life for life in partition.isr if life.broker_id in replicas)
     suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(replicas))
     eligible = {life.broker_id for life in partition.elr}
-    # Where nobody is known to have everything, P31 waits for who was in sync last: not without it.
+    # If no replica is known to have everything, P31 waits for those in sync last: keep them.
     counted = eligible if partition.isr or eligible else {*partition.last_known_elr}
     is_loss = in_sync != partition.isr or not counted.isdisjoint(partition.adding)
     after = _reduced(partition, rules, replicas, in_sync) if suffices or not is_loss else None
     if after is None:
         raise EligibleLeadersNotAvailableError(
-            f"{key}: too few of its old replicas {_listed(replicas)} are in sync to go on without "
-            "the new ones: wait until they are, or let the change end"
+            f"too few of its old replicas {_listed(replicas)} are in sync to go on without "
+            "the new ones: wait until they are, or let the change end",
+            topic_partition=key,
         )
     return after
 
@@ -95,7 +101,7 @@ def _reduced(
     replicas: tuple[BrokerId, ...],
     in_sync: tuple[BrokerLife, ...],
 ) -> PartitionState | None:
-    """Return the partition with some of its replicas; None if nobody could lead it then."""
+    """Return the partition with some of its replicas; None if none of them could lead it."""
     leader = partition.leader
     if leader not in replicas and partition.leader_life is not None:
         able = [life for life in in_sync if rules.can_join(life)]
@@ -124,7 +130,7 @@ def _with_replicas(
     min_isr = rules.config.effective_min_insync_replicas(
         len(replicas) - max(len(adding), len(removing))
     )
-    # As P26 has it, with the min ISR that counts from now on.
+    # As in P26, with the new min ISR.
     is_enough = len(isr) >= min_isr
     elr = () if is_enough else tuple(each for each in partition.elr if each.broker_id in replicas)
     last_known = () if is_enough else tuple(e for e in partition.last_known_elr if e in replicas)
@@ -146,21 +152,27 @@ def _check_assignment(
     replicas: tuple[BrokerId, ...],
 ) -> None:
     if not replicas or len({*replicas}) < len(replicas):
-        raise InvalidReplicaAssignmentError(f"{key}: name at least one broker, and each once")
+        raise InvalidReplicaAssignmentError(
+            "name at least one broker, and each once", topic_partition=key
+        )
     for broker_id in replicas:
         broker = rules.brokers.get(broker_id)
         if broker is None:
-            raise InvalidReplicaAssignmentError(f"{key}: there is no broker {broker_id}")
+            raise InvalidReplicaAssignmentError(
+                f"there is no broker {broker_id}", topic_partition=key
+            )
         is_new = broker_id not in partition.replicas
         if is_new and (broker.is_fenced or broker.is_draining):
             raise InvalidReplicaAssignmentError(
-                f"{key}: broker {broker_id} cannot take replicas now: it is fenced or drained"
+                f"broker {broker_id} cannot take replicas now: it is fenced or drained",
+                topic_partition=key,
             )
         if is_new and not (media := rules.config.media).is_among(broker.media):
             raise InvalidReplicaAssignmentError(
-                f"{key}: its topic has media={media}, and broker {broker_id} has no log directory "
+                f"its topic has media={media}, and broker {broker_id} has no log directory "
                 f"of it that works; it has {', '.join(broker.media) or 'none that it names'}: "
-                "choose another broker, or alter the topic"
+                "choose another broker, or alter the topic",
+                topic_partition=key,
             )
 
 

@@ -1,14 +1,13 @@
-"""Which replicas to move so that brokers and zones have their share: a plan, as pure functions.
+"""A plan of moves that balances replicas over brokers and zones, as pure functions.
 
 A plan moves as little as it can, because each replica that moves is copied:
 
-1. replicas on brokers that are to hold some, and have the topic's media, stay; the others, and
-   those that are missing, go to the broker of a zone that the partition is not in yet, and among
-   those to the one with the fewest;
-2. where a zone has two replicas of a partition while another has none, one moves there;
-3. while one broker holds at least two replicas more than another, one moves over, unless that put
-   two replicas into one zone that were in two before;
-4. preferred leaders are evened out by the order of replicas, which copies nothing.
+1. replicas on candidates that have the topic's media stay; the others, and missing ones, go to a
+   broker in a zone that the partition is not in yet, and among those to the one with the fewest;
+2. if a zone has two replicas of a partition and another has none, one moves there;
+3. while one broker holds at least two replicas more than another, one moves over, unless that puts
+   two replicas of two zones into one;
+4. the order of replicas spreads the preferred leaders, which copies nothing.
 
 Carried out by `reassignment` (P33).
 """
@@ -44,8 +43,8 @@ def planned(
         partitions: the replicas of each that may move, the preferred leader first.
         candidates: the brokers that are to hold them.
         replication_factor: how many replicas each is to have; None: as many as it has.
-        replication_factor_max: how many that is at the most; those that have fewer get no more.
-        media: what the replicas of a partition are to lie on; any, where it is not said.
+        replication_factor_max: upper bound of that; partitions that have fewer get no more.
+        media: on which the replicas of a partition should lie; any, if it is not named.
         nothing_new: candidates that may keep what they have, and get no more.
         other_replicas: what each broker holds of partitions that are not to move.
         other_leaders: how many of those it leads by preference.
@@ -81,7 +80,7 @@ def planned(
 
 
 class _Plan(Generic[_K]):
-    """Replicas as they are to be, while that is worked out."""
+    """The planned replicas, while the plan is made."""
 
     def __init__(
         self,
@@ -93,7 +92,8 @@ class _Plan(Generic[_K]):
         self.replicas: dict[_K, list[BrokerId]] = {}
         self._zone = {each.broker_id: each.zone for each in candidates}
         self._media = media
-        # By what a topic asks for: who can hold it, and who of them gets more. Dicts keep an order.
+        # By requested media: brokers that can hold it, and those that may get more. Dicts are
+        # ordered.
         self._holders = {
             wanted: {each.broker_id: None for each in candidates if wanted.is_among(each.media)}
             for wanted in TopicMedia
@@ -104,7 +104,7 @@ class _Plan(Generic[_K]):
         }
         self._loads = Counter({each.broker_id: 0 for each in candidates})
         self._loads.update({each: other_replicas[each] for each in self._zone})
-        # Partitions of each broker, by what they ask for.
+        # Partitions of each broker, by requested media.
         self._held: dict[BrokerId, dict[TopicMedia, dict[_K, None]]] = {
             each: {wanted: {} for wanted in TopicMedia} for each in self._zone
         }
@@ -118,7 +118,7 @@ class _Plan(Generic[_K]):
         return len({*takers, *(each for each in replicas if each in holders)})
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
-        """Keep the replicas that may stay, at most `count`; rather those that may get more."""
+        """Keep at most `count` replicas that may stay; prefer brokers that may get more."""
         holders, takers = self._holders[self._wanted(key)], self._takers[self._wanted(key)]
         held = [each for each in replicas if each in holders]
         best = sorted(held, key=lambda each: each not in takers)[:count]
@@ -174,7 +174,7 @@ class _Plan(Generic[_K]):
             self._move(*move)
 
     def _movable(self, giver: BrokerId, taker: BrokerId) -> _K | None:
-        """Return a partition that can move, rather one that the giver should only follow."""
+        """Return a partition that can move; prefer one that the giver should only follow."""
         found: _K | None = None
         for wanted, held in self._held[giver].items():
             for key in held if taker in self._takers[wanted] else ():
@@ -198,7 +198,7 @@ class _Plan(Generic[_K]):
         self._take(taker, key)
 
     def even_leaders(self, other_leaders: Counter[BrokerId]) -> None:
-        """Put other replicas first, so that each broker leads its share by preference."""
+        """Reorder replicas so that each broker is the preferred leader of its share."""
         loads = Counter({each: other_leaders[each] for each in self._zone})
         loads.update(replicas[0] for replicas in self.replicas.values())
         movable = {

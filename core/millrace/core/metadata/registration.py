@@ -1,19 +1,19 @@
-"""A broker's process has started: who it is, and which life of it this is.
+"""A broker's process has started: its identity and its new life.
 
 A start in two phases (P37), because a decision about one object may rest on another only through
 values copied into it, and there is no write of several at once:
 
-1. the earlier life leaves every partition's ISR, and its ELR unless it surely still has what it had
-   (P26, P27); at the same time the broker is fenced, so that nobody takes it back in;
+1. the earlier life leaves every partition's ISR, and its ELR unless it surely still has its records
+   (P26, P27); at the same time the broker is fenced, so that no leader takes it back in;
 2. when that is stored, the new broker epoch is granted. The broker stays fenced until it has caught
-   up with the metadata that says so (P28).
+   up with that metadata (P28).
 
-A log directory remembers the latest life that ran with it, from before that life is heard of again.
-So the first heartbeat that lets a broker lead also says that its directories remember this life
-(`BrokerRegistration.directory_epoch`), and directories that remember only an earlier one are an
-older copy, put back from a backup: what was acknowledged since is not in it. The broker is refused,
-for whoever put it there may have the newer one. It is not taken for a lost disk by itself: where no
-other replica is left, P31 would elect it, and cut off what the right one has. A life that was
+A log directory remembers the latest life that ran with it, before that life's first heartbeat. So
+the first heartbeat that lets a broker lead also reports that its directories remember this life
+(`BrokerRegistration.directory_epoch`). Directories that remember only an earlier life are an older
+copy, restored from a backup, and lack records acknowledged since. The broker is refused, as the
+operator may have the newer copy. It is not treated as a lost disk automatically: if no other
+replica is left, P31 would elect it, and cut off the records of the right one. A life that was
 granted and crashed before its directories remembered it has done nothing, and is not missed.
 
 A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
@@ -36,16 +36,16 @@ from millrace.core.metadata.requests import RegisterBroker
 
 
 def kind_of(known: BrokerRegistration | None, request: RegisterBroker) -> Restart:
-    """Say what a broker still has, by its directories and what lies in them (P27).
+    """Return what a broker still has, by its directories and their markers (P27).
 
-    The marker names the epoch: one of an earlier life proves nothing of the last.
+    The marker names the epoch: one of an earlier life proves nothing about the last.
     """
     if known is None:
         return Restart.CLEAN
     if not _has_its_directories(known, request):
         return Restart.LOST_DISK
     if request.directory_epoch is None and known.directory_epoch:
-        return Restart.LOST_DISK  # Nobody knows which state they are in.
+        return Restart.LOST_DISK  # Their state is unknown.
     is_marked = request.previous_broker_epoch == known.broker_epoch
     return Restart.CLEAN if is_marked else Restart.UNCLEAN
 
@@ -58,12 +58,12 @@ def refusal(
     is_alive: bool,
     brokers_max: int,
 ) -> MillraceError | None:
-    """Say why a broker cannot be registered (P28).
+    """Return why a broker cannot be registered (P28).
 
     Args:
         known: the registration of its name.
-        is_alive: whether a process of that name was heard of, and its session is not over.
-        brokers_max: how many may be registered: the object that they are in is bounded.
+        is_alive: whether a process of that name has a session that is not over.
+        brokers_max: how many may be registered: their object is bounded.
     """
     problem = _directory_problem(cluster, known, request) or _copy_problem(cluster, known, request)
     if problem is None and known is None and len(cluster.brokers) >= brokers_max:
@@ -124,7 +124,7 @@ def granted(
         replica_port=request.replica_port,
         is_draining=is_drained,
         is_drained=is_drained,
-        # Until it says itself what it has now, with the heartbeat that ends its being fenced.
+        # Until the heartbeat that unfences it reports its present media.
         media=() if known is None else known.media,
         outside_address="" if known is None else known.outside_address,
     )

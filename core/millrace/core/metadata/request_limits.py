@@ -1,4 +1,4 @@
-"""How large a request may be: each is decided without a break, and holds up all others."""
+"""Bounds of requests: each is decided without a break, and holds up all others."""
 
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import (
@@ -15,7 +15,7 @@ from millrace.core.metadata.requests import (
 
 
 def size_problem(request: Request, config: ClusterConfig) -> str | None:
-    """Say why a request is too large to be looked at."""
+    """Return why a request is too large; None: it is not."""
     match request:
         case CreateTopics(topics=topics):
             return _topics_problem(len(topics), sum(each.partitions for each in topics), config)
@@ -33,8 +33,8 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
             return _partitions_problem(len(partitions), config)
         case Heartbeat(log_ends=log_ends) if len(log_ends) > config.log_end_partitions_max:
             return (
-                f"a heartbeat reports {len(log_ends)} log ends, and the setting "
-                f"cluster.log_end_partitions_max allows {config.log_end_partitions_max}"
+                f"a heartbeat reports {len(log_ends)} log ends, and may report "
+                f"{config.log_end_partitions_max} at the most"
             )
         case Heartbeat(offline=offline):
             return _partitions_problem(len(offline), config)
@@ -43,7 +43,7 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
 
 
 def _topics_problem(count: int, partitions: int, config: ClusterConfig) -> str | None:
-    # One topic may be as large as it likes: what is wrong with it is said by its own answer.
+    # One topic may have any size: its own answer says what is wrong with it.
     if count > config.request_topics_max or (
         count > 1 and partitions > config.topic_partitions_max
     ):

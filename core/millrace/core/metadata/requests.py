@@ -1,4 +1,4 @@
-"""What is asked of the controller. Every answer is held back until what it says is stored."""
+"""Requests to the controller. Every answer waits until the state that it reports is stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.model import BrokerLife, Reluctance
 
@@ -37,7 +38,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRef:
-    """A topic by name, by id, or by both, which must then be the same one."""
+    """A topic by name, by id, or by both, which must then name the same topic."""
 
     name: str = ""
     topic_id: TopicId | None = None
@@ -52,7 +53,7 @@ class TopicChange:
 
     Attributes:
         set_config: settings by Kafka's names.
-        unset_config: names of settings that are to follow the default again.
+        unset_config: names of settings that shall follow the default again.
         partitions: the new number, which can only be larger; 0 leaves it.
     """
 
@@ -64,7 +65,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics:
-    """Answer: for each topic, in order, a `Topic` or the `MillraceError` why not.
+    """Answer: for each topic, in order, a `Topic` or a `MillraceError`.
 
     Attributes:
         topics: what to create.
@@ -80,7 +81,7 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePositionsTopic:
-    """Answer: `__positions`, made if it was not there, or the `MillraceError` why not.
+    """Answer: `__positions`, created if necessary, or a `MillraceError`.
 
     Attributes:
         topic_id: a random id for it.
@@ -91,7 +92,7 @@ class CreatePositionsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterTopics:
-    """Answer: for each change, in order, the `Topic` as it is then or the `MillraceError`."""
+    """Answer: for each change, in order, the changed `Topic` or a `MillraceError`."""
 
     changes: Sequence[TopicChange]
     validate_only: bool = False
@@ -99,7 +100,7 @@ class AlterTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics:
-    """Answer: for each topic, in order, the `Topic` as it was or the `MillraceError`."""
+    """Answer: for each topic, in order, the deleted `Topic` or a `MillraceError`."""
 
     topics: Sequence[TopicRef]
     validate_only: bool = False
@@ -107,7 +108,7 @@ class DeleteTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmDeletions:
-    """A broker has no data of these deleted topics any more. Answer: None."""
+    """A broker no longer has data of these deleted topics. Answer: None."""
 
     broker_id: BrokerId
     topic_ids: Sequence[TopicId]
@@ -115,7 +116,7 @@ class ConfirmDeletions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
-    """Answer: a `range` of producer ids that nobody else gets."""
+    """Answer: a `range` of producer ids that are given only once."""
 
 
 class LogEnd(NamedTuple):
@@ -124,31 +125,34 @@ class LogEnd(NamedTuple):
     Attributes:
         leader_epoch: of the last batch; -1 when the log is empty.
         end_offset: the next offset.
+        committed_offset: offset of the partition's `committed_end` if the log has everything before
+            it; -1 if it lacks some.
     """
 
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch
     end_offset: Offset
+    committed_offset: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker:
     """A broker's process has started.
 
-    Answer: its `BrokerRegistration`, fenced until it has sent heartbeats, or the `MillraceError`:
-    the directories are another's, or another process with its name is alive (P28).
+    Answer: its `BrokerRegistration`, fenced until it has sent heartbeats, or a `MillraceError`: the
+    directories are another broker's, or another process with its name is alive (P28).
 
     Attributes:
         name: the broker's stable name.
         host: where clients connect.
-        incarnation_id: random for each start of the process; the same one again is a retry.
+        incarnation_id: random for each start of the process; a retry has the same one.
         directory_ids: of all its log directories.
-        broker_id: what its log directories say that it is; None when they are all new.
+        broker_id: the broker id in its log directories; None when all are new.
         replica_host: where other brokers fetch from it.
-        previous_broker_epoch: by the clean-shutdown marker, which all its log directories have: of
-            the life that was shut down cleanly. None when one has no marker (P27).
-        directory_epoch: the latest life that all its log directories remember, but for new ones;
-            None when one of them does not say.
+        previous_broker_epoch: of the life that was shut down cleanly, by the markers in all its log
+            directories. None when one has no marker (P27).
+        directory_epoch: the latest life that all its log directories remember, new ones excepted;
+            None when one of them names none.
     """
 
     name: str
@@ -170,13 +174,13 @@ class Heartbeat:
 
     Attributes:
         metadata_epoch: of the image that the broker has applied.
-        wants_shutdown: the broker is to be stopped in good order; to be said with every heartbeat
-            until it may stop (P32).
-        log_ends: what `AskLogEnds` asked for, in as many heartbeats as it takes (P31).
-        offline: where the metadata counts on a replica of this broker that is damaged or gone; to
-            be said until it does not any more (P63, P65).
-        reluctance: why the broker would rather not lead; said as long as that is so.
-        media: of its log directories that work, each once, in the order of `Media`.
+        wants_shutdown: the broker wants a controlled shutdown; in every heartbeat until it may stop
+            (P32).
+        log_ends: the answer to `AskLogEnds`, in as many heartbeats as it takes (P31).
+        offline: damaged or lost replicas of this broker that the metadata counts on; repeated until
+            it does not (P63, P65).
+        reluctance: why the broker is reluctant to lead; repeated while that lasts.
+        media: of its working log directories, each once, in the order of `Media`.
         outside_address: where clients of its outside listener connect; empty: nowhere.
     """
 
@@ -192,11 +196,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What a broker has to know of itself.
+    """The state of a broker, as the controller sees it.
 
     Attributes:
-        is_fenced: it is to serve nothing.
-        may_stop: nobody needs it any more: flush, leave the marker, exit (P27, P32).
+        is_fenced: it must serve nothing.
+        may_stop: it is no longer needed: flush, leave the marker, exit (P27, P32).
     """
 
     is_fenced: bool
@@ -208,14 +212,16 @@ class AlterPartition:
     """A leader changes the in-sync replicas of a partition (P19).
 
     Attributes:
-        leader: who asks, with its broker epoch.
+        leader: the broker that asks, with its broker epoch.
         leader_epoch: in which it leads.
         partition_epoch: of the state that the change rests on.
         isr: all in-sync replicas from then on, the leader among them.
         is_recovering: whether the leader still recovers from an unclean election (P30); if so, it
             must be alone in sync. False ends the recovery.
-        is_unflushed: whether something that is committed may not be flushed by all of `isr`, since
-            the topic's durability was `replicated` before. False says that it is.
+        is_unflushed: whether some member of `isr` may not have flushed all committed records,
+            because the topic's durability was `replicated` before. False: all have.
+        committed_end: all records before it are committed, as far as the leader knows: replicas
+            that are eligible then must have them (P26).
     """
 
     topic_id: TopicId
@@ -226,20 +232,21 @@ class AlterPartition:
     isr: tuple[BrokerLife, ...]
     is_recovering: bool = False
     is_unflushed: bool = False
+    committed_end: EpochEnd = NOTHING_WRITTEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitions:
-    """Answer: for each change, in order, the `PartitionState` then or the `MillraceError`."""
+    """Answer: for each change, in order, the new `PartitionState` or a `MillraceError`."""
 
     changes: Sequence[AlterPartition]
 
 
 class ReplicaRenewal(NamedTuple):
-    """A damaged replica that is to begin anew.
+    """A damaged replica that should start over.
 
     Attributes:
-        partition_epoch: of the state that the request rests on, in which somebody else leads.
+        partition_epoch: of the state that the request rests on, in which another replica leads.
     """
 
     topic_partition: TopicPartition
@@ -248,10 +255,10 @@ class ReplicaRenewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewReplicas:
-    """A broker wants to begin damaged replicas of its own anew, each with an empty log (P65).
+    """A broker wants to start damaged replicas of its own over, each with an empty log (P65).
 
-    Answer: for each, in order, the `PartitionState` then, in which nobody counts on the replica any
-    more, or the `MillraceError`. Nothing may be emptied before.
+    Answer: for each, in order, the new `PartitionState`, which no longer counts on the replica, or
+    a `MillraceError`. No log may be emptied before the answer.
     """
 
     replica: BrokerLife
@@ -262,8 +269,8 @@ class RenewReplicas:
 class DrainBroker:
     """An operator takes a broker out of service, or back (P32).
 
-    Drained, it hands over what it leads, is elected nowhere and gets no replicas, until it is taken
-    back; it goes on replicating. Answer: its `BrokerRegistration`, or the `MillraceError`.
+    A drained broker hands over its leaderships, is not elected and gets no replicas, until it is
+    taken back; it goes on replicating. Answer: its `BrokerRegistration`, or a `MillraceError`.
     """
 
     broker_id: BrokerId
@@ -274,9 +281,9 @@ class DrainBroker:
 class UnregisterBroker:
     """An operator has the cluster forget a broker that is gone for good.
 
-    Refused while it is alive or holds replicas. Its id is never given again, and whoever has its
-    log directories cannot register with them any more. Answer: the `BrokerRegistration` that was,
-    or the `MillraceError`.
+    Refused while it is alive or holds replicas. Its id is never given again, and a broker with its
+    log directories cannot register any more. Answer: the former `BrokerRegistration`, or a
+    `MillraceError`.
     """
 
     broker_id: BrokerId
@@ -295,8 +302,8 @@ class Reassignment:
 class ReassignPartitions:
     """Change the replicas of partitions (P33). The answer comes when this has begun, not ended.
 
-    Answer: for each, in order, the `PartitionState` then or the `MillraceError`. How far they are
-    is in the metadata: `PartitionState.adding`, and who of them is in sync.
+    Answer: for each, in order, the new `PartitionState` or a `MillraceError`. The metadata shows
+    the progress: `PartitionState.adding`, and which of them are in sync.
     """
 
     reassignments: Sequence[Reassignment]
@@ -306,16 +313,16 @@ class ElectionKind(Enum):
     """Which leader is wanted."""
 
     PREFERRED = 1
-    """The first of the replicas, where it is in sync."""
+    """The first of the replicas, if it is in sync."""
     UNCLEAN = 2
-    """Any live replica, where nobody leads: records that only others have are lost (P30)."""
+    """Any live replica, if there is no leader: records that only others have are lost (P30)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders:
-    """Answer: for each partition, in order, the `PartitionState` then or the `MillraceError`.
+    """Answer: for each partition, in order, the new `PartitionState` or a `MillraceError`.
 
-    A partition whose leader is as it is wanted stays as it is.
+    A partition that has the wanted leader stays as it is.
     """
 
     kind: ElectionKind

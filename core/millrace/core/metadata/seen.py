@@ -1,11 +1,11 @@
-"""What a broker remembers of the coordination store, to know one that was set back (P39).
+"""What a broker remembers of the coordination store, to detect that it was set back (P39).
 
-Stored objects only go on: every write of one has the next version, and a controller that takes over
-has a higher epoch than all before it, under which it writes each object once more. So a store that
-says less than somebody remembers was put back to an older state, as from a backup, or is another
-one. What was decided since is gone from it: topics, leader epochs, broker epochs, producer ids that
-were given. No controller goes on from there, or it would give the same numbers out twice and forget
-what was acknowledged; somebody has to restore the newest state.
+Stored objects never go back: every write of one has the next version, and a controller that takes
+over has a higher epoch than all before it, and rewrites each object under it. So a store with less
+than a broker remembers was set back to an older state, for example from a backup, or is another
+store. Later decisions are missing there: topics, leader epochs, broker epochs, producer ids. A
+controller that continued would give the same numbers out twice and forget acknowledged changes. So
+none does; an operator has to restore the newest state.
 
 Brokers keep this in their log directories: a new controller epoch before any metadata of it is
 used, and versions from time to time.
@@ -28,8 +28,8 @@ class Seen:
 
     Attributes:
         controller_epoch: the highest.
-        versions: the highest of each object, the cluster's first and then the shards' by number; 0
-            where none was seen.
+        versions: the highest of each object, the cluster's first and then the shards' by number; 0:
+            none was seen.
     """
 
     controller_epoch: ControllerEpoch = field(default=ControllerEpoch(0))
@@ -37,7 +37,7 @@ class Seen:
 
     @classmethod
     def of(cls, objects: Mapping[str, StoredObject]) -> Self:
-        """Return what these objects say."""
+        """Return the epoch and versions of these objects."""
         epochs = (each.controller_epoch for each in objects.values())
         versions = (objects[key].version if key in objects else 0 for key in _KEYS)
         return cls(max(epochs, default=ControllerEpoch(0)), tuple(versions))
@@ -67,7 +67,7 @@ class Seen:
         return self.merged(other) == self
 
     def refuse_older(self, objects: Mapping[str, StoredObject | None]) -> None:
-        """Hold all objects of a store, read now, against what was seen of it.
+        """Compare all objects of a store, read now, with the versions seen before.
 
         Raises:
             CorruptMetadataError: the store was set back.
@@ -94,11 +94,11 @@ NOTHING_SEEN: Final = Seen()
 
 
 class SeenToKeep:
-    """What a broker has its log directories remember, and its own controllers go by.
+    """The `Seen` that a broker stores in its log directories, and that its own controllers use.
 
-    That is what it has seen itself. But where another broker has seen more than this one's own
-    controller went on from, it is what the other has seen, until this one has seen as much: what it
-    saw meanwhile may be of a history that its controller made, and that nobody goes on with.
+    It is what the broker has seen itself. If another broker has seen more than this one's
+    controller started from, it is what the other has seen, until this one has seen as much: what it
+    saw meanwhile may be of an abandoned history that its own controller made.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class SeenToKeep:
 
     @property
     def seen(self) -> Seen:
-        """To be kept now."""
+        """The value to store now."""
         return self._here if self._elsewhere is None else self._elsewhere
 
     def on_seen(self, seen: Seen) -> None:
@@ -117,7 +117,7 @@ class SeenToKeep:
             self._elsewhere = None
 
     def on_seen_elsewhere(self, seen: Seen) -> None:
-        """Another broker had this broker's controller resign, for it has seen this."""
+        """Another broker made this broker's controller resign, because it has seen this."""
         self._elsewhere = seen
 
 
@@ -128,7 +128,7 @@ def _padded(versions: "tuple[int, ...] | list[int]") -> tuple[int, ...]:
 
 
 def set_back(what: str) -> CorruptMetadataError:
-    """Return the error of a store that was put back to an older state, as this shows."""
+    """Return the error for a store that was set back to an older state."""
     return CorruptMetadataError(
         f"the coordination store was set back to an older state: {what}. Restore its newest state; "
         "no controller acts until then, and nothing was changed"

@@ -1,18 +1,17 @@
 """Which brokers are alive, as far as the controller can tell: one session for each broker's life.
 
 A session lasts as long as heartbeats come. It ends when none has come for the time-out, or when the
-broker's connection broke and the same life did not come back within the grace: connections break by
-themselves, and that alone must not move leaderships. What is done about an ended session, is the
-controller's (P29).
+broker's connection broke and the same life did not come back within the grace: a broken connection
+alone must not move leaderships. The controller decides what follows from an ended session (P29).
 
-A new controller has heard of nobody. It expects every broker that was alive for its predecessor,
-and gives each a whole session before it says otherwise: a change of the controller is no reason for
-elections. Only the predecessor's own broker is about to stop, has crashed, or has been silent for
-long already: it gets but the time to find the new controller (`Deposed`). Such a session is not
-confirmed: it does not prove that the process lives (P28).
+A new controller has no heartbeats yet. It expects every broker that was alive for its predecessor,
+and gives each a whole session: a change of the controller is no reason for elections. Only the
+predecessor's own broker is about to stop, has crashed, or has been silent for long already: it gets
+just the time to find the new controller (`Deposed`). An expected session is not confirmed: it does
+not prove that the process lives (P28).
 
-A controller that was paused itself has heard of nobody either, and that is its own fault: after a
-gap in its ticks every session begins anew.
+A controller that was paused itself has missed heartbeats through its own fault: after a gap in its
+ticks every session begins again.
 
 Source: KIP-631 for sessions and fencing.
 """
@@ -45,7 +44,7 @@ class Sessions:
         """Begin the session of a broker that was alive for the controller before.
 
         Args:
-            until: when that of one ends which is most likely gone; None for the others.
+            until: the end of the session of a broker that is most likely gone; None for the others.
         """
         if life.broker_id not in self._sessions:
             longest = MonotonicMs(now + self._timeout_ms)
@@ -57,7 +56,7 @@ class Sessions:
             )
 
     def on_heartbeat(self, life: BrokerLife, metadata_epoch: int, now: MonotonicMs) -> None:
-        """A registered life was heard of: its session goes on, or begins."""
+        """A registered life sent a heartbeat: its session continues, or begins."""
         self._sessions[life.broker_id] = _Session(
             life,
             MonotonicMs(now + self._timeout_ms),
@@ -66,22 +65,23 @@ class Sessions:
         )
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
-        """A broker's connection broke, and it has no other one. The next heartbeat mends it."""
+        """A broker's connection broke, and it has no other. The next heartbeat restores the
+        session."""
         session = self._sessions.get(life.broker_id)
         if session is not None and session.life == life:
             session.ends_at = min(session.ends_at, MonotonicMs(now + self._grace_ms))
 
     def end(self, broker_id: BrokerId) -> None:
-        """Forget a session: another life takes the broker's place."""
+        """Forget a session: another life replaces this one."""
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """Whether a process was heard of, and may still be there."""
+        """Whether a process has sent a heartbeat, and may still live."""
         session = self._sessions.get(broker_id)
         return session is not None and session.is_confirmed
 
     def is_expected(self, broker_id: BrokerId) -> bool:
-        """Whether a process may be there, though this controller has not heard of it."""
+        """Whether a process may live that has sent this controller no heartbeat yet."""
         session = self._sessions.get(broker_id)
         return session is not None and not session.is_confirmed
 
@@ -91,7 +91,7 @@ class Sessions:
         return -1 if session is None else session.metadata_epoch
 
     def next_end(self) -> MonotonicMs | None:
-        """Return when the first session ends of which nothing is heard; None: there is none."""
+        """Return when the next session ends without a heartbeat; None: there is none."""
         return min((each.ends_at for each in self._sessions.values()), default=None)
 
     def ended(self, now: MonotonicMs) -> list[BrokerLife]:

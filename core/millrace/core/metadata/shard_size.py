@@ -1,9 +1,10 @@
-"""How large the object of a shard may become, which is known when its topics are made.
+"""The largest size of a shard's object, which is known when its topics are created.
 
-Stores bound their objects (Kubernetes by 1.5 MB). What elections and changes of in-sync replicas
-write cannot be refused, so there must be room for it before: counted are leader and partition
-epochs of seven digits, broker epochs of six, broker ids of four, and every replica as one that is
-being added. A store may keep the text within another one, where each quote takes two characters.
+Stores bound their objects (Kubernetes by 1.5 MB). Writes of elections and changes of in-sync
+replicas cannot be refused, so room is reserved for them: leader and partition epochs of seven
+digits, broker epochs of six, broker ids of four, and offsets of fifteen. Room for a reassignment is
+checked when it begins. A store may keep the text within another one, where each quote takes two
+characters.
 """
 
 from collections.abc import Mapping
@@ -13,36 +14,35 @@ from millrace.core.ids import BrokerId, TopicId
 from millrace.core.metadata.model import PartitionState, Topic
 
 EMPTY_BYTES: Final = 1024
-"""Of a shard without topics, sealed, and with what a store adds."""
+"""Of a sealed shard without topics, and of the store's own additions."""
 
 _TOPIC_BYTES: Final = 160
 _SETTING_BYTES: Final = 12
-_PARTITION_BYTES: Final = 58
-_REPLICA_BYTES: Final = 24
+_PARTITION_BYTES: Final = 78
+_REPLICA_BYTES: Final = 19
+_MOVED_BYTES: Final = 5
 _DELETION_BYTES: Final = 48
 _HOLDER_BYTES: Final = 5
 
 
 def topic_bytes(topic: Topic) -> int:
-    """Return how many bytes a topic may come to take."""
+    """Return the largest number of bytes that a topic may take."""
     name = len(topic.name.namespace) + len(topic.name.name)
     settings = sum(len(key) + len(text) for key, text in topic.overrides.items())
-    replicas = sum([len(each.replicas) for each in topic.partitions])
-    return (
-        _TOPIC_BYTES
-        + name
-        + settings
-        + _SETTING_BYTES * len(topic.overrides)
-        + _PARTITION_BYTES * len(topic.partitions)
-        + _REPLICA_BYTES * replicas
-    )
+    partitions = sum([_partition_bytes(each) for each in topic.partitions])
+    return _TOPIC_BYTES + name + settings + _SETTING_BYTES * len(topic.overrides) + partitions
 
 
 def added_bytes(before: PartitionState, after: PartitionState) -> int:
-    """Return how many bytes more a partition takes when it gets replicas."""
-    return _REPLICA_BYTES * (len(after.replicas) - len(before.replicas))
+    """Return by how many bytes a change may increase the largest size of a partition."""
+    return _partition_bytes(after) - _partition_bytes(before)
+
+
+def _partition_bytes(partition: PartitionState) -> int:
+    moved = len(partition.adding) + len(partition.removing)
+    return _PARTITION_BYTES + _REPLICA_BYTES * len(partition.replicas) + _MOVED_BYTES * moved
 
 
 def deletions_bytes(deletions: Mapping[TopicId, frozenset[BrokerId]]) -> int:
-    """Return how many bytes the topics take that are deleted, and not yet everywhere."""
+    """Return the bytes of deleted topics whose data some brokers still have."""
     return _DELETION_BYTES * len(deletions) + _HOLDER_BYTES * sum(map(len, deletions.values()))

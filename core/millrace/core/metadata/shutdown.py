@@ -1,17 +1,16 @@
-"""Stopping a broker in good order: when nobody needs it any more (P32).
+"""Controlled shutdown of a broker: it may stop when it is no longer needed (P32).
 
 A broker that wants to stop says so with its heartbeats. It is *draining* from then on: others take
-over what it leads, and it leaves each ISR in which the others are still min ISR. Where they are
-not, it waits for a replica that is alive and may yet join; where there is none, waiting is no use.
-Once the metadata says all this, and every other live broker has seen it, it may stop: whoever
-produces or fetches has been told of the new leader before the old one is gone.
+over its leaderships, and it leaves each ISR in which the others are still min ISR. If they are not,
+it waits for a living replica that may still join; if there is none, it does not wait. Once the
+metadata shows all this, and every other live broker has seen it, it may stop: so clients can learn
+of the new leader before the old one is gone.
 
-The wait is bounded: by `controlled_shutdown_wait_ms` it may stop in any case. What it has not left
-by then its ended session takes it out of, and it stays eligible there (P26).
+The wait is bounded: after `controlled_shutdown_wait_ms` it may stop in any case. The end of its
+session removes it from the remaining ISRs, and it stays eligible there (P26).
 
-The controller asks with each heartbeat, and looks at the partitions again when something changed.
-Nothing else is remembered than since when a broker wants to stop: another controller begins to
-count again.
+The controller checks with each heartbeat, and looks at the partitions again when something changed.
+It remembers only since when a broker wants to stop: another controller starts a new wait.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ from millrace.core.metadata.sessions import Sessions
 def left(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> PartitionState:
     """Return a partition whose ISR a broker has left, if the others are enough.
 
-    Whoever leads it stays: leaderships are handed over first, by an election.
+    A leader stays: an election hands leaderships over first.
     """
     if partition.leader == broker_id:
         return partition
@@ -39,7 +38,7 @@ def left(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> Partit
 
 
 def is_awaited(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> bool:
-    """Whether a broker should wait: it is in sync, and another replica may yet take its place."""
+    """Whether a broker should wait: it is in sync, and another replica may still replace it."""
     in_sync = {life.broker_id for life in partition.isr}
     if broker_id not in in_sync:
         return False
@@ -65,11 +64,11 @@ class Shutdowns:
         self._awaited: dict[BrokerId, tuple[int, bool]] = {}  # By the image of which epoch.
 
     def begin(self, broker_id: BrokerId, now: MonotonicMs) -> None:
-        """A broker wants to stop; to be said with each of its heartbeats."""
+        """A broker wants to stop; to be called with each of its heartbeats."""
         self._since.setdefault(broker_id, now)
 
     def forget(self, broker_id: BrokerId) -> None:
-        """The broker is gone, or another life of it is there."""
+        """The broker is gone, or has begun another life."""
         self._since.pop(broker_id, None)
         self._released_at.pop(broker_id, None)
         self._seen.pop(broker_id, None)
@@ -80,7 +79,7 @@ class Shutdowns:
         return broker_id in self._since
 
     def is_news(self, broker_id: BrokerId, changes: int) -> bool:
-        """Whether the draft has had changes since this was asked last."""
+        """Whether the draft has changed since the last call."""
         seen = self._seen.get(broker_id)
         self._seen[broker_id] = changes
         return seen != changes

@@ -1,11 +1,11 @@
-"""Metadata objects as they lie in the coordination store: one compact canonical JSON text each.
+"""Metadata objects in the coordination store: one compact canonical JSON text each.
 
     {"checksum":"1f2e3d4c","object":{"controller_epoch":3,"format":1,"key":...,"state":...,"version":7}}
 
 The checksum is the CRC-32C of the inner object's bytes, in hexadecimal. Key, version and controller
-epoch stand inside it, so that an object that was put back under another name or number is found
-out. The store also keeps version and controller epoch beside the text: it refuses a write whose
-version is not the next one, or whose controller epoch is lower than the stored one (P36).
+epoch are inside it, so an object restored under another name or number is detected. The store also
+keeps version and controller epoch beside the text: it refuses a write whose version is not the next
+one, or whose controller epoch is lower than the stored one (P36).
 
 Canonical: keys sorted, no spaces, ASCII. The same state is always the same bytes, and a write whose
 answer was lost is recognised by comparing them.
@@ -27,9 +27,9 @@ _HEAD_BYTES: Final = len(_HEAD % 0)
 
 
 class CorruptMetadataError(StorageError):
-    """What the coordination store has is nothing to go on from: damaged, gone, or set back.
+    """The state of the coordination store is unusable: damaged, gone, or set back.
 
-    No broker starts from it, and those that serve go on without it; nothing is made anew.
+    No broker starts with it, and running brokers go on without it; no object is created again.
     """
 
 
@@ -67,8 +67,8 @@ def unseal(key: str, stored: StoredObject) -> Any:
     """Return the state of an object that was read under `key`.
 
     Raises:
-        CorruptMetadataError: it is not what was sealed for this key and version, or is written by
-            a later release in a format that this one does not know.
+        CorruptMetadataError: it was not sealed for this key and version, or a later release wrote
+            it in a format that this one does not know.
     """
     text = stored.value[_HEAD_BYTES:-1]
     if stored.value != b"".join((_HEAD % crc32c.crc32c(text), text, b"}")):
@@ -93,6 +93,6 @@ def unseal(key: str, stored: StoredObject) -> Any:
     if written != expected:
         raise CorruptMetadataError(
             f"the metadata object {key!r} says that it is {written}, but was read as {expected}: "
-            "somebody moved it. Restore the store from a backup; nothing was changed"
+            "it was moved. Restore the store from a backup; nothing was changed"
         )
     return state

@@ -1,7 +1,8 @@
-"""The rules of creating, altering and deleting topics. Nothing here changes the draft.
+"""The rules of creating, altering and deleting topics.
 
-A name is free again only once the deletion is *stored*: the two topics may lie in two objects, and
-a crash that leaves one of the two writes undone must not leave two topics of one name (P37).
+Nothing here changes the draft. A name is free again only once the deletion is *stored*: the two
+topics may be in two objects, and a crash between the two writes must not leave two topics of one
+name (P37).
 """
 
 from dataclasses import replace
@@ -32,7 +33,12 @@ from millrace.core.metadata.model import (
 from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
-from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides, parse_overrides
+from millrace.core.metadata.topic_config import (
+    KNOWN_NAMES,
+    SETTINGS,
+    canonical_overrides,
+    parse_overrides,
+)
 from millrace.core.settings import (
     INT64_MAX,
     problem_text,
@@ -49,26 +55,26 @@ from millrace.core.topics import (
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
 _BROKERS_NAMED_MAX: Final = 20
 _POSITIONS_CONFIG: Final = {
-    # Its log is shortened by whoever leads it: see `core/positions/machine.py`.
+    # Its leader shortens its log: see `core/positions/machine.py`.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "segment.bytes": "4MiB",
-    # Positions keep the time at which they were stored, whatever a clock said then.
+    # Positions keep the time at which they were stored, even if a clock was wrong.
     "message.timestamp.after.max.ms": str(INT64_MAX),
     "unclean.leader.election.enable": "false",
 }
 
 
 def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicId) -> Topic:
-    """Return the topic that a request asks for; the one that there is, if it has been made already.
+    """Return the topic that a request asks for; the existing one, if it has been created already.
 
-    Whoever hears no answer asks again with the same id.
+    A client without an answer asks again with the same id.
 
     Raises:
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
-        BrokerBusyError: it was until this moment.
-        MalformedRequestError: the id is another topic's, or was, or is zero.
+        BrokerBusyError: the deletion of a topic of this name is not stored yet.
+        MalformedRequestError: the id is or was another topic's, or is zero.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers that can hold them.
         InvalidConfigError: unknown or bad settings.
@@ -92,7 +98,7 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
         raise TopicAlreadyExistsError(
             f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
         )
-    if name in draft.freed.values():  # P37: what another object says must be stored.
+    if name in draft.freed.values():  # P37: the change of the other object must be stored.
         raise BrokerBusyError(
             f"topic {str(name)!r} was deleted this moment, and that is not stored yet: try again"
         )
@@ -100,7 +106,7 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
 
 
 def positions_topic(draft: Draft, config: ClusterConfig, topic_id: TopicId) -> Topic:
-    """Return the topic of positions: the one that there is, or a new one.
+    """Return the topic of positions: the existing one, or a new one.
 
     Raises:
         InvalidPartitionsError, InvalidReplicationFactorError: as in `created`.
@@ -146,8 +152,8 @@ def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
         UnknownTopicOrPartitionError: there is no such topic.
         InvalidTopicError: the topic belongs to the cluster itself.
         InvalidPartitionsError: fewer partitions than there are, or too many.
-        InvalidReplicationFactorError: too few brokers are there to hold the new partitions, or
-            all of them on the media that is asked for now.
+        InvalidReplicationFactorError: too few brokers can hold the new partitions, or all
+            partitions on the new media.
         InvalidConfigError: unknown or bad settings.
     """
     topic = found(draft, change.topic)
@@ -195,7 +201,7 @@ def found(draft: Draft, ref: TopicRef) -> Topic:
 
 
 def check_shard_size(draft: Draft, config: ClusterConfig, topic: Topic, more_bytes: int) -> None:
-    """Refuse what may make the topic's object larger than a store takes.
+    """Refuse a change that may make the topic's object too large for a store.
 
     Raises:
         InvalidPartitionsError: there is no room for `more_bytes`.
@@ -270,7 +276,7 @@ def _media_of_brokers(cluster: ClusterState) -> str:
 
 def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
     unknown = [name for name in change.unset_config if name not in SETTINGS]
-    problems = unknown_names(unknown, SETTINGS)
+    problems = unknown_names(unknown, KNOWN_NAMES)
     problems += [
         f"{told(name)}: cannot be set and unset at once"
         for name in change.unset_config
@@ -288,7 +294,7 @@ def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
 def _under_new_config(
     draft: Draft, config: ClusterConfig, topic: Topic, overrides: dict[str, str]
 ) -> tuple[PartitionState, ...]:
-    """Return the partitions, a step on where the settings say something else of them (P26)."""
+    """Return the partitions, with a new state if the settings concern them (P26)."""
     before = Rules.of(topic, draft.cluster.brokers, config)
     after = Rules.of(replace(topic, overrides=overrides), draft.cluster.brokers, config)
     return tuple(elections.with_config(each, before, after) for each in topic.partitions)

@@ -1,7 +1,7 @@
 """Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
 
-They are kept as the texts that somebody set; everything else follows the defaults here, also when
-a later release changes one. Defaults are Kafka's, except `durability` and `min.insync.replicas`:
+The texts that the user set are stored; all other settings follow the defaults here, also when a
+later release changes one. Defaults are Kafka's, except `durability` and `min.insync.replicas`:
 records are on disk, and on all replicas but one, before they are acknowledged unless a topic asks
 for less.
 """
@@ -21,7 +21,7 @@ SEPARATOR: Final = "."
 SEGMENT_MS_MIN: Final = 1_000
 """Segments do not end more often: each costs some files and flushes."""
 _PARSED_MAX: Final = 1024
-"""Different settings that are kept parsed: every change of a shard decodes all of its topics."""
+"""Size of the cache of parsed settings: every change of a shard decodes all of its topics."""
 
 
 class Durability(StrEnum):
@@ -32,7 +32,7 @@ class Durability(StrEnum):
 
 
 class TimestampType(StrEnum):
-    """Whose clock a record's timestamp is from."""
+    """The clock of a record's timestamp: the producer's or the leader's."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -45,15 +45,15 @@ class TopicConfig:
     durability: Durability = setting(
         Durability.FSYNC,
         "`fsync`: a record is acknowledged once it is on disk; many appends share one flush. "
-        "`replicated`: once it is in the page cache, as Kafka does; a power cut may then lose "
-        "what no other replica has.",
+        "`replicated`: once it is in the page cache, as in Kafka; a power cut may then lose "
+        "records that no other replica has.",
         needs_restart=False,
     )
     media: TopicMedia = setting(
         TopicMedia.ANY,
-        "What the replicas lie on: only brokers that have a log directory of this media get new "
-        "ones, and put them there. When it is altered, replicas that lie elsewhere stay and work "
-        "until they are moved, see [clusters.md](clusters.md).",
+        "Media of the replicas: only brokers that have a log directory of this media get new ones, "
+        "and put them there. After a change, replicas on another media stay and work until they "
+        "are moved, see [clusters.md](clusters.md).",
         needs_restart=False,
     )
     retention_ms: int = setting(
@@ -116,8 +116,8 @@ class TopicConfig:
     unclean_leader_election_enable: bool = setting(
         False,
         "Whether a replica that may lack acknowledged records becomes the leader when no other "
-        "can: the partition can be used again, and what only the others had is lost. When it is "
-        "not set, the cluster's `unclean_leader_election_enable` counts.",
+        "can: the partition can be used again, and records that only others had are lost. When it "
+        "is not set, the cluster's `unclean_leader_election_enable` counts.",
         needs_restart=False,
     )
     message_timestamp_type: TimestampType = setting(
@@ -149,10 +149,11 @@ class TopicConfig:
 
 
 SETTINGS: Final = settings.settings_of(TopicConfig, separator=SEPARATOR)
+KNOWN_NAMES: Final = settings.known_names(TopicConfig, separator=SEPARATOR)
 
 
 def parse_overrides(overrides: Mapping[str, str]) -> TopicConfig:
-    """Return the settings of a topic for which these were set, by Kafka's names.
+    """Return the settings of a topic with these overrides, by Kafka's names.
 
     Raises:
         InvalidConfigError: lists unknown names and bad values.
@@ -178,7 +179,7 @@ def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
             "docs/configuration.md lists them"
         )
     config = parse_overrides(overrides)
-    if config.segment_ms < SEGMENT_MS_MIN:  # What is stored may be from before this bound.
+    if config.segment_ms < SEGMENT_MS_MIN:  # Stored settings may be older than this bound.
         raise InvalidConfigError(
             f"segment.ms: {config.segment_ms} ms is too short; it must be at least "
             f"{SEGMENT_MS_MIN}: each segment costs files and flushes"

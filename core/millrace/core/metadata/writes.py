@@ -1,8 +1,7 @@
-"""Writes of metadata objects: at most one of each in flight, and who waits for it.
+"""Writes of metadata objects: at most one of each in flight, and the effects that wait for it.
 
-What changes while a write is in flight goes into the next one, together. An effect that rests on
-objects, such as an answer, is held back until each of them is stored as it was when the effect was
-decided on.
+All changes during a write go into the next one together. An effect that rests on objects, such as
+an answer, is held back until each of them is stored as it was at the decision.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,7 +71,7 @@ class Writes:
     def begin(
         self, key: str, stored: StoredObject, confirms: Callable[[], MetadataImage]
     ) -> WriteObject:
-        """Write an object; what was held back for its next version waits for this.
+        """Write an object; the effects held back for its next version wait for this.
 
         Args:
             confirms: the image, once this is stored.
@@ -97,7 +96,7 @@ class Writes:
         return stored, confirms(), released
 
     def abandon(self) -> list[Effect]:
-        """Return everything that was held back, each once, in no write's order."""
+        """Return all effects held back, each once, in any order."""
         held = {
             id(each): each.effect
             for write in self._writes.values()

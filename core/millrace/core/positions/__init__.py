@@ -1,1 +1,1 @@
-"""Positions kept under a name: where a reader begins, and how far it has come (`__positions`)."""
+"""Positions kept under a name: where a reader began, and how far it has read (`__positions`)."""

@@ -1,40 +1,32 @@
 """The positions of one partition of `__positions`: a machine whose state is its log.
 
 Readers keep two positions of a partition under their name. The *initial* one says where they began:
-whoever proposes the first one decides, and everybody hears that one from then on. So a reader that
-is started again before it has noted anything itself begins where it began. The *committed* one says
-how far it has come, for people and tools; the last one counts.
+the first proposal is stored, and all later requests get that one. So a reader that restarts before
+its first commit begins where it began before. The *committed* one says how far it has read, for
+people and tools; the last one counts.
 
-Both are kept by topic id: a topic that is deleted and made again has no positions.
+Both are kept by topic id: a topic that is deleted and created again has no positions.
 
-`handle_*` reads the state and changes nothing: it returns the records that the request comes to,
-and the answer. `replay` alone changes the state, and is told of every record in order: at the
-leader as soon as the record has its offset, and when the log is read again. What the shell owes:
+It is a coordinator: `core/coordinators.py` has the contract between it and its runtime.
 
-- one record after another: it handles, appends and replays without looking at anything else;
-- an answer is held back until everything that was replayed by then is committed: an answer may
-  rest on records of others, too (P55, P60);
-- a record that was replayed and is not in the log after all cannot be taken back: the machine is
-  thrown away, and another one reads the log.
+The log stays short without snapshots: when most of it is overwritten, each request appends as many
+of the oldest positions again as it stores itself. Records before the oldest valid one
+(`oldest_offset`) are no longer needed and may be deleted. So the log is never longer than about
+three times the state. The log's start moves only after the records that replaced the old ones are
+committed.
 
-The log stays short without a snapshot of the whole: when most of it is overwritten, each request
-brings along as many of the oldest positions as it stores itself, as they are, so that they stand at
-the log's end again. What lies before the oldest one that counts is nothing but history, and may go:
-`oldest_offset`. Then the log is never longer than some three times what is kept. Moving the log's
-start has to wait until the records that overtook the old ones are committed.
+Invariant: the records from `oldest_offset` on alone lead to the same state.
 
-Invariant: the records from `oldest_offset` on alone come to the same state.
-
-Source: Kafka's CoordinatorShard and OffsetMetadataManager; the cleaning of log-structured file
-systems.
+Source: Kafka's OffsetMetadataManager; the cleaning of log-structured file systems.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final
 
+from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import (
@@ -49,20 +41,11 @@ from millrace.core.positions.position import (
 from millrace.core.positions.records import PositionRecord
 
 SLACK_RECORDS: Final = 1000
-"""A log is not kept shorter than this."""
+"""The log is not shortened below this number of records."""
 EXPIRED_AT_ONCE: Final = 1000
-"""When so many positions are to be forgotten, the rest waits for the next time."""
+"""Positions to expire at a time; the rest waits for the next time."""
 
 Positions = Mapping[TopicPartition, Position]
-_R = TypeVar("_R")
-
-
-@dataclass(slots=True)
-class Result(Generic[_R]):
-    """What a request comes to: records to append and replay, in order, and the answer."""
-
-    records: list[PositionRecord]
-    response: _R
 
 
 @dataclass(slots=True)
@@ -78,12 +61,23 @@ class PositionsMachine:
     Args:
         config: the broker's settings.
         start_offset: where the log begins.
+        slack_records: how many more records the log may have than twice what counts.
+        expired_at_once: records after which one request forgets no more names.
     """
 
-    def __init__(self, config: PositionsConfig, start_offset: Offset) -> None:
+    def __init__(
+        self,
+        config: PositionsConfig,
+        start_offset: Offset,
+        *,
+        slack_records: int = SLACK_RECORDS,
+        expired_at_once: int = EXPIRED_AT_ONCE,
+    ) -> None:
         self._config = config
+        self._slack_records = slack_records
+        self._expired_at_once = expired_at_once
         self._next_offset = start_offset
-        # By the offset of the record that says so, the oldest first.
+        # By the offset of their record, the oldest first.
         self._kept: OrderedDict[PositionKey, _Kept] = OrderedDict()
         self._names: dict[str, dict[PositionKey, None]] = {}
 
@@ -92,22 +86,22 @@ class PositionsMachine:
 
     @property
     def next_offset(self) -> Offset:
-        """Behind the last record that was replayed."""
+        """The offset after the last replayed record."""
         return self._next_offset
 
     @property
     def oldest_offset(self) -> Offset:
-        """The first record that still counts; where none does, where the next one will be."""
+        """The offset of the oldest valid record; `next_offset` if there is none."""
         return next((kept.offset for kept in self._kept.values()), self._next_offset)
 
-    # --- What is asked -----------------------------------------------------------------------
+    # --- Queries -----------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Return all names, sorted."""
         return sorted(self._names)
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
-        """Return what is kept under a name, in the order of topic ids and partitions.
+        """Return the positions under a name, in the order of topic ids and partitions.
 
         Raises:
             InvalidPositionError: that is no name.
@@ -116,12 +110,12 @@ class PositionsMachine:
         keys = sorted(key for key in self._names.get(name, ()) if key.kind is kind)
         return {key.topic_partition: self._kept[key].position for key in keys}
 
-    # --- What changes it ---------------------------------------------------------------------
+    # --- Changes -----------------------------------------------------------------------------
 
     def handle_resolve_initial(
         self, name: str, proposals: Positions, now: WallMs
-    ) -> Result[dict[TopicPartition, Position]]:
-        """Store the proposals for which nothing is stored; the answer is what is, for each.
+    ) -> Result[PositionRecord, dict[TopicPartition, Position]]:
+        """Store proposals for partitions without a position; answer the stored position of each.
 
         Raises:
             InvalidPositionError: the name, a proposal or their number breaks a bound.
@@ -138,8 +132,10 @@ class PositionsMachine:
             response[topic_partition] = proposal if kept is None else kept.position
         return Result(self._stored(name, new, now), response)
 
-    def handle_commit(self, name: str, positions: Positions, now: WallMs) -> Result[None]:
-        """Store how far a reader is.
+    def handle_commit(
+        self, name: str, positions: Positions, now: WallMs
+    ) -> Result[PositionRecord, None]:
+        """Store how far a reader has read.
 
         Raises:
             InvalidPositionError, PositionsFullError: as in `handle_resolve_initial`.
@@ -151,7 +147,7 @@ class PositionsMachine:
         }
         return Result(self._stored(name, new, now), None)
 
-    def handle_delete(self, name: str, now: WallMs) -> Result[None]:
+    def handle_delete(self, name: str, now: WallMs) -> Result[PositionRecord, None]:
         """Forget a name.
 
         Raises:
@@ -162,23 +158,23 @@ class PositionsMachine:
 
     def handle_expire(
         self, names: Iterable[str], now: WallMs, exists: Callable[[TopicId], bool]
-    ) -> Result[None]:
-        """Forget what nobody has touched for long; a name whole, or not yet.
+    ) -> Result[PositionRecord, None]:
+        """Forget names that were unused for long, each with all its positions.
 
         Args:
-            names: to look at; those that are gone meanwhile are passed over, and so are the last of
-                them when much is to be forgotten.
+            names: to check; names that are gone are skipped, and so are the last ones when there is
+                much to forget.
             now: the time.
             exists: whether there is a topic of this id.
         """
         records: list[PositionRecord] = []
         for name in names:
-            if len(records) < EXPIRED_AT_ONCE:
+            if len(records) < self._expired_at_once:
                 records += _forgotten(self._expired(name, now, exists), now)
         return Result(records, None)
 
     def replay(self, record: PositionRecord, offset: Offset) -> None:
-        """Take a record of the log."""
+        """Apply a record of the log."""
         assert offset >= self._next_offset
         self._next_offset = Offset(offset + 1)
         key = record.key
@@ -193,7 +189,7 @@ class PositionsMachine:
         self._kept.move_to_end(key)
         self._names.setdefault(key.name, {})[key] = None
 
-    # --- How ---------------------------------------------------------------------------------
+    # --- Private -----------------------------------------------------------------------------
 
     def _check(self, name: str, positions: Positions) -> None:
         check_name(name)
@@ -207,13 +203,13 @@ class PositionsMachine:
     def _stored(
         self, name: str, new: Mapping[PositionKey, Position], now: WallMs
     ) -> list[PositionRecord]:
-        """Return the records that store positions, behind old ones that have to move on."""
+        """Return records that store positions, after repetitions of the oldest ones."""
         self._check_room(name, sum(key not in self._kept for key in new))
         stored = [PositionRecord(key, position, now) for key, position in new.items()]
         length = self._next_offset - self.oldest_offset
-        if length <= 2 * len(self._kept) + SLACK_RECORDS:
+        if length <= 2 * len(self._kept) + self._slack_records:
             return stored
-        # Before the new ones, which may take their place.
+        # Before the new ones, which may replace them.
         oldest = islice(self._kept.items(), len(stored))
         return [PositionRecord(k, kept.position, kept.timestamp) for k, kept in oldest] + stored
 
@@ -226,19 +222,19 @@ class PositionsMachine:
             )
         if len(self._kept) + more > self._config.partition_positions_max:
             raise PositionsFullError(
-                f"{len(self._kept)} positions are kept where this name falls to, and the setting "
-                "positions.partition_positions_max allows "
-                f"{self._config.partition_positions_max}: delete names that nobody uses "
-                "(`millrace positions list`), or raise it"
+                f"{len(self._kept)} positions are kept in the partition of this name, and the "
+                "setting positions.partition_positions_max allows "
+                f"{self._config.partition_positions_max}: delete unused names (`millrace positions "
+                "list`), or raise it"
             )
 
     def _expired(
         self, name: str, now: WallMs, exists: Callable[[TopicId], bool]
     ) -> Sequence[PositionKey]:
-        """Return what is to be forgotten of a name.
+        """Return the positions of a name to forget.
 
-        A reader goes by its initial position until it has noted the end of its first batch, and
-        that is what it commits at the earliest.
+        A reader needs its initial position until it has stored the end of its first batch, which is
+        also its first commit.
         """
         keys = self._names.get(name)
         if not keys:

@@ -1,4 +1,4 @@
-"""What is kept under a name: a position for each partition and kind, and the bounds of it."""
+"""Positions under a name: one for each partition and kind, and their bounds."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,19 +10,19 @@ from millrace.core.settings import Unit, setting
 
 NAME_BYTES_MAX: Final = 255
 REQUEST_POSITIONS_MAX: Final = 1000
-"""Positions in one request; a client sends more of them in several."""
+"""Positions in one request; a client divides more of them over several requests."""
 
 _OFFSET_MAX: Final = 2**63 - 1
 _EPOCH_MAX: Final = 2**31 - 1
 
 
 class Kind(IntEnum):
-    """What a position is; the numbers are on disk."""
+    """The kind of a position; the numbers are on disk."""
 
     INITIAL = 1
-    """Where a reader began: the first one that was proposed stays."""
+    """Where a reader began: the first proposal stays."""
     COMMITTED = 2
-    """How far it has come: the last one that was said counts."""
+    """How far it has read: the last commit counts."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,9 +30,9 @@ class Position:
     """A place in a partition.
 
     Attributes:
-        offset: of the record that is to be read next.
-        leader_epoch: of the last record before it, by which a reader finds out that the log was
-            truncated; -1: unknown.
+        offset: of the next record to read.
+        leader_epoch: of the last record before it, with which a reader detects a truncated log; -1:
+            unknown.
         metadata: a text of the reader's own.
     """
 
@@ -42,7 +42,7 @@ class Position:
 
 
 class PositionKey(NamedTuple):
-    """What a position is kept under."""
+    """The key of a position."""
 
     kind: Kind
     name: str
@@ -55,9 +55,9 @@ class PositionsConfig:
 
     retention_ms: int = setting(
         604_800_000,
-        "A name of which no position was stored for so long is forgotten, once something was "
-        "committed under it. Positions in a topic that is deleted go after as long. Kafka's "
-        "`offsets.retention.minutes`.",
+        "A name is forgotten when no position of it was stored for this long, if a position was "
+        "committed under it. Positions of a deleted topic are forgotten after the same time.",
+        kafka="offsets.retention.minutes",
         unit=Unit.MILLISECONDS,
         minimum=1000,
         maximum=_OFFSET_MAX,
@@ -65,8 +65,8 @@ class PositionsConfig:
     )
     initial_retention_ms: int = setting(
         7_776_000_000,
-        "Likewise while nothing was committed: its initial positions are all that says where its "
-        "reader began, and one that is started again must begin there, or records are lost.",
+        "Likewise for a name without a commit: only its initial positions say where its reader "
+        "began, and the reader must begin there again after a restart, or records are lost.",
         unit=Unit.MILLISECONDS,
         minimum=1000,
         maximum=_OFFSET_MAX,
@@ -74,7 +74,8 @@ class PositionsConfig:
     )
     metadata_bytes_max: int = setting(
         4096,
-        "Bytes of a position's metadata. Kafka's `offset.metadata.max.bytes`.",
+        "Bytes of a position's metadata.",
+        kafka="offset.metadata.max.bytes",
         unit=Unit.BYTES,
         maximum=4096,
     )
@@ -87,16 +88,16 @@ class PositionsConfig:
     partition_positions_max: int = setting(
         25_000,
         "Most positions in one partition of `__positions`, initial and committed ones of all its "
-        "names; a new one is refused then. They are in the memory of the broker that leads it, "
-        "some 650 bytes each, and are read again when another broker leads, some 50000 in a "
-        "second: a broker that leads all 16 partitions bears 400000 of them, with 260 MB.",
+        "names; a new one is refused then. They take memory of the broker that leads it, about 650 "
+        "bytes each, and are read again when another broker leads, about 50000 a second: a broker "
+        "that leads all 16 partitions can have 400000 of them, in 260 MB.",
         minimum=1,
         maximum=10_000_000,
     )
 
 
 def check_name(name: str) -> None:
-    """Refuse a name under which nothing can be kept.
+    """Refuse an invalid name.
 
     Raises:
         InvalidPositionError: says why.
@@ -109,7 +110,7 @@ def check_name(name: str) -> None:
 
 
 def check_position(position: Position, config: PositionsConfig) -> None:
-    """Refuse a position that is none.
+    """Refuse an invalid position.
 
     Raises:
         InvalidPositionError: says why.

@@ -1,11 +1,11 @@
-"""The records of `__positions`: one position each, keyed, or that it is forgotten.
+"""The records of `__positions`: each stores or deletes one position, by its key.
 
 The key, little-endian:
 
 | offset | size | field     | meaning                                             |
 |-------:|-----:|-----------|-----------------------------------------------------|
 |      0 |    1 | kind      | 1: an initial position, 2: a committed one          |
-|      1 |   16 | topic id  | of the topic: one that is made anew has another     |
+|      1 |   16 | topic id  | of the topic: a recreated topic has another id      |
 |     17 |    4 | partition | its number                                          |
 |     21 |      | name      | under which it is kept, UTF-8, 1 to 255 bytes       |
 
@@ -18,7 +18,7 @@ The value; null: the position is forgotten:
 |      9 |    4 | leader epoch | of the last record before it; -1: unknown        |
 |     13 |      | metadata     | a text of the reader's own, UTF-8                |
 
-The record's timestamp says when the position was stored. A partition's state is what comes of its
+The record's timestamp says when the position was stored. A partition's state is the result of its
 records in order, from the log's start.
 """
 
@@ -38,7 +38,7 @@ class PositionRecord(NamedTuple):
     """One record.
 
     Attributes:
-        position: None: what was stored under the key is forgotten.
+        position: None: the position under the key is deleted.
         timestamp: when it was stored.
     """
 
@@ -62,7 +62,7 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Positio
     """Return a record.
 
     Raises:
-        UnsupportedFormatError: it is none that this release knows.
+        UnsupportedFormatError: this release does not know its format.
     """
     try:
         kind, topic_id, partition = _KEY.unpack_from(key or b"")

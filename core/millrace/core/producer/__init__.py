@@ -1,5 +1,6 @@
-"""The producer as machines: records to partitions, partitions to batches, batches to acknowledged.
+"""The producer as machines: records get partitions, become batches, and are acknowledged.
 
-`intake` holds what was sent and has no partition yet; `distributor` gives it partitions, by column,
-and gathers batches; `sender` numbers, sends and repeats them: each lands once and in order.
+`intake` holds records without a partition; `distributor` gives them partitions, by column, and
+gathers batches; `sender` sends and repeats batches until each has its outcome; `sequences` numbers
+those of one partition, so that each is appended once and in order.
 """

@@ -71,15 +71,15 @@ class ProducerBatch(Delivery):
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
     ordinal: int = 0
-    """Its place among the partition's batches that were ever sent; 0: it was not."""
+    """Its number among the partition's batches that were ever sent; 0: it was not sent."""
     is_successor: bool = False
-    """Of its latest attempt: batches before it had no outcome."""
+    """Whether batches before it had no outcome at its latest attempt."""
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity."""
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
-    """Under which the latest attempt was sent."""
+    """Leader epoch of the latest attempt."""
     abandoned_in: LeaderEpoch = NO_LEADER_EPOCH
-    """Under which the latest attempt was sent that may still arrive; none: no attempt may."""
+    """Leader epoch of the latest attempt that may still arrive; none: no attempt may."""
     connection: int = 0
     request: int = 0
     """Correlation id of the latest attempt: a later attempt has a larger one."""
@@ -95,7 +95,7 @@ class ProducerBatch(Delivery):
         self.size += size
 
     def columns(self) -> Columns:
-        """Return all records as columns and let the pieces go."""
+        """Return all records as columns and release the pieces."""
         pieces = self.pieces
         self.timestamps = timestamps = _joined_timestamps(pieces)
         columns = Columns(

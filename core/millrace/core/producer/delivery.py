@@ -1,4 +1,4 @@
-"""Where records that travel together go, and what became of them: what their handles look at."""
+"""Partition and outcome of records that travel together, for their handles."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +11,12 @@ from millrace.core.ids import Offset, TopicPartition, WallMs
 
 @dataclass(slots=True)
 class Acknowledged:
-    """The outcome that everybody wants."""
+    """The outcome of a success."""
 
     base_offset: Offset
-    """-1 with `acks=0`: nobody knows."""
+    """-1 with `acks=0`: unknown."""
     append_timestamp: WallMs
-    """The broker's time of all records where the topic wants that, else -1."""
+    """The broker's time of all records if the topic wants that, else -1."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class Delivery:
     """Of all records, for their handles: one time, or an int64 array; None before encoding."""
     attempts: int = field(default=0, kw_only=True)
     last_problem: str = field(default="", kw_only=True)
-    """Why the latest attempt that is over did not succeed."""
+    """Error of the latest finished attempt."""
     outcome: Acknowledged | MillraceError | None = field(default=None, kw_only=True)
 
     def timestamp_of(self, index: int) -> WallMs:

@@ -24,7 +24,7 @@ from millrace.core.records.columns import RECORDS_MAX
 
 
 class Rng(Protocol):
-    """Where choices come from: `random.Random`, seeded or not."""
+    """Source of random choices: `random.Random`, seeded or not."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to `stop` - 1."""
@@ -33,12 +33,12 @@ class Rng(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class TopicLayout:
-    """What distributing needs to know of a topic."""
+    """The properties of a topic that distributing needs."""
 
     topic_id: TopicId
     partition_count: int
     batch_bytes_max: int = 2**31
-    """Bytes of records that surely fit into a batch which the topic takes."""
+    """Bytes of records that surely fit into a batch of the topic."""
 
 
 class Distributor:
@@ -47,8 +47,8 @@ class Distributor:
     Args:
         batch_size: bytes of records at which a batch is sealed; 0 seals each record alone.
         partitioner: decides about records whose partition was not named.
-        queue_length: batches that wait for a partition, infinitely many where nobody leads it;
-            records without keys avoid long queues.
+        queue_length: batches that wait for a partition, infinite if it has no leader; records
+            without keys avoid long queues.
         rng: breaks ties.
     """
 
@@ -72,10 +72,10 @@ class Distributor:
     def distribute(self, intake: Intake, layout: TopicLayout) -> None:
         """Move the records of a closed intake into batches.
 
-        Records that can have no partition are in `intake.failures` afterwards.
+        Records that cannot get a partition are in `intake.failures` afterwards.
         """
         if intake.keys is not None or intake.partitions is not None or self._splits_always:
-            # Neighbours part: what is short is faster taken apart as an array.
+            # Neighbours are separated: short cells are faster to separate as an array.
             intake.keys = as_array(intake.keys)
             if isinstance(intake.values, list) and not are_long(intake.values):
                 intake.values = as_array(intake.values)
@@ -103,7 +103,7 @@ class Distributor:
         intake.is_distributed = True
 
     def first_opened_at(self) -> MonotonicMs | None:
-        """Return since when the oldest record of an open batch waits."""
+        """Return when the oldest waiting record of an open batch was sent."""
         return min((batch.opened_at for batch in self._open.values()), default=None)
 
     def seal_opened_until(self, opened_at: MonotonicMs) -> None:
@@ -117,7 +117,7 @@ class Distributor:
     ) -> None:
         is_sticky = chosen == STICKY
         if is_sticky.any():
-            # One partition for them all: so they keep their place among the others.
+            # One partition for all of them: so they keep their order among the others.
             chosen = np.where(is_sticky, self._sticky_partition(layout), chosen)
         order = np.argsort(chosen, kind="stable")
         ranked = chosen[order]
@@ -190,9 +190,9 @@ class Distributor:
     def _sticky_partition(self, layout: TopicLayout) -> int:
         """Return where records without a key go until that partition's batch is sealed.
 
-        Of two partitions drawn at random the one with the shorter queue: nearly as good as looking
-        at all of them, at a cost that does not grow with their number. Only where nobody leads
-        either, all are looked at: what goes to such a partition takes memory until it fails.
+        It is the one with the shorter queue of two partitions drawn at random: nearly as good as
+        looking at all, at a constant cost. If neither has a leader, it looks at all of them:
+        records of a partition without a leader take memory until they fail.
         """
         partition = self._sticky.get(layout.topic_id)
         if partition is None:

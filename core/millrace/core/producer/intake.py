@@ -1,13 +1,13 @@
-"""What was sent and has no partition yet: one open intake per topic, and the memory of them all.
+"""Records without a partition yet: one open intake per topic, and the memory of all intakes.
 
 `send()` must cost about a microsecond, so it does nothing but append to the topic's open intake.
-Which partition a record goes to is decided later, for all records of an intake at once: keys are
-hashed as a column, and records without a key follow the partition with the shortest queue at the
-moment when they leave. It is also where records wait while their topic's metadata is not known.
+The partition of a record is decided later, for all records of an intake at once: keys are hashed as
+a column, and records without a key go to a partition with a short queue at that moment. Records
+also wait here while their topic's metadata is not known.
 
-An open intake has room reserved in `buffer_memory` in steps, so that adding a record compares its
-size with the intake's room and nothing else. An intake is the unit in which memory is given back:
-when the last of its records has been delivered or has failed.
+An open intake reserves room in `buffer_memory` in steps, so that adding a record only compares its
+size with the intake's room. An intake is the unit in which memory is given back: when the last of
+its records has been delivered or has failed.
 
 Everything here is called by one thread at a time: the shell holds a lock.
 """
@@ -34,7 +34,7 @@ _FIRST_ROOM: Final = 16 * 1024
 _ROOM_GROWTH: Final = 4
 
 Waiter = Callable[[], bool]
-"""Called after a batch of the intake got its outcome; returns whether it is through."""
+"""Called after a batch of the intake got its outcome; returns whether the intake is complete."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class Intake:
     """Records of one topic, as columns, in the order in which they were sent.
 
     `values`, `keys` and `headers` are lists while records come one by one, and Arrow arrays when
-    they came as columns. `partitions` names partitions that the user chose, -1 where he did not.
+    they came as columns. `partitions` has the partitions that the user chose, -1 for the others.
     """
 
     topic: str
@@ -59,7 +59,7 @@ class Intake:
     """Bytes of each record, where records came as columns."""
 
     error: MillraceError | None = None
-    """Why none of the records will ever reach a batch."""
+    """Error because of which none of the records reaches a batch."""
     failures: dict[int, MillraceError] = field(default_factory=dict)
     """Records that never reached a batch, by their index."""
     segments: list[tuple[Delivery, int, int]] = field(default_factory=list)
@@ -67,11 +67,11 @@ class Intake:
     order: Any = None
     """Indexes of the records in the order of `segments`; None when it is their own."""
     places: Any = None
-    """The other way round: position in `segments` by index; made when a handle first asks."""
+    """The inverse: position in `segments` by index; made when a handle first asks."""
     is_distributed: bool = False
     batches_open: int = 0
     record_count: int = 0
-    """Set at closing, as the columns themselves are let go when they have their partitions."""
+    """Set at closing, as the columns are released when they have their partitions."""
     waiters: list[Waiter] = field(default_factory=list)
 
     @property
@@ -80,13 +80,13 @@ class Intake:
         return self.granted - self.room
 
     def fail(self, error: MillraceError) -> None:
-        """Give all records up before they have partitions."""
+        """Fail all records before they have partitions."""
         self.error = error
         self.values = self.keys = self.headers = self.timestamps = self.partitions = None
         self.is_distributed = True
 
     def first_error(self) -> MillraceError | None:
-        """Return why a record failed, when one did."""
+        """Return the error of a failed record; None: none has failed."""
         if self.error is not None:
             return self.error
         for error in self.failures.values():
@@ -115,7 +115,7 @@ class Intake:
         self.headers = _append(self.headers, index, headers, ())
         self.partitions = _append(self.partitions, index, partition, -1)
         self.timestamps = _append(self.timestamps, index, timestamp, self.timestamp)
-        self.values.append(value)  # The last: only with its value a record is there.
+        self.values.append(value)  # Last: a record exists from its value on.
         return index
 
     def add_key(self, key: bytes | None) -> None:
@@ -128,7 +128,7 @@ class Intake:
         keys.append(key)
 
     def close(self) -> None:
-        """Settle how many records there are."""
+        """Fix the number of records."""
         self.granted -= self.room
         self.room = 0
         self.record_count = len(self.values)
@@ -137,7 +137,7 @@ class Intake:
                 del column[self.record_count :]
 
     def locate(self, index: int) -> tuple[Delivery, int] | MillraceError | None:
-        """Return a record's delivery and its index there, why it has none, or None: not yet."""
+        """Return a record's delivery and its index there, or its error; None: neither yet."""
         if self.error is not None:
             return self.error
         if index in self.failures:
@@ -177,15 +177,15 @@ class Intakes:
 
     def __init__(self, intake_bytes: int, buffer_memory: int) -> None:
         self.plain: dict[str, Intake] = {}
-        """Open intakes that hold nothing but values, and keys or none: what the shell's shortest
-        path appends to. It compares the size with `room` and takes it off."""
+        """Open intakes that hold only values, or keys and values: the shell's shortest path appends
+        to them. It compares the size with `room` and subtracts it."""
         self.open: dict[str, Intake] = {}
         self.closed: deque[Intake] = deque()
         """Intakes that await their partitions, in the order sent."""
         self.available = buffer_memory
         self.buffer_memory = buffer_memory
         self.must_wake = False
-        """Set when the owner of the closed intakes has new reason to look; cleared by the shell."""
+        """Set when there are new closed intakes to look at; cleared by the shell."""
         self._intake_bytes = intake_bytes
 
     def add(  # noqa: PLR0917  # One call per record: keywords cost.
@@ -231,7 +231,7 @@ class Intakes:
         """Take records that were sent together as an intake of their own; None: no memory."""
         if not self._reserve(size):
             return None
-        self.close(topic)  # What was sent before stays before.
+        self.close(topic)  # Earlier records stay before these.
         intake = Intake(topic, now, wall, 0, size)
         intake.values, intake.keys, intake.headers = columns.values, columns.keys, columns.headers
         intake.timestamps, intake.partitions = columns.timestamps, columns.partitions

@@ -1,7 +1,7 @@
 """Kafka's key hash: MurmurHash2 of the key's bytes, 32 bits, with Kafka's seed.
 
-Part of the contract with users: a key lands on the partition that Kafka would give it, from
-whichever client (KAFKA `Utils.murmur2`). One key, or a whole column at a time.
+Part of the contract with users: a key goes to the same partition as in Kafka, from any client
+(KAFKA `Utils.murmur2`). One key, or a whole column at a time.
 """
 
 from typing import Any, Final
@@ -40,7 +40,7 @@ def partition_of(key: bytes, partition_count: int) -> int:
 
 
 def partitions_of(keys: pa.Array, partition_count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the partition of every key of a binary array; of a null the number says nothing."""
+    """Return the partition of every key of a binary array; for a null the number is meaningless."""
     return ((murmur2_column(keys) & np.uint32(_POSITIVE)) % np.uint32(partition_count)).astype(
         np.int32
     )

@@ -20,7 +20,7 @@ from millrace.core.producer.murmur2 import partitions_of
 from millrace.core.producer.sent_columns import as_array
 
 STICKY: Final = -1
-"""Instead of a partition: wherever records without a key go at the moment."""
+"""Instead of a partition: the current partition of records without a key."""
 FAILED: Final = -2
 """Instead of a partition: the record has none; `Intake.failures` says why."""
 
@@ -89,7 +89,7 @@ class ByFunction:
             except MillraceError as error:
                 intake.failures[row] = error
                 chosen[row] = FAILED
-            except Exception as error:  # Whatever a user's function raises.
+            except Exception as error:  # A user's function may raise anything.
                 intake.failures[row] = InvalidRecordError(
                     f"the partitioner raised {error!r} for a record of topic {intake.topic!r}"
                 )
@@ -98,7 +98,7 @@ class ByFunction:
 
 
 def assign(intake: Intake, partitioner: Partitioner, partition_count: int) -> Partitions | None:
-    """Return what `partitioner` says, overruled by the partitions that the user named."""
+    """Return the choice of `partitioner`; partitions that the user named take precedence."""
     chosen = partitioner.partitions(intake, partition_count)
     if intake.partitions is None:
         return chosen

@@ -1,4 +1,4 @@
-"""Records as users send them: columns without partitions, and the room that they will take."""
+"""Records as users send them: columns without partitions, and the memory that they take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class SentColumns:
     partitions: Any
     record_count: int
     known_sizes: Any = None
-    """What `sizes()` found: it is asked for at every place where records are cut."""
+    """Cached result of `sizes()`, which is needed wherever records are cut."""
 
     def slice(self, start: int, count: int) -> "SentColumns":
         """Return some of the records; nothing is copied out of arrays."""
@@ -83,7 +83,7 @@ class SentColumns:
 
 
 def _header_array_sizes(headers: pa.Array) -> Any:
-    """Return what `headers_size` says of each record, for a column of them at once."""
+    """Return the `headers_size` of each record, for a whole column at once."""
     ends = headers.offsets.to_numpy()
     names, values = headers.values.field(0), headers.values.field(1)
     up_to = np.zeros(len(names) + 1, np.int64)  # Bytes of all headers before each.
@@ -95,7 +95,7 @@ def _header_array_sizes(headers: pa.Array) -> Any:
 
 
 def taken(cells: Cells | None, rows: Any) -> Cells | None:
-    """Return some of the cells, or all in another order."""
+    """Return the cells of some rows, in the order of the rows."""
     if cells is None:
         return None
     if isinstance(cells, pa.Array):

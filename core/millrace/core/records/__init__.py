@@ -1,1 +1,1 @@
-"""The record batch: what producers seal, brokers store and readers open. See docs/format.md."""
+"""The record batch: producers seal it, brokers store it, readers open it. See docs/format.md."""

@@ -42,8 +42,8 @@ from millrace.core.records.header import (
 class PreparedBatch:
     """A batch that lacks only the producer's identity, which is known when it is sent.
 
-    Encoding and compressing are the costly part and may be done by any thread, before the sequence
-    is given; `finish` is cheap and may be repeated with another identity.
+    Encoding and compressing are costly and may be done by any thread, before the sequence is given;
+    `finish` is cheap and may be repeated with another identity.
     """
 
     topic_partition: TopicPartition
@@ -112,7 +112,7 @@ def prepare(
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BatchLimits:
-    """What a topic lets a client's batch be."""
+    """A topic's limits for batches of clients."""
 
     batch_bytes_max: int
     """Header and stored body."""
@@ -121,10 +121,10 @@ class BatchLimits:
 
 
 def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -> BatchHeader:
-    """Check a client's batch whole, as its leader does once before it appends the original bytes.
+    """Check a client's whole batch, as its leader does once before it appends the original bytes.
 
-    The order is from cheap to dear, and nothing is allocated for a size that was not first held
-    against a limit: header and its checksum, limits, producer's checksum, inflating, layout.
+    The order is from cheap to costly, and nothing is allocated for a size that was not compared
+    with a limit before: header and its checksum, limits, producer's checksum, inflating, layout.
 
     Raises:
         MessageTooLargeError: larger than the limits.
@@ -211,7 +211,7 @@ def open_batch(
         topic_partition: the partition that was read.
         header: the parsed header of `batch`.
         batch: the whole batch.
-        inflated_bytes_max: the largest body that the reader is willing to allocate.
+        inflated_bytes_max: the largest body that the reader allocates.
 
     Raises:
         CorruptBatchError, UnsupportedFormatError, InvalidRecordError, MessageTooLargeError: the
@@ -240,12 +240,12 @@ def open_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-# Columns that were left out all look into these zeros, whatever the number of records: as a bitmap
-# they mean null, as offsets empty.
+# All omitted columns use these zeros, for any number of records: as a bitmap they mean null, as
+# offsets empty.
 _ZEROS: Final = pa.py_buffer(bytes(4 * (RECORDS_MAX + 1)))
 _NOTHING: Final = pa.py_buffer(b"")
 _NO_CELLS: Final = [None, _ZEROS.slice(0, 4), _NOTHING]
-"""Of a column without cells: one offset, for Arrow writes the whole buffer of such a column."""
+"""Of a column without cells: one offset, as Arrow writes the whole buffer of it."""
 _NO_ENTRIES: Final = pa.Array.from_buffers(
     HEADERS_TYPE.value_type,
     0,
@@ -260,7 +260,7 @@ _NO_ENTRIES: Final = pa.Array.from_buffers(
 def _int64s(numbers: np.ndarray) -> pa.Array:
     """Return numbers as Arrow's, without a copy.
 
-    `pa.array` imports pandas where there is one: 40 MB of a broker's memory, and half a second.
+    `pa.array` imports pandas if it is installed: 40 MB of a broker's memory, and half a second.
     """
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)], 0)
 

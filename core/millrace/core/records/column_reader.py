@@ -1,8 +1,8 @@
-"""Opens the body of a batch that came from a stranger.
+"""Opens the body of a batch from an untrusted sender.
 
-Lengths, offsets and bitmaps are checked before Arrow sees them, because an offset that points
-outside is undefined behaviour there and not an exception. A leader checks moreover that the body
-has the one form that `columns` describes; a reader has no use for that.
+Lengths, offsets and bitmaps are checked before Arrow sees them, because there an offset that points
+outside is undefined behaviour and not an exception. A leader also checks that the body has the one
+form that `columns` describes; a reader does not need that.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from millrace.core.records.header import Attributes, BatchHeader, Buffer
 class Body:
     """Arrow arrays over an inflated body; they keep it alive and copy nothing.
 
-    A column that was left out is None (see `Columns`).
+    An omitted column is None (see `Columns`).
     """
 
     offset_deltas: pa.Array | None
@@ -44,7 +44,7 @@ def read(body: Buffer, header: BatchHeader, *, canonical: bool = False) -> Body:
     Args:
         body: exactly the inflated body.
         header: the batch's header, which says what columns are there.
-        canonical: also refuse what is safe but not the one form that the records have.
+        canonical: also refuse a safe layout that is not the one form of these records.
 
     Raises:
         InvalidRecordError: the layout points outside of the body or contradicts the header.

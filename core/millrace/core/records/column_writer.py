@@ -27,15 +27,15 @@ _PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
 _ALL_NULL: Final = -1
 _ALL_EMPTY: Final = 0
 _LONG_CELL_BYTES: Final = 200
-"""Cells of more bytes are cheaper joined from Python's bytes than built into an Arrow array, which
-copies them twice but spends less on each. Measured, joining takes twice the array's time for cells
-of 100 bytes, the same for 250, and half of it for 1,000."""
+"""Cells of more bytes are cheaper to join from Python's bytes than to build into an Arrow array,
+which copies them twice but spends less on each. Measured, joining takes twice the array's time for
+cells of 100 bytes, the same for 250, and half of it for 1,000."""
 _MANY_CELLS: Final = 64
 
 
 @dataclass(slots=True, frozen=True)
 class WrittenColumns:
-    """A body before compression, and what the header must say of it."""
+    """A body before compression, and the header fields that describe it."""
 
     attributes: int
     base_timestamp: WallMs
@@ -44,7 +44,7 @@ class WrittenColumns:
 
 
 def are_long(cells: Sequence[bytes | None]) -> bool:
-    """Return whether cells had better stay the bytes that they are, judged by the first."""
+    """Return whether cells should stay Python's bytes, judged by the first."""
     return isinstance(cells[0], bytes) and len(cells[0]) > _LONG_CELL_BYTES
 
 

@@ -1,6 +1,7 @@
-"""The body of a batch: Arrow's buffers of the columns that are there, one after another.
+"""The body of a batch:
 
-A column table of 8 bytes for each column that is there, in the order of `COLUMN_NAMES`:
+Arrow's buffers of the present columns, one after another. A column table of 8 bytes for each
+present column, in the order of `COLUMN_NAMES`:
 
 | offset | size | field    | meaning                                                         |
 |-------:|-----:|----------|-----------------------------------------------------------------|
@@ -17,11 +18,11 @@ Then the buffers, little-endian, each padded with zeros to 8 bytes, for `n` reco
 - headers: offsets: int32[n + 1] from 0 to m, then names: int32[m + 1] and UTF-8 data, then header
   values like a value column of m entries, whose validity bitmap is governed by bit 1 of the flags
 
-A column that says nothing is left out: offsets that are dense from the base offset, one timestamp
+A column without information is omitted: offsets that are dense from the base offset, one timestamp
 for all, keys or values that are all null or all empty (an attribute says which), no headers at all.
 
-So the same records have one form only, and nothing hides in it: padding and the bits behind the
-last cell are zeros, a bitmap is there only when a cell is null, no bytes lie under a null cell.
+So the same records have only one form, and nothing can hide in it: padding and the bits behind the
+last cell are zeros, a bitmap is present only when a cell is null, no bytes lie under a null cell.
 """
 
 import sys
@@ -39,10 +40,10 @@ if sys.byteorder != "little":
     raise ImportError("Millrace reads record batches in place, which needs a little-endian machine")
 
 RECORDS_MAX: Final = 100_000
-"""Records in one batch: bounds what a reader allocates for columns that were left out.
+"""Records in one batch: bounds what a reader allocates for omitted columns.
 
-Offsets and timestamps are spelled out to readers, 16 bytes a record; so the smallest batch, 96
-bytes, can make a reader allocate 1.6 MB at the most.
+Readers expand offsets and timestamps, 16 bytes a record; so the smallest batch, 96 bytes, can make
+a reader allocate 1.6 MB at the most.
 """
 
 HEADERS_TYPE: Final = pa.list_(

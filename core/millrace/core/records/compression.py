@@ -1,10 +1,10 @@
 """Compression of a batch's body as a whole, by the producer.
 
-Inflating is bounded by the declared size, which the caller has held against its own limit: the
-output buffer is not larger than that, and a stream that wants more or gives less is refused.
-Whatever the codec promises of its own (content sizes, windows, checksums) is not relied on. What
-may be in a stream beside data is refused where a body is accepted (`check_frames`), not where one
-is read that others have accepted.
+Inflating is bounded by the declared size, which the caller has compared with its own limit: the
+output buffer is not larger than that, and a stream with more or less data is refused. Nothing
+relies on the codec's own fields (content sizes, windows, checksums). The leader that accepts a body
+refuses anything but data in a stream (`check_frames`); a reader of an accepted body does not check
+that.
 
 Any number of threads may use one `Compressor` and `inflate`. gzip is therefore Python's own zlib:
 pyarrow's gzip codec keeps one stream in the object and crashes when two threads compress with it.
@@ -68,7 +68,8 @@ class Compressor:
         )
 
     def compress(self, body: bytes) -> tuple[Codec, Buffer]:
-        """Return the codec used and the stored body: the plain one when nothing is saved."""
+        """Return the codec used and the stored body: uncompressed when compression saves
+        nothing."""
         stored: Buffer
         if self.codec is Codec.GZIP:
             level = zlib.Z_DEFAULT_COMPRESSION if self._level is None else self._level
@@ -111,7 +112,7 @@ def inflate(codec: int, stored: Buffer, inflated_length: int) -> Buffer:
 
 
 def check_frames(codec: int, stored: Buffer, inflated_length: int) -> None:
-    """Check that a stored body is of data alone, in a form that every decoder takes; see `frames`.
+    """Check that a stored body has only data, in a form that every decoder takes; see `frames`.
 
     Raises:
         CorruptBatchError: it is not.

@@ -1,12 +1,12 @@
-"""What compressed bodies are made of: frames of data, and nothing that readers would pass over.
+"""Checks that compressed bodies have only frames of data, and nothing that readers would skip.
 
 A stream of zstd or lz4 may have skippable frames, a member of gzip a name, a comment or an extra
-field: bytes that nobody reads, and that would be kept and replicated. Besides, zstd's own one-shot
-decoder takes frames that other decoders refuse: of formats from before 1.0, with unknown bits, or
-of a window that is larger than the body. Leaders refuse all of that; whatever is in the blocks is
-found by inflating them.
+field: bytes that no reader uses, and that would be stored and replicated. Besides, zstd's own
+    one-shot decoder takes frames that other decoders refuse: of formats before 1.0, with unknown
+    bits, or with a window larger than the body. Leaders refuse all of that; inflating checks the
+    content of the blocks.
 
-Every block is passed in a few steps, and honest ones are large: up to 128 KiB, or 4 MiB.
+Each block takes a few steps, and honest ones are large: up to 128 KiB, or 4 MiB.
 
 Source: RFC 8878 (zstd), the LZ4 frame format 1.6, RFC 1952 (gzip).
 """
@@ -16,7 +16,7 @@ from typing import Final
 from millrace.core.records.header import Buffer
 
 ZSTD_WINDOW_BYTES: Final = 8 << 20
-"""The window that RFC 8878 asks every decoder to bear."""
+"""The window that RFC 8878 requires of every decoder."""
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
@@ -25,10 +25,10 @@ _LZ4_MAGIC: Final = 0x184D2204
 
 
 def check_zstd(stored: Buffer, inflated_length: int) -> None:
-    """Check what the frames of a zstd stream are.
+    """Check the frames of a zstd stream.
 
     Raises:
-        ValueError: one is not of data alone, or not for every decoder.
+        ValueError: a frame has more than data, or not every decoder takes it.
     """
     at = 0
     while at < len(stored):
@@ -37,10 +37,10 @@ def check_zstd(stored: Buffer, inflated_length: int) -> None:
 
 
 def check_lz4(stored: Buffer) -> None:
-    """Check what the frames of an lz4 stream are.
+    """Check the frames of an lz4 stream.
 
     Raises:
-        ValueError: one is not of data alone, or not for every decoder.
+        ValueError: a frame has more than data, or not every decoder takes it.
     """
     at = 0
     while at < len(stored):
@@ -49,7 +49,7 @@ def check_lz4(stored: Buffer) -> None:
 
 
 def check_gzip(stored: Buffer) -> None:
-    """Check what the member of a gzip stream begins with.
+    """Check the header of the member of a gzip stream.
 
     Raises:
         ValueError: it has more than data.

@@ -24,15 +24,15 @@
 |     92 |    4 | broker_crc         | both     | CRC-32C of bytes 0 to 91                       |
 
 Two checksums, because two parties write. The producer's covers the topic id, the partition, bytes 0
-to 63 and the stored body: nobody after the producer can change a record, or file it under another
-topic, without being found out (P66, CVE-2026-35554). The broker's covers the header, the producer's
-checksum included, and is renewed when the broker stamps offset, epoch and time: a batch at a wrong
-offset does not verify either. Together they cover every byte.
+to 63 and the stored body: it detects a record that was changed after the producer, or filed under
+another topic (P66, CVE-2026-35554). The broker's covers the header, the producer's checksum
+included, and is renewed when the broker stamps offset, epoch and time: a batch at a wrong offset
+does not verify either. Together they cover every byte.
 
-The numbers fit each other, or the header is refused: times lie between 0 and `TIMESTAMP_MAX`, only
-a producer with an id has an epoch and sequences, and a time that its attribute does not announce is
--1. A cleaner leaves base offset, last offset delta and base sequence as they were, so that the
-producer's last sequence can be told from the log even when its last batch is empty (P45).
+A header with contradicting numbers is refused: times lie between 0 and `TIMESTAMP_MAX`, only a
+producer with an id has an epoch and sequences, and a time that its attribute does not announce is
+-1. A cleaner leaves base offset, last offset delta and base sequence unchanged, so that the log
+shows the producer's last sequence even when its last batch is empty (P45).
 """
 
 import struct
@@ -61,7 +61,7 @@ Buffer = bytes | bytearray | memoryview
 MAGIC: Final = b"MRB\x01"
 HEADER_BYTES: Final = 96
 BODY_BYTES_MAX: Final = 2**31 - 1 - HEADER_BYTES
-"""Bytes of a body, stored or inflated, that the format can say; brokers allow far less."""
+"""Bytes of a body, stored or inflated, that the format can express; brokers allow far less."""
 SEQUENCE_MAX: Final = 2**31 - 1  # Then the next sequence is 0 (P43).
 TIMESTAMP_MAX: Final = WallMs(253_402_300_799_999)
 """The last millisecond of the year 9999: beyond it most languages have no date."""
@@ -144,7 +144,7 @@ class BatchHeader:
     def opened_bytes(self) -> int:
         """Bytes that a reader keeps of the opened batch, at the most.
 
-        Offset and time are there for every record, also where the body has no column for them.
+        Every record has an offset and a time, even without a column in the body.
         """
         return self.inflated_length + 2 * 8 * self.record_count
 
@@ -153,7 +153,7 @@ class BatchHeader:
         """Sequence of the last record that the producer sent; wraps from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
-        # Not by the record count: a cleaner takes records, but no sequences.
+        # Not by the record count: a cleaner removes records, but no sequences.
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     @property
@@ -168,12 +168,12 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch is a marker that the broker wrote for itself."""
+        """Whether the batch is a marker that the broker wrote."""
         return bool(self.attributes & Attributes.CONTROL)
 
     @property
     def is_stamped(self) -> bool:
-        """Whether a broker's fields are set: never in what a producer sends."""
+        """Whether a broker's fields are set: never in a batch from a producer."""
         return (
             self.base_offset != 0
             or self.leader_epoch != NO_LEADER_EPOCH
@@ -187,7 +187,7 @@ class BatchHeader:
 
     @property
     def largest_timestamp(self) -> WallMs:
-        """The time that retention and the time index go by."""
+        """The time for retention and the time index."""
         if self.has_append_time:
             return self.append_timestamp
         return self.max_timestamp
@@ -207,7 +207,7 @@ def producer_section(
     base_sequence: int = NO_SEQUENCE,
     delete_horizon: WallMs = NO_TIMESTAMP,
 ) -> bytes:
-    """Return bytes 0 to 63: all that the producer decides, before its checksum."""
+    """Return bytes 0 to 63: the producer's fields, before its checksum."""
     return _PRODUCER.pack(
         MAGIC,
         stored_length,
@@ -269,8 +269,8 @@ def _stamped(section: bytes, broker: bytes) -> bytes:
 def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     """Read the header at byte `at` of `data` and verify the broker's checksum.
 
-    The body's bytes need not be there. Bounds that hold for every batch are checked, so that what
-    is returned may be calculated with; limits of a topic are not (see `checks`).
+    The body's bytes need not be present. General bounds are checked, so the result is safe to
+    calculate with; limits of a topic are not checked (see `check` in `batch`).
 
     Raises:
         CorruptBatchError: too few bytes, a checksum that does not fit, or impossible numbers.
@@ -366,7 +366,8 @@ def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buf
     found = producer_checksum(topic_partition, view[:_PRODUCER_BYTES], view[HEADER_BYTES:length])
     if found != header.producer_crc:
         raise CorruptBatchError(
-            f"the batch at offset {header.base_offset} does not match its producer's checksum for "
-            f"{topic_partition} ({found:#010x} against {header.producer_crc:#010x}): its bytes "
-            "changed, or it belongs to another partition"
+            f"the batch at offset {header.base_offset} does not match its "
+            f"producer's checksum ({found:#010x} against {header.producer_crc:#010x}): its bytes "
+            "changed, or it belongs to another partition",
+            topic_partition=topic_partition,
         )

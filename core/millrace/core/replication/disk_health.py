@@ -1,20 +1,19 @@
-"""Whether a broker should rather not lead, judged by how one of its disks does (F22, F33).
+"""Whether a broker should be reluctant to lead, judged by its disks (F22, F33).
 
-A disk that has become slow, or full, ends nothing: its broker lives, sends heartbeats, and leads.
-But whoever produces there waits for every flush, or is refused, while other in-sync replicas could
-take it all. So the broker says that it is reluctant, and why, and the controller lets others lead
-what they can (`BrokerRegistration.reluctance`). Where nobody else can, or all are as badly off, it
-leads on.
+A broker with a slow or full disk lives, sends heartbeats, and leads. But its producers wait for
+every flush, or are refused, while other in-sync replicas could serve them. So the broker reports
+that it is reluctant, and why, and the controller lets others lead what they can
+(`BrokerRegistration.reluctance`). If no other can lead, or all are as badly off, it goes on
+leading.
 
-- *Slow*: of the last ten flushes that somebody waited for three were, all within a minute. One
-  that hangs, or a write, counts again with each reading in which it is under way for so long. A
-  process that stood still, or a clock that jumped, makes one flush look slow: that is not enough.
-- *Full*: a write was refused for want of space.
+- *Slow*: three of the last ten awaited flushes were slow, all within a minute. A flush or write
+  that hangs counts again with each reading. A process that stood still, or a clock that jumped,
+  makes one flush look slow: that is not enough.
+- *Full*: a write was refused because the disk had no space.
 
-It is over when nothing of the kind was seen for a while, and there is room. Who does not lead may
-have little to write, and sees no trouble for that reason alone; what has come back too early comes
-back later the next time: the pause doubles with each relapse, from 10 s up to 10 minutes, until the
-disk has been well for those.
+The reluctance ends when no reading was bad for a while, and there is space. A broker that leads
+nothing may write too little to see a problem. So the pause doubles with each relapse, from 10 s up
+to 10 minutes, until the disk has been well for 10 minutes.
 """
 
 from collections import deque
@@ -34,12 +33,12 @@ _PAUSE_MS_MAX: Final = 600_000
 
 @dataclass(slots=True, kw_only=True)
 class DiskReading:
-    """What was seen of a disk since the last reading.
+    """Observations of a disk since the last reading.
 
     Attributes:
-        flushes_ms: how long flushes took that have ended.
+        flushes_ms: durations of the flushes that have ended.
         under_way_ms: for how long a write or flush has not ended.
-        was_full: whether a write was refused for want of space.
+        was_full: whether a write was refused because the disk had no space.
     """
 
     flushes_ms: Sequence[int] = ()
@@ -51,10 +50,10 @@ class DiskHealth:
     """See the module.
 
     Args:
-        slow_flush_ms: from how long on a flush is slow; -1: never.
+        slow_flush_ms: a flush of this duration is slow; -1: no flush is.
 
     Attributes:
-        reluctance: why the broker should rather not lead.
+        reluctance: why the broker should be reluctant to lead.
     """
 
     def __init__(self, slow_flush_ms: int) -> None:
@@ -92,7 +91,7 @@ class DiskHealth:
         slow = sum(
             is_slow and now - seen_at <= _FLUSHES_JUDGED_MS for seen_at, is_slow in self._flushes
         )
-        # A disk that is slow now and then is not well yet, but no reason to begin with.
+        # A disk that is slow now and then has not recovered, but does not begin a reluctance.
         is_slow_still = self.reluctance is Reluctance.SLOW_DISK and any(seen)
         if (any(seen) and slow >= _SLOW_FLUSHES) or is_slow_still:
             return Reluctance.SLOW_DISK

@@ -1,14 +1,14 @@
-"""A follower's side of one partition: what to fetch, what to keep of it, what to cut.
+"""A follower's side of one partition: what to fetch, what to append, what to cut.
 
-A follower wants its log to become its leader's, and says where it stands: the offset it goes on
-from, and the epoch of its last batch. The leader answers with batches if that is a prefix of its
-own log, and otherwise with the last epoch that both may share (P4). Then the follower cuts its log
-back to where that epoch ends in the shorter of the two, and asks again, until nothing diverges
-(P3). Its high watermark plays no part in that: it is always a step behind, and what lies above it
-may well be committed (P5). Below it nothing may ever be cut, unless the partition had an unclean
-election; a follower that would have to is halted with all that it holds. One that holds nothing,
-because all of it was given up, cuts nothing: where its leader cannot tell whether it may go on from
-there, it begins anew.
+A follower makes its log equal to its leader's. It names its next offset, and the epoch of its last
+batch. The leader answers with batches if the follower's log is a prefix of its own, and otherwise
+with the last epoch that both may share (P4). Then the follower cuts its log back to where that
+epoch ends in the shorter of the two, and asks again, until nothing diverges (P3). Its high
+watermark plays no part in that: it is always a step behind, and records above it may well be
+committed (P5). Below it nothing may ever be cut, unless the partition had an unclean election; a
+follower that would have to cut there halts and keeps everything. An empty log, whose records were
+all given up, has nothing to cut: if its leader cannot tell whether it may continue from there, it
+starts over.
 
 Batches are kept byte for byte as the leader stamped them (P1), one whole batch or nothing of it
 (P8). The shell changes the log, in the order of the effects, and each change comes back as an
@@ -24,23 +24,23 @@ event:
 |                   |                                       | `on_write_failed`                  |
 | `Truncate`        | cuts the end, and what follows from   | `on_truncated`                     |
 |                   | it: producer states, indexes (P45)    |                                    |
-| `StartAnew`       | deletes all, begins at an offset      | `on_started_anew`                  |
+| `StartOver`       | deletes all, begins at an offset      | `on_started_over`                  |
 | `AdvanceLogStart` | gives up the oldest batches           |                                    |
 | `RecordsLost`     | tells people                          |                                    |
 
-Both checksums of every batch are verified by the shell before the response gets here (P8, P66). The
-producer states are not here either: the log's append and truncation keep those of the log (P45),
-and a follower that becomes the leader begins with a copy of them.
+The shell verifies both checksums of every batch before it passes a response on (P8, P66). The
+producer states are not here either: the log's append and truncation maintain them (P45), and a
+follower that becomes the leader begins with a copy of them.
 
 Appends are pipelined: the position moves on when a batch is handed over, not when it is written. So
-how much may be on its way is bounded by the credit that the shell grants. Before it opens a
-position at another leader, the machine waits until everything is written or has failed.
+the credit that the shell grants bounds the bytes under way. Before it opens a position at another
+leader, the machine waits until everything is written or has failed.
 
 After a write, a flush and a truncation the shell sends `progress` to the leader: the high watermark
-goes by that alone. After a failed write the shell drops the appends that it has not done yet.
+depends only on that. After a failed write the shell drops the appends that it has not done yet.
 
 Invariants: `high_watermark <= written_offset <= next_offset`; the high watermark goes back only
-after an unclean election, and where an empty log begins anew.
+after an unclean election, and when an empty log starts over.
 
 Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
 """
@@ -75,7 +75,7 @@ _DEFAULTS: Final = ReplicationConfig()
 
 
 class ReplicaBatch(Protocol):
-    """What the machine needs to know of a batch; the bytes are the shell's."""
+    """The fields of a batch that the machine needs; the shell has the bytes."""
 
     @property
     def base_offset(self) -> Offset: ...
@@ -87,16 +87,17 @@ class ReplicaBatch(Protocol):
 
 @dataclass(slots=True)
 class FetchFrom:
-    """Effect: open this position at the leader; an earlier one answers nothing any more (P4)."""
+    """Effect: open this position at the leader; an earlier one gets no more answers (P4)."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     fetch_offset: Offset
     last_fetched_epoch: LeaderEpoch
     number: int
-    """Each is another position, also at the same offset: an old answer must not be taken twice."""
+    """Different for each position, also at the same offset: an old answer must not be taken
+    twice."""
     pause_ms: int = 0
-    """Wait so long before: something was refused."""
+    """Pause before, after a refusal."""
 
 
 @dataclass(slots=True)
@@ -104,15 +105,15 @@ class FetchResponse:
     """A leader's answer to an open position."""
 
     position: FetchFrom
-    """As it was opened."""
+    """The position, as it was opened."""
     fetch_offset: Offset
-    """Where the batches begin: the position's own, or the end of the response before."""
+    """Where the batches begin: the position's offset, or the end of the response before."""
     high_watermark: Offset
     log_start_offset: Offset
     batches: Sequence[ReplicaBatch] = ()
-    """Those whose checksums hold, up to the first whose do not."""
+    """The batches before the first one with a wrong checksum."""
     is_damaged: bool = False
-    """Whether there was one whose checksums do not hold."""
+    """Whether a batch had a wrong checksum."""
     diverging: EpochEnd | None = None
 
 
@@ -123,20 +124,20 @@ class StopFetching:
 
 @dataclass(slots=True)
 class Append:
-    """Effect: write these batches behind the others, as they are (P1)."""
+    """Effect: append these batches unchanged (P1)."""
 
     batches: Sequence[ReplicaBatch]
 
 
 @dataclass(slots=True)
 class Truncate:
-    """Effect: end the log here, or where the batch that holds this offset begins."""
+    """Effect: end the log here, or at the start of the batch that holds this offset."""
 
     end_offset: Offset
 
 
 @dataclass(slots=True)
-class StartAnew:
+class StartOver:
     """Effect: delete all batches; the log is empty and begins here."""
 
     start_offset: Offset
@@ -144,40 +145,40 @@ class StartAnew:
 
 @dataclass(slots=True)
 class AdvanceLogStart:
-    """Effect: give up what lies before this offset. Nothing waits for it."""
+    """Effect: delete batches before this offset. Nothing waits for it."""
 
     start_offset: Offset
 
 
 @dataclass(slots=True)
 class RecordsLost:
-    """Effect: tell people what an unclean election has cost (P30); the log is cut next.
+    """Effect: report records lost by an unclean election (P30); the log is cut next.
 
-    Whoever was told that these records are kept was told wrong since. Which of them were committed
-    is known here only as far as the high watermark went, which is always a step behind.
+    Producers had acknowledgements for the committed ones. Which of them were committed is known
+    here only up to the high watermark, which is always a step behind.
     """
 
     leader_epoch: LeaderEpoch
-    """In which the replica follows a log that has them not."""
+    """Leader epoch of the log without these records."""
     start_offset: Offset
-    """Up to here both logs are alike."""
+    """Both logs are equal before this offset."""
     end_offset: Offset
-    """Where this one ended."""
+    """The former end of this log."""
     committed_offset: Offset
-    """Before it all were committed for certain; at least `start_offset`."""
+    """All records before it were certainly committed; at least `start_offset`."""
 
 
-Effect = FetchFrom | StopFetching | Append | Truncate | StartAnew | AdvanceLogStart | RecordsLost
+Effect = FetchFrom | StopFetching | Append | Truncate | StartOver | AdvanceLogStart | RecordsLost
 
 
 class Phase(Enum):
-    """What the follower is doing."""
+    """The phases of a follower."""
 
-    LEADERLESS = "there is nobody to fetch from"
+    LEADERLESS = "there is no leader to fetch from"
     SETTLING = "appends of an earlier leader are still on their way to the disk"
     FETCHING = "a position is open"
-    CHANGING = "the log is being cut, or begun anew"
-    HALTED = "to go on would lose what is committed"
+    CHANGING = "the log is being cut, or starts over"
+    HALTED = "going on would lose committed records"
 
 
 class PartitionFollower:
@@ -190,12 +191,12 @@ class PartitionFollower:
         log_end_offset: the log's.
         flushed_offset: the log's.
         high_watermark: everything below it is committed; may be far behind (P68).
-        high_watermark_epoch: the leader epoch in which that was known; -1: nobody remembers.
+        high_watermark_epoch: the leader epoch in which that was known; -1: unknown.
         config: the broker's settings.
 
     Attributes:
         next_offset: behind the last batch that was handed over to be written.
-        generation: counts failed writes: what was handed out under an earlier one is void.
+        generation: counts failed writes: work of an earlier generation is void.
     """
 
     __slots__ = (
@@ -246,7 +247,7 @@ class PartitionFollower:
         self.generation = 0
         self._config = config
         self._epochs = LeaderEpochs(leader_epochs.entries)
-        # An epoch that was noted for a batch whose write failed.
+        # Remove an epoch that was noted for a batch whose write failed.
         self._epochs.truncate_from_end(log_end_offset)
         self._partition_epoch = PartitionEpoch(-1)
         self._unclean_epoch = NO_LEADER_EPOCH
@@ -255,16 +256,16 @@ class PartitionFollower:
         self._forget_leader()
 
     def _forget_leader(self) -> None:
-        """What the last leader said holds for logs that it found to be prefixes of its own."""
+        """Forget the last leader's offsets: they hold only for prefixes of its own log."""
         self._leader_high_watermark = self.high_watermark
         self._leader_log_start_offset = self.log_start_offset
         self._refusal_pause_ms = 0
 
-    # --- What is there -----------------------------------------------------------------------
+    # --- State -------------------------------------------------------------------------------
 
     @property
     def position(self) -> FetchFrom | None:
-        """What is to be fetched now, so that a lost request can be made again (P4)."""
+        """The open position, so that a lost request can be repeated (P4)."""
         return self._position() if self.phase is Phase.FETCHING else None
 
     def _position(self, pause_ms: int = 0) -> FetchFrom:
@@ -284,7 +285,7 @@ class PartitionFollower:
 
     @property
     def progress(self) -> FollowerProgress:
-        """What the leader is told: of what is written, not of what is on its way (P13)."""
+        """The report to the leader: written batches, not those still under way (P13)."""
         return FollowerProgress(
             self.written_offset,
             self.flushed_offset,
@@ -293,9 +294,9 @@ class PartitionFollower:
         )
 
     def check_epoch(self, expected: LeaderEpoch) -> None:
-        """Hold a reader's leader epoch against the one that is followed (P6); -1 is not checked.
+        """Compare a reader's leader epoch with the one that is followed (P6); -1 is not checked.
 
-        One who has read by a later leader would be told by an earlier that his records are gone.
+        An earlier leader would tell a reader of a later one that its records are gone.
 
         Raises:
             FencedLeaderEpochError: the reader knows an earlier leader.
@@ -314,24 +315,28 @@ class PartitionFollower:
             NotLeaderError: the replica is halted.
         """
         if self.phase is Phase.HALTED:
-            raise NotLeaderError(f"{self.topic_partition} is halted here: read from its leader")
+            raise NotLeaderError(
+                "this replica is halted: read from the leader", topic_partition=self.topic_partition
+            )
         if fetch_offset < self.log_start_offset:
             raise OffsetOutOfRangeError(
-                f"{self.topic_partition} begins at offset {self.log_start_offset} here, not "
-                f"{fetch_offset}: ask its leader"
+                f"the log begins at offset {self.log_start_offset} here, not {fetch_offset}: ask "
+                "the leader",
+                topic_partition=self.topic_partition,
             )
         if fetch_offset > self.high_watermark:
             raise OffsetNotAvailableError(
-                f"{self.topic_partition} is known to be committed up to {self.high_watermark} "
-                f"here, not to {fetch_offset}: try again shortly, or ask its leader"
+                f"it is known here to be committed up to {self.high_watermark}, not to "
+                f"{fetch_offset}: try again shortly, or ask the leader",
+                topic_partition=self.topic_partition,
             )
 
-    # --- Whom to follow ----------------------------------------------------------------------
+    # --- The leader to follow ----------------------------------------------------------------
 
     def on_state(self, state: PartitionState) -> list[Effect]:
-        """Follow the controller's state; one that is older than the one known is passed over (P39).
+        """Follow the controller's state; a state older than the known one is ignored (P39).
 
-        A state that makes this broker the leader is for the shell: it makes a leader of it once the
+        A state that makes this broker the leader is for the shell: it creates a leader once the
         effects are done.
         """
         if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
@@ -347,12 +352,13 @@ class PartitionFollower:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is on its way to the disk: no append, no cut. A halted one never is."""
+        """Whether no append or cut is on its way to the disk. A halted follower never is
+        settled."""
         is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
         return not is_changing and self.next_offset == self.written_offset
 
     def stop(self) -> list[Effect]:
-        """Follow nobody from now on; what is on its way to the disk still comes back."""
+        """Follow no leader from now on; work on its way to the disk still reports back."""
         if self.phase is Phase.HALTED:
             return []
         self.leader = NO_BROKER
@@ -374,13 +380,13 @@ class PartitionFollower:
         self._opened += 1
         return [self._position(pause_ms)]
 
-    # --- What the leader answers -------------------------------------------------------------
+    # --- Answers of the leader ---------------------------------------------------------------
 
     def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
-        """Apply a response, or pass over one that is not of the open position any more (P7).
+        """Apply a response; ignore one that is not of the open position any more (P7).
 
         Raises:
-            SafetyViolationError: committed batches would have to go; the replica is halted (P5).
+            SafetyViolationError: committed batches would be cut; the replica is halted (P5).
         """
         if not self._is_open(response.position) or response.fetch_offset != self.next_offset:
             return []
@@ -388,7 +394,7 @@ class PartitionFollower:
         if response.diverging is not None:
             return self._cut_back(response.diverging, response.log_start_offset)
         if response.log_start_offset > self.next_offset:
-            return self._start_anew(response.log_start_offset)
+            return self._start_over(response.log_start_offset)
         batches = self._follow_on(response.batches)
         effects: list[Effect] = []
         if batches:
@@ -407,7 +413,7 @@ class PartitionFollower:
     def _is_open(self, position: FetchFrom) -> bool:
         """Whether a position is the open one: of this leader, this epoch, and no earlier try (P7).
 
-        Within one epoch the log was perhaps cut, and then filled again, since an old one.
+        Within one epoch the log may have been cut, and filled again, since an old position.
         """
         return (
             self.phase is Phase.FETCHING
@@ -436,8 +442,8 @@ class PartitionFollower:
     def on_out_of_range(self, position: FetchFrom, log_start_offset: Offset) -> list[Effect]:
         """Take the answer that a position lies outside of the leader's log.
 
-        Before the leader's start it is too old: nobody has those batches any more. Behind the
-        leader's end it is no reason to cut anything: that is what epochs are for (P5).
+        A position before the leader's start is too old: those batches are gone. A position behind
+        the leader's end is no reason to cut anything: only epochs are (P5).
 
         Raises:
             SafetyViolationError: as in `on_fetch_response`.
@@ -445,13 +451,13 @@ class PartitionFollower:
         if not self._is_open(position):
             return []
         if log_start_offset > self.next_offset:
-            return self._start_anew(log_start_offset)
+            return self._start_over(log_start_offset)
         return self._open(self._config.replica_fetch_backoff_ms)
 
     def on_fetch_failed(self, position: FetchFrom) -> list[Effect]:
         """Ask again after a pause: the leader refused the position, or was lost (P6).
 
-        The pause is short at first, for a follower may hear of its leader before the leader does.
+        The pause is short at first, as a follower may hear of its leader before the leader does.
         """
         if not self._is_open(position):
             return []
@@ -463,45 +469,46 @@ class PartitionFollower:
     def _cut_back(self, diverging: EpochEnd, leader_log_start_offset: Offset) -> list[Effect]:
         """Cut to where the epoch that the leader names ends in the shorter of the logs (P4).
 
-        Never to the own high watermark: it says what is committed, not what is shared (P5).
+        Never to the own high watermark: that is the end of committed records, not of shared ones
+        (P5).
         """
         is_empty = self.next_offset == self.log_start_offset
         if is_empty and diverging.epoch == NO_LEADER_EPOCH and diverging.end_offset >= 0:
-            # Nothing goes, but a leader that ends before what is committed has lost it (P5).
+            # Nothing is cut, but a leader that ends before committed records has lost them (P5).
             self._guard(diverging.end_offset)
-            return self._begin_anew(leader_log_start_offset)
+            return self._restart_at(leader_log_start_offset)
         own = self._epochs.end_offset_for(diverging.epoch, self.next_offset)
         if diverging.end_offset < 0 or own.end_offset < 0:
-            # An epoch that neither the one nor the other has: no leader answers so.
+            # An epoch that neither log has: no correct leader answers so.
             return self._open(self._config.replica_fetch_backoff_ms)
         end_offset = min(diverging.end_offset, own.end_offset)
         lost = self._lost(end_offset)
         if end_offset < self.log_start_offset:
-            return [*lost, *self._start_anew(leader_log_start_offset)]
+            return [*lost, *self._start_over(leader_log_start_offset)]
         self._guard(end_offset)
         self.phase = Phase.CHANGING
         return [*lost, Truncate(end_offset)]
 
-    def _start_anew(self, start_offset: Offset) -> list[Effect]:
+    def _start_over(self, start_offset: Offset) -> list[Effect]:
         self._guard(start_offset)
-        return self._begin_anew(start_offset)
+        return self._restart_at(start_offset)
 
-    def _begin_anew(self, start_offset: Offset) -> list[Effect]:
+    def _restart_at(self, start_offset: Offset) -> list[Effect]:
         self.phase = Phase.CHANGING
-        return [StartAnew(start_offset)]
+        return [StartOver(start_offset)]
 
     @property
     def _is_void(self) -> bool:
-        """Whether an unclean election has made void what was known to be committed.
+        """Whether an unclean election has invalidated the high watermark.
 
-        It did if it came after the high watermark was known. When that was is not remembered over
-        restarts, but it was not before the last batch that is here.
+        It has if it came after the high watermark was known. That epoch is not remembered over
+        restarts, but it was not before the last batch of the log.
         """
         known_in = max(self._high_watermark_epoch, self._epoch_before(self.next_offset))
         return self._unclean_epoch > known_in
 
     def _lost(self, end_offset: Offset) -> list[Effect]:
-        """Say what goes with a cut after an unclean election: all of it may have been committed."""
+        """Report the records of a cut after an unclean election: any may have been committed."""
         start_offset = max(end_offset, self.log_start_offset)
         if not self._is_void or start_offset >= self.next_offset:
             return []
@@ -509,23 +516,24 @@ class PartitionFollower:
         return [RecordsLost(self.leader_epoch, start_offset, self.next_offset, committed_offset)]
 
     def _guard(self, end_offset: Offset) -> None:
-        """Halt rather than give up what is committed (P5)."""
+        """Halt rather than cut committed records (P5)."""
         if end_offset >= self.high_watermark or self._is_void:
             return
         self.phase = Phase.HALTED
         raise SafetyViolationError(
-            f"{self.topic_partition}: following broker {self.leader} in leader epoch "
+            f"following broker {self.leader} in leader epoch "
             f"{self.leader_epoch} would end the log at {end_offset}, but everything before "
             f"{self.high_watermark} is committed, and no unclean election since is on record. "
-            "Nothing was deleted; find out which replica is right before this one is removed"
+            "Nothing was deleted; find out which replica is right before this one is removed",
+            topic_partition=self.topic_partition,
         )
 
-    # --- What the disk did -------------------------------------------------------------------
+    # --- Events of the disk ------------------------------------------------------------------
 
     def on_written(self, next_offset: Offset) -> list[Effect]:
         """Note that all before `next_offset` is in the file."""
         if self.phase is Phase.CHANGING:
-            return []  # What was written is told with the change: this may be of before or after.
+            return []  # The change reports the written offset: this may be from before or after.
         assert self.written_offset <= next_offset <= self.next_offset
         self.written_offset = next_offset
         return self._advance() + self._settled()
@@ -537,7 +545,7 @@ class PartitionFollower:
         self.flushed_offset = max(self.flushed_offset, next_offset)
 
     def on_write_failed(self, base_offset: Offset) -> list[Effect]:
-        """Take back what was handed over from `base_offset` on, where the file ends; ask again."""
+        """Take back the appends from `base_offset` on, where the file ends; fetch again."""
         assert base_offset >= self.written_offset
         self.generation += 1
         self.next_offset = base_offset
@@ -552,7 +560,7 @@ class PartitionFollower:
         return []
 
     def on_truncated(self, log_end_offset: Offset) -> list[Effect]:
-        """Note that the log ends at `log_end_offset`, and ask again whether it diverges (P3).
+        """Note that the log ends at `log_end_offset`, and check again whether it diverges (P3).
 
         Raises:
             SafetyViolationError: the batch that was cut through had been committed (P5).
@@ -562,11 +570,11 @@ class PartitionFollower:
         self._epochs.truncate_from_end(log_end_offset)
         return self._changed(self.log_start_offset, log_end_offset)
 
-    def on_started_anew(self, start_offset: Offset) -> list[Effect]:
+    def on_started_over(self, start_offset: Offset) -> list[Effect]:
         """Note that the log is empty and begins at `start_offset`."""
         assert self.phase is Phase.CHANGING
         self._epochs = LeaderEpochs()
-        # Everything before the leader's start was committed, and is nobody's any more.
+        # Everything before the leader's start was committed, and no longer exists.
         self.high_watermark = start_offset
         self._high_watermark_epoch = self.leader_epoch
         self.flushed_offset = start_offset

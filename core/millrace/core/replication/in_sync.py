@@ -1,27 +1,33 @@
-"""Which replicas a leader counts on: who is in sync, who is about to be, who has to leave.
+"""The replicas that a leader counts on: those in sync, about to join, or about to leave.
 
-Only the controller changes the in-sync replicas. The leader proposes, and until it hears the answer
-either set may be the true one. So whatever depends on the set goes by the *maximal* ISR, the union
-of the committed set and of the one proposed (P20): a high watermark that waits for too many is
-late, one that waits for too few loses records. One proposal is in flight at a time.
+Only the controller changes the in-sync replicas. The leader proposes a set, and until it has the
+answer either set may be the true one. So everything that depends on the set uses the *maximal* ISR,
+the union of the committed set and the proposed one (P20): a high watermark that waits for too many
+is late, one that waits for too few loses records. One proposal is in flight at a time. The states
+of followers, members and proposals, and their events, are the tables of `isr_states`.
 
 - An answer that proves that nothing was applied takes the proposal back; after any other, or none,
   the maximal ISR stays, and the same proposal is made again (P21).
-- A state with a higher partition epoch ends every doubt: the stored set is the one that it names.
+- A state with a higher partition epoch ends every doubt: it names the stored set.
 
 A follower is *caught up* at a time if it had everything then that its leader had. Reports come
-pipelined, so the leader sets a mark at its end of now, and when the follower has passed the mark it
-was caught up at the time when the mark was set. One that has everything is caught up for as long as
-nothing is written, although nobody looks: that is noted before anything changes it (`observe`). All
-times are monotonic.
+pipelined, so the leader sets a mark at its current end; when the follower has passed the mark, it
+was caught up at the time of the mark. One that has everything stays caught up while nothing is
+written, without a check; `observe` notes that before anything changes it. All times are monotonic.
 
-Nothing here has to be asked again and again. `due_at` says when time alone will change something,
-and a partition whose followers have everything waits for events only.
+While fewer than min ISR are in sync the high watermark stands still. The leader reports it as soon
+as the metadata has an ELR and a lower end: a member must show that it has everything before it, if
+it is to lead (P26). A lagging member leaves with the high watermark of that moment; if it moved
+before the change was stored, or the controller removed a member by itself, the leader reports it
+afterwards.
+
+The shell need not poll. `due_at` says when time alone will change something, and a partition whose
+followers have everything waits only for events.
 
 A follower that falls behind again and again, soon after it joined, waits longer each time before it
 may come back: a change of the in-sync replicas is not free. The first time it does not wait.
 
-Members and followers are named by broker and broker epoch. What an earlier life of a broker had
+Members and followers are named by broker and broker epoch. The log of an earlier life of a broker
 proves nothing about this one (KIP-903).
 
 Source: KIP-497, KIP-841, KIP-903; Kafka's Partition and ISR states.
@@ -29,7 +35,7 @@ Source: KIP-497, KIP-841, KIP-903; Kafka's Partition and ISR states.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.core.ids import (
     UNKNOWN_OFFSET,
@@ -40,14 +46,32 @@ from millrace.core.ids import (
     Offset,
     PartitionEpoch,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd, LeaderEpochs
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
+from millrace.core.replication.isr_states import (
+    FOLLOWER_TRANSITIONS,
+    MEMBERSHIP_TRANSITIONS,
+    PROPOSAL_TRANSITIONS,
+    FollowerEvent,
+    FollowerState,
+    Membership,
+    MembershipEvent,
+    ProposalEvent,
+    ProposalState,
+)
 from millrace.core.replication.progress import NO_PROGRESS, FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
+from millrace.core.transitions import after
+
+_FLAP_WINDOW_PAUSES: Final = 4
+"""A follower that falls behind within so many `isr_rejoin_pause_ms` is held back."""
+_LONGEST_PAUSE_PAUSES: Final = 10
+"""The longest that it is held back, in `isr_rejoin_pause_ms`."""
 
 
 class BrokerStanding(NamedTuple):
-    """What the metadata says of a broker."""
+    """A broker's standing in the metadata."""
 
     broker_epoch: BrokerEpoch
     can_join: bool
@@ -67,7 +91,7 @@ def standings_of(
 
 
 class LeaderEnds(NamedTuple):
-    """Where the leader stands, which its followers are measured by."""
+    """The offsets of the leader, to which followers are compared."""
 
     log_end_offset: Offset
     high_watermark: Offset
@@ -86,33 +110,36 @@ class IsrProposal:
     | any other error, a time-out, a broken stream   | `on_isr_unknown`  | an earlier attempt may  |
     |                                                |                   | be what made it so      |
 
-    A proposal also says that the leader has come to terms with its log, which ends the recovery
-    after an unclean election (P30): what is in the log then is what there is.
+    A proposal also ends the recovery after an unclean election (P30): the leader's log counts as it
+    is.
 
-    `is_unflushed` stays True, where the state says so, until all of the proposed replicas have
-    flushed what is committed. Whatever is committed after that is flushed before (P13).
+    `is_unflushed` stays True, if the state says so, until all of the proposed replicas have flushed
+    the committed records. Later records are flushed before they are committed (P13).
+    `committed_end` is the leader's high watermark: eligible replicas must have everything before it
+    (P26).
     """
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]
     is_unflushed: bool = False
+    committed_end: EpochEnd = NOTHING_WRITTEN
 
 
 @dataclass(slots=True)
 class Follower:
-    """What the leader knows of one other replica, all of it from this leader epoch (P9, P22).
+    """A leader's knowledge of one other replica, all of it from this leader epoch (P9, P22).
 
-    `caught_up_at` is when the epoch began until the follower has caught up for the first time.
+    Until the follower has caught up for the first time, `caught_up_at` is the start of the epoch.
     """
 
     broker_id: BrokerId
     caught_up_at: MonotonicMs
     life: BrokerLife | None = None
     progress: FollowerProgress = NO_PROGRESS
-    has_caught_up: bool = False
+    state: FollowerState = FollowerState.SILENT
 
-    _mark: tuple[Offset, MonotonicMs] | None = None  # The leader's end, and when it was there.
+    _mark: tuple[Offset, MonotonicMs] | None = None  # The leader's end at a time.
     _joined_at: MonotonicMs | None = None
     _removals: int = 0
     _held_until: MonotonicMs | None = None
@@ -125,11 +152,11 @@ class Follower:
         durability: Durability,
         now: MonotonicMs,
     ) -> None:
-        """Take a report; the latest one counts, also where it says less than the one before."""
+        """Take a report; the latest one counts, even if it is lower than the one before."""
         self.observe(leader_end, durability, now)
         if life != self.life:
             self.life = life
-            self.has_caught_up = False
+            self._on(FollowerEvent.BEGAN)
             self._mark = None
         self.progress = progress
         kept = progress.kept(durability)
@@ -141,21 +168,25 @@ class Follower:
             self._caught_up(self._mark[1], leader_end, now)
 
     def _caught_up(self, at: MonotonicMs, leader_end: Offset, now: MonotonicMs) -> None:
-        self.has_caught_up = True
+        if self.state is not FollowerState.CAUGHT_UP:
+            self._on(FollowerEvent.CAUGHT_UP)
         self.caught_up_at = max(self.caught_up_at, at)
         self._mark = leader_end, now
 
+    def _on(self, event: FollowerEvent) -> None:
+        self.state = after(FOLLOWER_TRANSITIONS, self.state, event)
+
     def has_all(self, leader_end: Offset, durability: Durability) -> bool:
-        """Whether it has everything, as far as it has said."""
+        """Whether it has everything, by its reports."""
         return self.life is not None and self.progress.kept(durability) >= leader_end
 
     def observe(self, leader_end: Offset, durability: Durability, now: MonotonicMs) -> None:
-        """Note that a follower which has everything is caught up although it has nothing to say."""
+        """Note that a follower which has everything is caught up, although it does not report."""
         if self.has_all(leader_end, durability):
             self._caught_up(now, leader_end, now)
 
     def on_pause(self, leader_end: Offset, now: MonotonicMs) -> None:
-        """Begin to measure anew."""
+        """Restart the measurement."""
         self.caught_up_at = now
         if self._mark is not None:
             self._mark = leader_end, now
@@ -165,36 +196,38 @@ class Follower:
         self._joined_at = now
 
     def on_fell_behind(self, config: ReplicationConfig, now: MonotonicMs) -> None:
-        """Note that it left because it lagged, and hold it back when that happens often."""
+        """Note that it left because it lagged, and hold it back if that happens often."""
         joined_at, self._joined_at = self._joined_at, None
-        if joined_at is None or now - joined_at >= config.isr_flap_window_ms:
+        first = config.isr_rejoin_pause_ms
+        if joined_at is None or now - joined_at >= _FLAP_WINDOW_PAUSES * first:
             self._removals = 0
             return
-        pause = min(config.isr_rejoin_pause_ms << self._removals, config.isr_rejoin_pause_max_ms)
+        pause = min(first << self._removals, _LONGEST_PAUSE_PAUSES * first)
         self._removals = min(self._removals + 1, 32)
         self._held_until = MonotonicMs(now + pause)
 
     def held_until(self, now: MonotonicMs) -> MonotonicMs | None:
-        """Return until when it has to wait before it may join again; None: it may."""
+        """Return when it may join again; None: now."""
         return None if self._held_until is None or self._held_until <= now else self._held_until
 
 
 class InSyncReplicas:
-    """See the module. A part of the partition leader, which alone talks to it.
+    """See the module. Only the partition leader uses it.
 
     Attributes:
-        state: the newest that is known.
-        proposal: the one in flight.
+        state: the newest known one.
+        proposal: the one in flight or in doubt.
     """
 
     __slots__ = (
-        "_ask_again_at",
         "_awaited",
         "_broker",
         "_config",
         "_followers",
         "_has_silent",
-        "_not_before",
+        "_members",
+        "_proposal_state",
+        "_retry_at",
         "proposal",
         "standings",
         "state",
@@ -212,25 +245,61 @@ class InSyncReplicas:
         self._config = config
         self.standings = standings
         self.state = state
+        self.proposal: IsrProposal | None = None
+        self._proposal_state = ProposalState.SETTLED
+        # Of a proposal in doubt, or of the next one after a refusal.
+        self._retry_at = now
+        # All that are or may be in sync, those of the committed set first.
+        self._members: dict[BrokerLife, Membership] = {}
         self._begin_epoch(now)
 
     def _begin_epoch(self, now: MonotonicMs) -> None:
-        # Nothing that was reported before counts: followers must have come into this epoch (P9,
-        # P22, KIP-320), and one that was taken away and given back may be empty (P33).
+        # Earlier reports do not count: followers must have reached this epoch (P9, P22, KIP-320),
+        # and a replica that was removed and added again may be empty (P33).
         self._followers = {
             each: Follower(each, now)
             for each in self.state.replicas
             if each != self._broker.broker_id
         }
-        self._settle()
+        self._settle(now)
         self._await(())
 
-    def _settle(self) -> None:
-        self.proposal: IsrProposal | None = None
-        # When the proposal in flight is to be made again; None: an answer is still to come.
-        self._ask_again_at: MonotonicMs | None = None
-        # After a refusal.
-        self._not_before: MonotonicMs | None = None
+    def _settle(self, now: MonotonicMs, event: ProposalEvent = ProposalEvent.SETTLED) -> None:
+        """Accept the committed set; no proposal is in flight any more."""
+        self._on(event)
+        self.proposal = None
+        before, self._members = self._members, {}
+        for life in dict.fromkeys((*self.state.isr, *before)):
+            was = before.get(life, Membership.OUT)
+            is_in = life in self.state.isr
+            settled = MembershipEvent.COMMITTED_IN if is_in else MembershipEvent.COMMITTED_OUT
+            membership = after(MEMBERSHIP_TRANSITIONS, was, settled)
+            if membership is Membership.IN_SYNC:
+                self._members[life] = membership
+            self._note_change(life, was, membership, now)
+
+    def _note_change(
+        self, life: BrokerLife, was: Membership, membership: Membership, now: MonotonicMs
+    ) -> None:
+        follower = self._followers.get(life.broker_id)
+        if follower is None or follower.life != life:
+            return
+        was_in = was in (Membership.IN_SYNC, Membership.LEAVING)
+        if membership is Membership.IN_SYNC and not was_in:
+            follower.on_joined(now)
+        elif membership is Membership.OUT and was_in and self._may_join(life):
+            follower.on_fell_behind(self._config, now)  # Else it left for another reason.
+
+    def _change(self, life: BrokerLife, event: MembershipEvent) -> None:
+        was = self._members.get(life, Membership.OUT)
+        self._members[life] = after(MEMBERSHIP_TRANSITIONS, was, event)
+
+    def _on(self, event: ProposalEvent) -> None:
+        self._proposal_state = after(PROPOSAL_TRANSITIONS, self._proposal_state, event)
+
+    def _is_pausing(self, now: MonotonicMs) -> bool:
+        """Whether the pause after a refusal lasts."""
+        return self._proposal_state is ProposalState.REFUSED and now < self._retry_at
 
     # --- The set -----------------------------------------------------------------------------
 
@@ -241,18 +310,15 @@ class InSyncReplicas:
 
     @property
     def maximal_isr(self) -> tuple[BrokerLife, ...]:
-        """Everyone who is in sync, or may be (P20)."""
-        if self.proposal is None:
-            return self.state.isr
-        isr = self.state.isr
-        return (*isr, *(life for life in self.proposal.isr if life not in isr))
+        """All replicas that are in sync, or may be (P20)."""
+        return tuple(self._members)
 
     def is_short(self, rules: AppendRules) -> bool:
-        """Whether fewer replicas are in sync than must be: the committed set counts (P9, P14)."""
+        """Whether too few replicas are in sync: the committed set counts (P9, P14)."""
         return len(self.state.isr) < self.effective_min(rules)
 
     def is_surely_short(self, rules: AppendRules) -> bool:
-        """Whether that is so whatever becomes of the proposal in flight (P15)."""
+        """Whether too few are in sync with either outcome of the proposal in flight (P15)."""
         brokers = {life.broker_id for life in self.maximal_isr}
         return len(brokers) < self.effective_min(rules)
 
@@ -270,10 +336,10 @@ class InSyncReplicas:
         return min(rules.min_insync_replicas, self.state.replication_factor)
 
     def smallest_end(self, durability: Durability) -> Offset | None:
-        """Return what all followers that the high watermark waits for have; None: for nobody.
+        """Return the smallest end of the followers that the high watermark waits for; None: none.
 
-        A follower that has said nothing in this epoch, or whose life is not the registered one,
-        has nothing (P9, P37).
+        A follower without a report in this epoch, or whose life is not the registered one, has
+        nothing (P9, P37).
         """
         if self._has_silent:
             return UNKNOWN_OFFSET
@@ -296,14 +362,15 @@ class InSyncReplicas:
         return standing is not None and standing.broker_epoch == life.broker_epoch
 
     def _await(self, joining: tuple[BrokerLife, ...]) -> None:
-        """Look up whom the high watermark waits for; whatever may change that calls this."""
+        """Update the followers that the high watermark waits for; each change of them calls
+        this."""
         members = tuple(life for life in self.maximal_isr if life != self._broker)
         joining = tuple(life for life in joining if life not in members)
         found = [self._follower(life) for life in (*members, *joining)]
         self._awaited = tuple(follower for follower in found if follower is not None)
         self._has_silent = len(self._awaited) < len(found)
 
-    # --- What followers say ------------------------------------------------------------------
+    # --- Reports of followers ----------------------------------------------------------------
 
     def on_report(
         self,
@@ -324,18 +391,18 @@ class InSyncReplicas:
             self._await(self._joining(rules, now))
 
     def observe(self, leader_end: Offset, rules: AppendRules, now: MonotonicMs) -> None:
-        """Note who has everything up to now; to be called before that changes, or is asked for."""
+        """Note which followers have everything now; to be called before that changes or is used."""
         for follower in self._followers.values():
             follower.observe(leader_end, rules.durability, now)
 
     def on_tick(self, rules: AppendRules, now: MonotonicMs) -> None:
-        """Look at the time, once it was observed who has everything."""
+        """Let time pass; call `observe` before."""
         self._await(self._joining(rules, now))
 
     def on_stood_still(self, ends: LeaderEnds, now: MonotonicMs) -> None:
         """This process itself stood still: members' silence is its own fault.
 
-        They get their whole time anew (P23).
+        They get their whole time again (P23).
         """
         members = [life.broker_id for life in self.maximal_isr]
         for follower in self._followers.values():
@@ -343,22 +410,20 @@ class InSyncReplicas:
                 follower.on_pause(ends.log_end_offset, now)
 
     def due_at(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> MonotonicMs | None:
-        """Return when time alone will change who counts, or what is to be proposed.
+        """Return when time alone will change the members, or the proposal.
 
-        Before that `on_tick` and `propose` do nothing; None: nor will they ever, without an event.
-        To be asked once it was observed who has everything. May be too early, never too late.
+        Before that `on_tick` and `propose` do nothing; None: only an event changes that. Call
+        `observe` before. May be too early, never too late.
         """
         moments: list[MonotonicMs] = []
-        if self.proposal is not None:
-            if self._ask_again_at is not None:
-                moments.append(self._ask_again_at)
-        elif self._not_before is not None and now < self._not_before:
-            moments.append(self._not_before)
-        elif (
+        if self._proposal_state is ProposalState.IN_DOUBT or self._is_pausing(now):
+            moments.append(self._retry_at)
+        elif self._proposal_state is not ProposalState.IN_FLIGHT and (
             self.state.is_recovering
             or self._joiners(ends, rules, now)
             or any(self._lags(life, ends, rules, now) for life in self.state.isr)
             or (self.state.is_unflushed and self._is_flushed(self.state.isr, ends, rules))
+            or self._knows_more(ends)
         ):
             return now
         for follower in self._followers.values():
@@ -366,7 +431,7 @@ class InSyncReplicas:
             if held_until is not None:
                 moments.append(held_until)
             if not follower.has_all(ends.log_end_offset, rules.durability):
-                # A member has to leave then, and one that is to join is waited for no more.
+                # Then a member has to leave, and the wait for a joining follower ends.
                 lags_at = follower.caught_up_at + self._config.replica_lag_time_max_ms + 1
                 if lags_at > now:
                     moments.append(MonotonicMs(lags_at))
@@ -375,22 +440,22 @@ class InSyncReplicas:
     def _joining(self, rules: AppendRules, now: MonotonicMs) -> tuple[BrokerLife, ...]:
         """Followers that will be in sync as soon as they may.
 
-        The high watermark waits for them already (P9): under load it would run away from a
-        follower for ever that is one batch behind.
+        The high watermark waits for them already (P9): under load a follower that is one batch
+        behind would otherwise never reach it.
         """
         return tuple(follower.life for follower in self._candidates(rules, now) if follower.life)
 
     def _candidates(self, rules: AppendRules, now: MonotonicMs) -> list[Follower]:
-        if not self._followers or (self._not_before is not None and now < self._not_before):
+        if not self._followers or self._is_pausing(now):
             return []
-        # One that has gone silent holds all that is committed, too, if nothing was since.
+        # A silent one has all committed records, too, if nothing was committed since.
         caught_up_since = now - self._config.replica_lag_time_max_ms
         is_short = self.is_short(rules)
         return [
             follower
             for follower in self._followers.values()
             if follower.life is not None
-            and follower.has_caught_up
+            and follower.state is FollowerState.CAUGHT_UP
             and follower.caught_up_at >= caught_up_since
             and follower.life not in self.state.isr
             and self._may_join(follower.life)
@@ -406,14 +471,18 @@ class InSyncReplicas:
         """Whether a follower may join now, and nothing else is in flight."""
         return self.proposal is None and bool(self._joiners(ends, rules, now))
 
-    def propose(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> IsrProposal | None:
-        """Return what is to be proposed now; at most one proposal is in flight (P20)."""
-        if self.proposal is not None:
-            if self._ask_again_at is None or now < self._ask_again_at:
-                return None
-            self._ask_again_at = None
+    def propose(
+        self,
+        ends: LeaderEnds,
+        leader_epochs: LeaderEpochs,
+        rules: AppendRules,
+        now: MonotonicMs,
+    ) -> IsrProposal | None:
+        """Return the proposal to make now; at most one is in flight (P20)."""
+        if self._proposal_state is ProposalState.IN_DOUBT and now >= self._retry_at:
+            self._on(ProposalEvent.MADE)
             return self.proposal  # The same, for it may have been applied (P21).
-        if self._not_before is not None and now < self._not_before:
+        if self.proposal is not None or self._is_pausing(now):
             return None
         joiners = self._joiners(ends, rules, now)
         replaced = {life.broker_id for life in joiners}
@@ -423,25 +492,43 @@ class InSyncReplicas:
             if life.broker_id not in replaced and not self._lags(life, ends, rules, now)
         )
         members = (*kept, *joiners)
-        # Who leaves may become eligible, and the leader does not know what it flushes then.
+        # A leaving member may become eligible, and the leader does not know its later flushes.
         is_flushed = kept == self.state.isr and self._is_flushed(members, ends, rules)
         is_unflushed = self.state.is_unflushed and not is_flushed
-        is_news = self.state.is_recovering or is_unflushed != self.state.is_unflushed
+        is_news = (
+            self.state.is_recovering
+            or is_unflushed != self.state.is_unflushed
+            or self._knows_more(ends)
+        )
         if members == self.state.isr and not is_news:
             return None
         self.proposal = IsrProposal(
-            self.state.leader_epoch, self.state.partition_epoch, members, is_unflushed
+            self.state.leader_epoch,
+            self.state.partition_epoch,
+            members,
+            is_unflushed,
+            leader_epochs.end_at(ends.high_watermark),
         )
+        self._on(ProposalEvent.MADE)
+        for life in dict.fromkeys((*self.state.isr, *members)):
+            if life not in members:
+                self._change(life, MembershipEvent.REMOVAL_PROPOSED)
+            elif life not in self.state.isr:
+                self._change(life, MembershipEvent.ADDITION_PROPOSED)
         self._await(self._joining(rules, now))
         return self.proposal
+
+    def _knows_more(self, ends: LeaderEnds) -> bool:
+        """Whether the high watermark is beyond the `committed_end` of the metadata."""
+        return bool(self.state.elr) and ends.high_watermark > self.state.committed_end.end_offset
 
     def _is_flushed(
         self, members: tuple[BrokerLife, ...], ends: LeaderEnds, rules: AppendRules
     ) -> bool:
-        """Whether all that is committed would survive an unclean restart of all members.
+        """Whether all committed records would survive an unclean restart of all members.
 
-        A new leader's high watermark may be behind the true one (P11). Of eligible replicas it
-        knows nothing; they end when enough are in sync (P26).
+        A new leader's high watermark may be behind the true one (P11). It knows nothing about
+        eligible replicas; there are none once enough are in sync (P26).
         """
         if rules.durability is not Durability.FSYNC or self.state.elr:
             return False
@@ -454,10 +541,11 @@ class InSyncReplicas:
     def _joiners(
         self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs
     ) -> tuple[BrokerLife, ...]:
-        """Who may join (P22): caught up in this epoch, in its registered life, and not fenced.
+        """Return the lives that may join (P22): caught up in this epoch, registered, and not
+        fenced.
 
-        It must have all that is committed. A new leader's high watermark may be behind the true
-        one, which is at most where its epoch began: below that nobody joins (P11).
+        A joining one must have all committed records. A new leader's high watermark may be behind
+        the true one, which is at most where its epoch began: below that no follower joins (P11).
         """
         least = max(ends.high_watermark, ends.leader_epoch_start_offset)
         return tuple(
@@ -474,7 +562,7 @@ class InSyncReplicas:
             return False
         standing = self.standings.get(life.broker_id)
         if standing is not None and standing.broker_epoch > life.broker_epoch:
-            return True  # That life is over, whatever the present one reports (P37).
+            return True  # That life is over, even if the present one reports (P37).
         follower = self._followers[life.broker_id]
         known = self._follower(life)
         return (
@@ -485,21 +573,22 @@ class InSyncReplicas:
         """Take a proposal back that certainly was not applied (P21), and pause."""
         if proposal != self.proposal:
             return
-        self._settle()
-        self._not_before = MonotonicMs(now + self._config.isr_retry_ms)
+        self._settle(now, ProposalEvent.REFUSED)
+        self._retry_at = MonotonicMs(now + self._config.isr_retry_ms)
         self._await(self._joining(rules, now))
 
     def on_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
         """Keep a proposal that may have been applied, and make it again after a pause (P21)."""
         if proposal == self.proposal:
-            self._ask_again_at = MonotonicMs(now + self._config.isr_retry_ms)
+            self._on(ProposalEvent.UNKNOWN)
+            self._retry_at = MonotonicMs(now + self._config.isr_retry_ms)
 
-    # --- What the controller says ------------------------------------------------------------
+    # --- Answers of the controller -----------------------------------------------------------
 
-    def on_accepted(self, proposal: IsrProposal, state: PartitionState) -> None:
-        """Take an answer which says that the state had been so already."""
+    def on_accepted(self, proposal: IsrProposal, state: PartitionState, now: MonotonicMs) -> None:
+        """Take an answer that the state was so already."""
         if proposal == self.proposal and state.isr == self.state.isr:
-            self._settle()
+            self._settle(now)
 
     def adopt(
         self,
@@ -508,28 +597,17 @@ class InSyncReplicas:
         rules: AppendRules,
         now: MonotonicMs,
     ) -> None:
-        """Follow a state that is not older than the one known; a newer one wins (P21)."""
+        """Follow a state that is not older than the known one; a newer one wins (P21)."""
         self.standings = standings
         before, self.state = self.state, state
         if state.leader_epoch > before.leader_epoch:
             self._begin_epoch(now)
             return
         if state.partition_epoch > before.partition_epoch:
-            self._settle()
             self._followers = {
                 each: self._followers.get(each) or Follower(each, now)
                 for each in state.replicas
                 if each != self._broker.broker_id
             }
-            self._note_changes(before.isr, now)
+            self._settle(now)
         self._await(self._joining(rules, now))
-
-    def _note_changes(self, before: tuple[BrokerLife, ...], now: MonotonicMs) -> None:
-        for follower in self._followers.values():
-            life = follower.life
-            if life is None:
-                continue
-            if life in self.state.isr and life not in before:
-                follower.on_joined(now)
-            elif life in before and life not in self.state.isr and self._may_join(life):
-                follower.on_fell_behind(self._config, now)  # Else it left because it must.

@@ -6,30 +6,30 @@ An append passes four points, and each is an event here:
    disk. Later batches may be given offsets at once, so appends are pipelined.
 2. *written*: the bytes are in the file (`on_written`). From here on followers may fetch them.
 3. *flushed*: the bytes survive a power cut (`on_flushed`).
-4. *replicated*: a follower reports how far it has them, written and flushed (`on_follower_fetch`).
+4. *replicated*: a follower reports what it has written and flushed (`on_follower_fetch`).
 
 The shell writes batches in the order in which they were given their offsets. When a write fails
 (`on_write_failed`), that batch and all behind it lose their offsets again, and the producers'
-sequences go back with them: nothing is consumed (P64).
+sequences go back with them: no number is used up (P64).
 
-What counts as a replica's end is the flushed offset where the topic's durability is `fsync`, and
-the written offset where it is `replicated` (P13). The high watermark is the smallest end of the
-leader, of everyone in the maximal ISR, and of followers that are about to join it (P9, P20); while
-fewer replicas are in sync than `min.insync.replicas` it stands still. An append with `acks=1` is
-acknowledged when the leader's own end passes it, with `acks=all` when the high watermark does
-(P15). Either way it is not acknowledged before it is durable here: durability belongs to the topic,
-and how many replicas to wait for to the producer.
+A replica's end is the flushed offset if the topic's durability is `fsync`, and the written offset
+if it is `replicated` (P13). The high watermark is the smallest end of the leader, of all replicas
+in the maximal ISR, and of followers that are about to join it (P9, P20); while fewer replicas are
+in sync than `min.insync.replicas` it stands still. An append with `acks=1` is acknowledged when the
+leader's own end passes it, with `acks=all` when the high watermark does (P15). Either way it is not
+acknowledged before it is durable here: the topic decides the durability, and the producer the
+number of replicas to wait for.
 
 A leader begins with the high watermark that it knew as a follower, which may be behind the true
-one. The true one is at most where its epoch began, so until its own has come so far it cannot say
-where the log ends for readers (P11).
+one. The true one is at most where its epoch began, so until its own has reached that offset, it
+cannot tell readers where the log ends (P11).
 
 The shell makes the machine when the controller's state names this life of the broker as the leader,
-passes on every newer state (`on_state`), asks it what it would propose when the time has come
-(`tick`, `due_at`), and throws it away when it has resigned.
+passes on every newer state (`on_state`), asks it for proposals in time (`tick`, `due_at`), and
+discards it when it has resigned.
 
 Invariants: `high_watermark <= durable end <= written_offset <= next_offset`, and within one leader
-epoch the high watermark never goes back. After it has resigned nothing advances any more (P17).
+epoch the high watermark never goes back. After the leader has resigned nothing advances (P17).
 
 Source: Kafka's Partition and ReplicaManager; KIP-98 for duplicates (P18); KIP-207, 320, 497, 966.
 """
@@ -84,7 +84,7 @@ _DEFAULTS: Final = ReplicationConfig()
 
 
 class Acks(Enum):
-    """What an append waits for."""
+    """The replicas that an append waits for."""
 
     LEADER = 1
     """This replica has it."""
@@ -94,13 +94,13 @@ class Acks(Enum):
 
 @dataclass(slots=True)
 class Waiter:
-    """One append that somebody waits for; `is_done` once it is acknowledged or has failed.
+    """An append that a caller waits for; `is_done` once it is acknowledged or has failed.
 
     `append_timestamp` is -1 unless the topic stamps append time.
     """
 
     owner: object
-    """The shell's own: whom to tell."""
+    """The shell's own: the receiver of the outcome."""
 
     base_offset: Offset
     last_offset: Offset
@@ -113,7 +113,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class _Given:
-    """A batch that has offsets but is not written: what it takes to undo it."""
+    """A batch that has offsets but is not written, with all that undoing it needs."""
 
     base_offset: Offset
     next_offset: Offset
@@ -139,7 +139,7 @@ class PartitionLeader:
         now: the time.
 
     Attributes:
-        generation: counts failed writes: work that was handed out under an earlier one is void.
+        generation: counts failed writes: work of an earlier generation is void.
         leader_epoch_start_offset: end of the log when this epoch began.
     """
 
@@ -179,7 +179,7 @@ class PartitionLeader:
         standings: Mapping[BrokerId, BrokerStanding] | None = None,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
-        # A state of an earlier life of this broker makes nobody a leader (P37).
+        # A state of an earlier life of this broker does not make it the leader (P37).
         assert state.leader_life == broker
         self.topic_partition = topic_partition
         self.broker = broker
@@ -199,25 +199,25 @@ class PartitionLeader:
         self._waiting_for_all: list[tuple[Offset, int, Waiter]] = []
         self._waiters_made = 0
         self._is_resigned = False
-        self._advance()  # With no follower to wait for, no report will come that does it.
+        self._advance()  # Without followers no report will trigger it.
 
-    # --- What is there -----------------------------------------------------------------------
+    # --- State -------------------------------------------------------------------------------
 
     @property
     def durable_offset(self) -> Offset:
-        """End of what this replica counts as kept (P13)."""
+        """End of the records that count as durable on this replica (P13)."""
         if self.rules.durability is Durability.FSYNC:
             return self.flushed_offset
         return self.written_offset
 
     @property
     def last_stable_offset(self) -> Offset:
-        """End of what `read_committed` may see (P10)."""
+        """End of the records that `read_committed` may see (P10)."""
         return self.high_watermark
 
     @property
     def is_resigned(self) -> bool:
-        """Whether this leader is none any more."""
+        """Whether it no longer leads."""
         return self._is_resigned
 
     @property
@@ -237,7 +237,7 @@ class PartitionLeader:
 
     @property
     def maximal_isr(self) -> tuple[BrokerLife, ...]:
-        """Everyone who is in sync, or may be while a proposal is in flight (P20)."""
+        """All replicas that are in sync, or may be while a proposal is in flight (P20)."""
         return self._in_sync.maximal_isr
 
     @property
@@ -247,18 +247,18 @@ class PartitionLeader:
 
     @property
     def followers(self) -> tuple[Follower, ...]:
-        """All other replicas and how far they are, in the order of the partition's replicas."""
+        """All other replicas and their progress, in the order of the partition's replicas."""
         return self._in_sync.followers
 
     @property
     def is_high_watermark_known(self) -> bool:
-        """Whether everything that earlier leaders may have committed is below it (P11)."""
+        """Whether it covers everything that earlier leaders may have committed (P11)."""
         return self.high_watermark >= self.leader_epoch_start_offset
 
-    # --- What is answered --------------------------------------------------------------------
+    # --- Queries -----------------------------------------------------------------------------
 
     def check_epoch(self, expected: LeaderEpoch) -> None:
-        """Hold a request's leader epoch against the own one (P6); -1 is not checked.
+        """Compare a request's leader epoch with the own one (P6); -1 is not checked.
 
         Raises:
             FencedLeaderEpochError: the caller follows an earlier leader.
@@ -267,39 +267,42 @@ class PartitionLeader:
         """
         if self._is_resigned:
             raise NotLeaderError(
-                f"{self.topic_partition} is led by another broker now: refresh the metadata",
+                "another broker leads it now: refresh the metadata",
                 appended=Appended.NO,
+                topic_partition=self.topic_partition,
             )
         if expected in (self.leader_epoch, NO_LEADER_EPOCH):
             return
         raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
 
     def check_end_offset(self) -> None:
-        """Refuse to say where the log ends for readers while that is not known (P11, KIP-207).
+        """Refuse to tell readers the end of the log while it is not known (P11, KIP-207).
 
         Raises:
             OffsetNotAvailableError: the high watermark may be behind what readers saw before.
         """
         if not self.is_high_watermark_known:
             raise OffsetNotAvailableError(
-                f"{self.topic_partition}: the leader of epoch {self.leader_epoch} does not know "
+                f"the leader of epoch {self.leader_epoch} does not know "
                 f"yet what is committed between {self.high_watermark} and "
-                f"{self.leader_epoch_start_offset}: try again shortly"
+                f"{self.leader_epoch_start_offset}: try again shortly",
+                topic_partition=self.topic_partition,
             )
 
     def check_readable(self, fetch_offset: Offset, log_start_offset: Offset) -> None:
         """Refuse a consumer's position outside of the log.
 
-        One between the high watermark and the end is waited with: the reader may have it from an
-        earlier leader whose high watermark was further on (P11).
+        A position between the high watermark and the end waits: the reader may have it from an
+        earlier leader with a higher high watermark (P11).
 
         Raises:
             OffsetOutOfRangeError: the position is before the start, or behind the end.
         """
         if not log_start_offset <= fetch_offset <= self.next_offset:
             raise OffsetOutOfRangeError(
-                f"{self.topic_partition} has the offsets {log_start_offset} to {self.next_offset}, "
-                f"not {fetch_offset}: seek to one of them"
+                f"the log has the offsets {log_start_offset} to {self.next_offset}, not "
+                f"{fetch_offset}: seek to one of them",
+                topic_partition=self.topic_partition,
             )
 
     def diverging(
@@ -316,7 +319,7 @@ class PartitionLeader:
             UnknownLeaderEpochError: the reader has seen a later leader than this one.
         """
         if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:
-            return None  # As nearly always: in its own epoch nobody else has written.
+            return None  # The usual case: in its own epoch no other leader has written.
         if last_fetched_epoch > self.leader_epoch:
             raise wrong_epoch(self.topic_partition, self.leader_epoch, last_fetched_epoch)
         epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
@@ -332,10 +335,11 @@ class PartitionLeader:
     ) -> EpochEnd | None:
         """Return where a follower must look back to; None when it may go on, and counts (P4).
 
-        As `diverging`, but for logs that are empty: no epoch says whether what was before such a
-        log's start is what is here. Of who counts as in sync or eligible it is. Any other may have
-        given it up before an unclean election, and lack what was written in its place. So it must
-        begin anew, where this log does: then the epoch is -1, and the end that of this log.
+        As `diverging`, but also for empty logs: no epoch shows whether the records before an empty
+        log's start were the same as here. For in-sync and eligible replicas they were. Any other
+        may have deleted them before an unclean election, and lack the records that replaced them.
+        So it must start over where this log begins: then the epoch is -1, and the end is the start
+        of this log.
 
         Args:
             life: the follower's.
@@ -381,17 +385,17 @@ class PartitionLeader:
         Args:
             header: the batch's.
             acks: what the waiter waits for.
-            owner: whom the waiter is for.
+            owner: the receiver of the outcome.
             now: the time.
             is_successor: as in `ProducerStates.check`.
 
         Raises:
-            InvalidTimestampError: the records are too far from `now`.
+            InvalidTimestampError: timestamps of the records are too far from `now`.
             OutOfOrderSequenceError, DuplicateSequenceError, InvalidProducerEpochError: P42, P43.
-            NotEnoughReplicasError: too few replicas are in sync for acks=all, or another one may
-                have batches that are missing before this one; not appended (P14).
-            NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the
-                log, and not committed yet (P15).
+            NotEnoughReplicasError: too few replicas are in sync for acks=all, or another replica
+                may have batches that are missing before this one; not appended (P14).
+            NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the log
+                and not committed yet (P15).
         """
         rules = self.rules
         append_timestamp = NO_TIMESTAMP
@@ -402,16 +406,19 @@ class PartitionLeader:
             or header.base_timestamp < now - rules.timestamp_before_max_ms
         ):
             raise InvalidTimestampError(
-                f"{self.topic_partition}: timestamps {header.base_timestamp} to "
+                f"timestamps {header.base_timestamp} to "
                 f"{header.max_timestamp} are outside of what the topic allows around {now}: set "
-                "the producer's clock, or message.timestamp.after.max.ms and .before.max.ms"
+                "the producer's clock, or message.timestamp.after.max.ms and .before.max.ms",
+                topic_partition=self.topic_partition,
             )
         if header.producer_id != NO_PRODUCER_ID:
             original = self._find_original(header, acks, is_successor)
             if original is not None:
                 return self._repeat(header, original, acks, owner)
         if acks is Acks.ALL and self._in_sync.is_short(rules):
-            raise NotEnoughReplicasError(self._too_few("nothing was appended"))
+            raise NotEnoughReplicasError(
+                self._too_few("nothing was appended"), topic_partition=self.topic_partition
+            )
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + header.last_offset_delta + 1)
         before = self.producers.entry(header.producer_id)
@@ -423,10 +430,11 @@ class PartitionLeader:
         )
 
     def _find_original(self, header: BatchHeader, acks: Acks, is_successor: bool) -> Offset | None:
-        """As `ProducerStates.check`, but that batches are missing is said only once it is certain.
+        """As `ProducerStates.check`, but report missing batches only once it is certain.
 
-        The producer gives what it takes for missing another number. In sync is also who has what an
-        earlier leader did not pass on. Elected before it has cut that off, it would have both.
+        The producer renumbers batches that are reported missing. But an in-sync replica may still
+        have records that an earlier leader did not pass on. If it were elected before it has cut
+        them off, it would have both.
         """
         try:
             return self.producers.check(header, is_successor=is_successor)
@@ -439,14 +447,15 @@ class PartitionLeader:
 
     @property
     def _is_unrivalled(self) -> bool:
-        """Whether no replica that may lead has what an earlier leader did not pass on (P4)."""
+        """Whether no replica that may lead has records that an earlier leader did not pass on
+        (P4)."""
         if self.state.elr or self._in_sync.is_short(self.rules):
             return False
         replicated = self._in_sync.smallest_end(Durability.REPLICATED)
         return replicated is None or replicated >= self.leader_epoch_start_offset
 
     def _repeat(self, header: BatchHeader, original: Offset, acks: Acks, owner: object) -> Waiter:
-        """Have a repetition wait for what the original waits for (P18)."""
+        """Make a repetition wait like its original (P18)."""
         last_offset = Offset(original + header.last_offset_delta)
         waiter = Waiter(owner, original, last_offset, NO_TIMESTAMP, acks, is_duplicate=True)
         if not self._is_acknowledged(waiter) and self._must_give_up(acks):
@@ -471,13 +480,14 @@ class PartitionLeader:
 
     def _too_few(self, what: str) -> str:
         return (
-            f"{self.topic_partition}: {len(self._in_sync.isr)} replicas are in sync, "
+            f"{len(self._in_sync.isr)} replicas are in sync, "
             f"{self._in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
         )
 
     def _fell_short(self) -> NotEnoughReplicasAfterAppendError:
         return NotEnoughReplicasAfterAppendError(
-            self._too_few("the batch is in the leader's log; an idempotent retry is safe")
+            self._too_few("the batch is in the leader's log; an idempotent retry is safe"),
+            topic_partition=self.topic_partition,
         )
 
     def configure(self, rules: AppendRules, now: MonotonicMs) -> None:
@@ -486,7 +496,7 @@ class PartitionLeader:
         self.rules = rules
 
     def on_written(self, next_offset: Offset, now: MonotonicMs) -> list[Waiter]:
-        """Note that all before `next_offset` is in the file; return the appends that completes."""
+        """Note that all before `next_offset` is written; return the completed appends."""
         assert self.written_offset <= next_offset <= self.next_offset
         self._observe(now)
         self.written_offset = next_offset
@@ -495,13 +505,13 @@ class PartitionLeader:
         return self._advance()
 
     def on_flushed(self, next_offset: Offset) -> list[Waiter]:
-        """Note that all before `next_offset` is durable; return the appends that completes."""
+        """Note that all before `next_offset` is durable; return the completed appends."""
         assert next_offset <= self.written_offset
         self.flushed_offset = max(self.flushed_offset, next_offset)
         return self._advance()
 
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Waiter]:
-        """Take back the offsets from `base_offset` on; return the appends that fail.
+        """Take back the offsets from `base_offset` on; return the failed appends.
 
         Args:
             base_offset: first offset that was not written; the file ends there.
@@ -535,14 +545,14 @@ class PartitionLeader:
         *,
         log_start_offset: Offset,
     ) -> list[Waiter]:
-        """Take what a follower says of its log; return the appends that completes.
+        """Take a follower's report about its log; return the completed appends.
 
-        A log that is no prefix of this one counts for nothing until its follower has cut it (P4).
+        A log that is no prefix of this one does not count until its follower has cut it (P4).
 
         Args:
-            life: who reports.
+            life: the follower.
             leader_epoch: the one in which the follower opened its session here (P9).
-            progress: how far it is.
+            progress: the report.
             leader_epochs: of this replica's log.
             now: the time.
             log_start_offset: of this replica's log.
@@ -554,9 +564,10 @@ class PartitionLeader:
         self.check_epoch(leader_epoch)
         if leader_epoch == NO_LEADER_EPOCH or not self._in_sync.has(life.broker_id):
             raise MalformedRequestError(
-                f"{self.topic_partition}: broker {life.broker_id} reports in leader epoch "
+                f"broker {life.broker_id} reports in leader epoch "
                 f"{leader_epoch}; the replicas are {self.state.replicas}, the epoch is "
-                f"{self.leader_epoch}"
+                f"{self.leader_epoch}",
+                topic_partition=self.topic_partition,
             )
         diverging = self.diverging_follower(
             life,
@@ -583,16 +594,16 @@ class PartitionLeader:
         self._in_sync.observe(self.written_offset, self.rules, now)
 
     def is_expansion_due(self, now: MonotonicMs) -> bool:
-        """Whether `tick` would let a follower join: a reason not to wait for the next one."""
+        """Whether `tick` would let a follower join: a reason to call it at once."""
         if self._is_resigned:
             return False
         self._observe(now)
         return self._in_sync.is_expansion_due(self._ends, self.rules, now)
 
     def due_at(self, now: MonotonicMs) -> MonotonicMs | None:
-        """Return when `tick` will have something to do, if no event comes before; None: never.
+        """Return when `tick` may have something to do, if no event comes before.
 
-        It may have nothing to do then, either.
+        None: never.
         """
         if self._is_resigned:
             return None
@@ -600,40 +611,46 @@ class PartitionLeader:
         return self._in_sync.due_at(self._ends, self.rules, now)
 
     def on_stood_still(self, now: MonotonicMs) -> None:
-        """Note that this process itself stood still: its followers get their time anew (P23)."""
+        """Note that this process itself stood still: its followers get their time again (P23)."""
         self._in_sync.on_stood_still(self._ends, now)
 
-    def tick(self, now: MonotonicMs) -> tuple[list[Waiter], IsrProposal | None]:
-        """Look at the time, when `due_at` says so or at any other.
+    def tick(
+        self, now: MonotonicMs, leader_epochs: LeaderEpochs
+    ) -> tuple[list[Waiter], IsrProposal | None]:
+        """Let time pass, when `due_at` says so or at any other time.
+
+        Args:
+            now: the time.
+            leader_epochs: of this replica's log.
 
         Returns:
-            The appends that completes, because nobody waits for a follower that has gone silent
-            before it joined; and in-sync replicas to propose to the controller (P22, P23).
+            The completed appends, as the wait for a joining follower that went silent ends; and
+            in-sync replicas to propose to the controller (P22, P23).
         """
         if self._is_resigned:
             return [], None
         self._observe(now)
         self._in_sync.on_tick(self.rules, now)
         done = self._advance()
-        return done, self._in_sync.propose(self._ends, self.rules, now)
+        return done, self._in_sync.propose(self._ends, leader_epochs, self.rules, now)
 
     def on_isr_accepted(
         self, proposal: IsrProposal, state: PartitionState, now: MonotonicMs
     ) -> list[Waiter]:
-        """Take the state that the controller answered a proposal with; as `on_state`."""
+        """Take the state in the controller's answer to a proposal; as `on_state`."""
         if self._is_resigned:
             return []
-        self._in_sync.on_accepted(proposal, state)
+        self._in_sync.on_accepted(proposal, state, now)
         return self.on_state(state, None, now)
 
     def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Waiter]:
-        """Take a proposal back of which the controller proved that it was not applied (P21)."""
+        """Take back a proposal that the controller proved was not applied (P21)."""
         self._observe(now)
         self._in_sync.on_refused(proposal, self.rules, now)
         return self._advance()
 
     def on_isr_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
-        """Note that nobody knows whether a proposal was applied; it will be made again (P21)."""
+        """Note that a proposal may have been applied; it will be made again (P21)."""
         self._in_sync.on_unknown(proposal, now)
 
     def on_state(
@@ -642,14 +659,14 @@ class PartitionLeader:
         standings: Mapping[BrokerId, BrokerStanding] | None,
         now: MonotonicMs,
     ) -> list[Waiter]:
-        """Follow the controller's state; return the appends that completes or fails.
+        """Follow the controller's state; return the appends that complete or fail.
 
-        A state that is older than the one known is passed over (P39). One that names another
-        leader, or another life of this broker, ends this one: see `is_resigned`.
+        A state older than the known one is ignored (P39). One that names another leader, or another
+        life of this broker, ends this one: see `is_resigned`.
 
         Args:
             state: of the partition.
-            standings: every registered broker; None: as before.
+            standings: every registered broker; None: unchanged.
             now: the time.
         """
         known = self._in_sync.state
@@ -659,17 +676,18 @@ class PartitionLeader:
         if state.leader_life != self.broker:
             return self.resign(
                 NotLeaderError(
-                    f"{self.topic_partition} is led by broker {state.leader} since leader epoch "
-                    f"{state.leader_epoch}: refresh the metadata"
+                    f"broker {state.leader} leads it since leader epoch {state.leader_epoch}: "
+                    "refresh the metadata",
+                    topic_partition=self.topic_partition,
                 )
             )
         failed: list[Waiter] = []
         if state.leader_epoch > self.leader_epoch:
-            # Nothing that waits is acknowledged by another epoch than its own (P17).
+            # A waiting append is acknowledged only in its own epoch (P17).
             failed = self._fail_all(
                 NotLeaderError(
-                    f"{self.topic_partition} is in leader epoch {state.leader_epoch} now: refresh "
-                    "the metadata"
+                    f"the leader epoch is {state.leader_epoch} now: refresh the metadata",
+                    topic_partition=self.topic_partition,
                 )
             )
             self.leader_epoch = state.leader_epoch
@@ -680,7 +698,7 @@ class PartitionLeader:
         return failed + self._advance()
 
     def resign(self, error: MillraceError) -> list[Waiter]:
-        """Stop leading: every append that is waited for ends with `error` (P17)."""
+        """Stop leading: every waiting append ends with `error` (P17)."""
         self._is_resigned = True
         return self._fail_all(error)
 
@@ -702,14 +720,14 @@ class PartitionLeader:
             done += _completed(self._waiting, durable_offset)
             done.sort(key=lambda waiter: waiter.last_offset)
         if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):
-            # The high watermark stands still, so nobody can say when, or whether, it passes (P15).
+            # The high watermark stands still, so it is unknown when, or whether, it passes (P15).
             waiting, self._waiting_for_all = self._waiting_for_all, []
             done += _fail(waiting, self._fell_short())
         return done
 
     def _fail_all(self, error: MillraceError) -> list[Waiter]:
-        """What waits is in a log, or about to be, and may be committed there by others (P16)."""
-        error = type(error)(error.message, appended=Appended.MAYBE)
+        """Fail all waiting appends: they may still be committed by others (P16)."""
+        error = error.again(Appended.MAYBE)
         waiting = self._waiting + self._waiting_for_all
         self._waiting, self._waiting_for_all = [], []
         return _fail(waiting, error)

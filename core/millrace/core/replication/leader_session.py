@@ -1,21 +1,21 @@
 """A follower broker's fetch session with one leader broker, over all partitions that it leads.
 
-The session is one stream. Partitions are named once, by handles that are never used again, so that
-an answer to a position that was left is recognised as such (P7). From then on the leader sends what
-is new, and this side says how far it has come (`FollowerProgress`) and how many bytes it can take.
+The session is one stream.
 
-Credit is what bounds the bytes that are on their way: received, and not yet written. It is granted
-again when they are written, in pieces that are worth a message.
+Partitions are named once, by handles that are never reused, so that an answer to an abandoned
+position is recognised (P7). From then on the leader sends new batches, and this side reports its
+progress (`FollowerProgress`) and grants credit in bytes. Credit bounds the bytes that are received
+and not yet written. It is granted again when they are written, in pieces that are worth a message.
 
-What is to be said gathers here until the shell takes it (`take_request`), so that a thousand
-positions, or a round of writes over many partitions, make one message. A message names so many
-positions at the most, new ones above all: whoever gets it takes them up at one go, and has others
-to serve. What is more waits for the next one.
+News gather here until the shell takes them (`take_request`), so that a thousand positions, or a
+round of writes over many partitions, make one message. The number of positions in a message is
+bounded, above all of new ones: its receiver handles them without a break, and has others to serve.
+The rest waits for the next message.
 
-When the stream breaks nothing is lost but time: the shell calls `on_broken`, waits a little, opens
-another and takes the request anew, with every position that its follower wants then. Those that
-were not said yet simply wait on: a leader that is gone is tried again and again, and that must not
-cost anything for each partition.
+When the stream breaks only time is lost: the shell calls `on_broken`, waits a little, opens another
+and takes a new request, with every position that its followers want then. Positions that were not
+sent yet simply go on waiting: a leader that is gone is tried again and again, and a try must not
+cost something for each partition.
 
 Source: KIP-227, KIP-74; `core.fetch.session` is the other side.
 """
@@ -30,16 +30,16 @@ from millrace.core.replication.follower import FetchFrom
 from millrace.core.replication.progress import FollowerProgress
 
 _GRANT_FRACTION: Final = 4
-"""Credit is granted when so many parts of the window can be."""
+"""Credit is granted in pieces of at least this fraction of the window."""
 _POSITIONS_IN_REQUEST: Final = 500
 """New positions in one message at the most."""
 ENTRIES_IN_REQUEST: Final = 5000
-"""Positions in one message at the most that were left, or that are reported of."""
+"""Closed or reported positions in one message at the most."""
 
 
 @dataclass(slots=True)
 class SessionRequest:
-    """What to say to the leader in one message."""
+    """The content of one message to the leader."""
 
     added: list[tuple[int, TopicPartition, FetchFrom, FollowerProgress]] = field(
         default_factory=list
@@ -54,7 +54,7 @@ class _Open:
     topic_partition: TopicPartition
     position: FetchFrom
     progress: FollowerProgress
-    """As it was said last; until the position is said, as it is."""
+    """As it was sent last; until the position is sent, the current one."""
     is_said: bool = False
 
 
@@ -85,9 +85,9 @@ class LeaderSession:
         self._open: dict[int, _Open] = {}
         self._handles: dict[TopicPartition, int] = {}
         self._removed: list[int] = []
-        self._progress: dict[int, FollowerProgress] = {}  # News of positions that are said.
+        self._progress: dict[int, FollowerProgress] = {}  # News of positions that were sent.
         self._to_say: dict[int, None] = {}
-        # Positions that pause before they are said: (when, handle).
+        # Positions that pause before they are sent: (when, handle).
         self._due: list[tuple[MonotonicMs, int]] = []
         self._granted = 0
         self._unwritten = 0
@@ -103,7 +103,7 @@ class LeaderSession:
         progress: FollowerProgress,
         now: MonotonicMs,
     ) -> None:
-        """Take a partition's new position in place of the one it had here."""
+        """Replace a partition's position."""
         self.close(topic_partition)
         handle = self._next_handle
         self._next_handle += 1
@@ -147,7 +147,7 @@ class LeaderSession:
         self._unwritten -= size
 
     def position(self, handle: int) -> tuple[TopicPartition, FetchFrom] | None:
-        """Return whose handle this is; None when it was left (P7)."""
+        """Return the partition and position of a handle; None if it was closed (P7)."""
         found = self._open.get(handle)
         return None if found is None else (found.topic_partition, found.position)
 
@@ -157,7 +157,7 @@ class LeaderSession:
 
     @property
     def has_something_to_say(self) -> bool:
-        """Whether `take_request` has something, but for pauses that end."""
+        """Whether `take_request` would return a message, pauses that end aside."""
         if self._to_say or self._removed or self._progress:
             return True
         # Credit alone is no reason to open a stream, as while positions pause.
@@ -173,7 +173,7 @@ class LeaderSession:
         return credit >= self._window // _GRANT_FRACTION or self._granted <= 0 < credit
 
     def take_request(self, now: MonotonicMs) -> SessionRequest | None:
-        """Return what is to be said now; None: nothing."""
+        """Return the message to send now; None: there is none."""
         while self._due and self._due[0][0] <= now:
             _, handle = heapq.heappop(self._due)
             if handle in self._open:
@@ -182,7 +182,7 @@ class LeaderSession:
             return None
         request = SessionRequest(removed=self._removed[:ENTRIES_IN_REQUEST])
         del self._removed[:ENTRIES_IN_REQUEST]
-        # A partition leaves its old position before it takes another.
+        # A partition closes its old position before it opens another.
         to_say = [] if self._removed else list(islice(self._to_say, _POSITIONS_IN_REQUEST))
         for handle in to_say:
             del self._to_say[handle]
@@ -200,9 +200,9 @@ class LeaderSession:
         return request
 
     def on_broken(self) -> list[tuple[TopicPartition, FetchFrom]]:
-        """The stream is gone, with the positions that were said; return them.
+        """The stream is gone, with the positions that were sent; return them.
 
-        Their followers may have got anything since, and open new ones. The others stay.
+        Their followers may have received more since, and open new ones. The others stay.
         """
         lost = {handle: each for handle, each in self._open.items() if each.is_said}
         for handle, each in lost.items():

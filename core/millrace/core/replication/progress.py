@@ -1,4 +1,4 @@
-"""What a follower tells its leader of its log: the only ground on which the leader counts it."""
+"""A follower's report about its log, the only thing on which its leader counts."""
 
 from typing import Final, NamedTuple
 
@@ -9,8 +9,8 @@ from millrace.core.metadata.topic_config import Durability
 class FollowerProgress(NamedTuple):
     """A follower's log at one moment.
 
-    The report speaks for itself: with the epoch of the last batch the leader can tell whether what
-    it counts is a prefix of its own log (P4), in whatever order reports arrive.
+    The report is complete in itself: from the epoch of the last batch the leader sees whether the
+    log is a prefix of its own (P4), in any order of reports.
     """
 
     log_end_offset: Offset
@@ -22,7 +22,7 @@ class FollowerProgress(NamedTuple):
     """Of the last batch that is written; -1 when there is none."""
 
     def kept(self, durability: Durability) -> Offset:
-        """Return the end of what counts as kept (P13)."""
+        """Return the end of the records that count as durable (P13)."""
         if durability is Durability.FSYNC:
             return min(self.flushed_offset, self.log_end_offset)
         return self.log_end_offset

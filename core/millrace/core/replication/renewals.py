@@ -3,15 +3,15 @@
 | phase    | what is waited for                                                                  |
 |----------|-------------------------------------------------------------------------------------|
 | WAITING  | that another replica leads, and the metadata counts on this one no more             |
-| ASKED    | the controller's answer: nobody will count on what the old log had                  |
+| ASKED    | the controller's answer: the old log no longer counts for anything                  |
 | GRANTED  | the shell, which gives the old log another name; then the replica is opened as new  |
 
 A replica that is the only one left stays in the first phase: it may be the only copy there is.
-One request is in flight at a time. What is refused or fails is tried again after a pause.
+One request is in flight at a time. A refused or failed one is tried again after a pause.
 
-A replica whose log could not be opened for a while goes the same way, and keeps its log: the
-controller was told that it is offline, and goes by that until the replica begins anew. Then it
-counts for what it reports from then on, as any other that was added.
+A replica whose log could not be opened for a while goes the same way, and keeps its log: it was
+reported offline, and stays so for the controller until it starts over. Then its later reports
+count, as those of any added replica.
 
 Why this order is safe: see `core/metadata/renewal.py`.
 """
@@ -43,9 +43,9 @@ class _Damaged:
     phase: RenewalPhase = RenewalPhase.WAITING
     not_before: MonotonicMs = _AT_ONCE
     keeps_log: bool = False
-    """It could not be opened, and is by now."""
+    """Its log could not be opened before, and is open now."""
     is_performed: bool = False
-    """The shell is at it."""
+    """The shell is renaming it."""
 
 
 class Renewals:
@@ -71,26 +71,27 @@ class Renewals:
         return len(self._damaged)
 
     def begin(self, topic_partition: TopicPartition) -> None:
-        """A log is damaged; it is served no more."""
+        """A log is damaged; it is no longer served."""
         known = self._damaged.get(topic_partition)
-        if known is None or known.keeps_log:  # What that one was granted is not for this.
+        if known is None or known.keeps_log:  # An earlier grant is not for this one.
             self._damaged[topic_partition] = _Damaged()
 
     def begin_keeping(self, topic_partition: TopicPartition) -> None:
-        """A log is open that was offline: it is to count again."""
+        """A log that was offline is open: it shall count again."""
         self._damaged.setdefault(topic_partition, _Damaged(keeps_log=True))
 
     def end(self, topic_partition: TopicPartition) -> None:
-        """A replica has begun anew, or is no more."""
+        """A replica has started over, or is gone."""
         self._damaged.pop(topic_partition, None)
 
     def phase(self, topic_partition: TopicPartition) -> RenewalPhase | None:
-        """Return how far a replica is; None when it is not damaged."""
+        """Return the phase of a replica; None if it is not damaged."""
         found = self._damaged.get(topic_partition)
         return None if found is None else found.phase
 
     def to_ask(self, image: MetadataImage, now: MonotonicMs) -> list[ReplicaRenewal]:
-        """Return what to ask the controller for now; `on_answers` must follow if there is any."""
+        """Return the renewals to ask the controller for; `on_answers` must follow if there is
+        any."""
         if self._asked:
             return []
         renewals: list[ReplicaRenewal] = []
@@ -106,17 +107,17 @@ class Renewals:
         return renewals
 
     def _is_dispensable(self, state: PartitionState) -> bool:
-        """Whether another replica leads, and nobody counts on the one here."""
+        """Whether another replica leads, and the metadata does not count on the one here."""
         counted = {life.broker_id for life in (*state.isr, *state.elr)}
         return state.leader != NO_BROKER and self._broker_id not in counted
 
     def on_answers(
         self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
     ) -> None:
-        """Take the controller's answers in the order of what it was asked; None is a yes.
+        """Take the controller's answers in the order of the requests; None is a yes.
 
-        Of one that was lost nobody knows what became of it. It is asked for again, on the state
-        that there is then.
+        The outcome of a lost answer is unknown. The renewal is requested again, on the state at
+        that time.
         """
         asked, self._asked = self._asked, []
         if isinstance(answers, MillraceError):
@@ -135,7 +136,7 @@ class Renewals:
                 damaged.not_before = MonotonicMs(now + self._retry_ms)
 
     def to_set_aside(self, now: MonotonicMs) -> list[TopicPartition]:
-        """Return whose logs are to get another name now; each until it has, or that failed."""
+        """Return the replicas whose logs to rename now; each until that is done or has failed."""
         due = [
             topic_partition
             for topic_partition, damaged in self._damaged.items()
@@ -148,7 +149,8 @@ class Renewals:
         return due
 
     def on_set_aside_failed(self, topic_partition: TopicPartition, now: MonotonicMs) -> None:
-        """The disk refused: try again later. Nobody counts on the replica meanwhile."""
+        """The disk refused: try again later. The metadata does not count on the replica
+        meanwhile."""
         damaged = self._damaged.get(topic_partition)
         if damaged is not None:
             damaged.is_performed = False

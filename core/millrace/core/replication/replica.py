@@ -1,18 +1,18 @@
 """One replica of a partition: it leads or it follows, as the controller's state says.
 
-The two roles are machines of their own, `PartitionLeader` and `PartitionFollower`. This one turns
-one into the other, and only while nothing is on its way to the disk: a leader that has resigned
-waits for its last appends, a follower for its last writes and cuts. In between the replica has no
-role, and answers nobody. So neither machine ever hears of a change of the log that the other one
+The two roles are machines of their own, `PartitionLeader` and `PartitionFollower`. This one
+replaces one by the other, and only while nothing is on its way to the disk: a leader that has
+resigned waits for its last appends, a follower for its last writes and cuts. In between the replica
+has no role, and serves no reader. So neither machine gets events of a change that the other one
 ordered.
 
-- This broker leads if the state names this very life of it as the leader (P37); an earlier life of
-  the broker may have had another log.
-- Otherwise it follows whoever leads, or waits until somebody does.
-- A state that is older than the one known is passed over (P39).
+- This broker leads if the state names its present life as the leader (P37); an earlier life of the
+  broker may have had another log.
+- Otherwise it follows the leader, or waits until there is one.
+- A state older than the known one is ignored (P39).
 
-Failed writes are counted on from role to role: whoever writes counts them for the log, and does not
-know of roles.
+The count of failed writes goes on from role to role: the writer counts them for the log, and does
+not know roles.
 
 A new leader begins where the log ends then, with the producer states of the log (P45) and the high
 watermark that it knew as a follower; a new follower begins likewise.
@@ -24,8 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from millrace.core.errors import MillraceError
+from millrace.core.errors import Appended, MillraceError, NotLeaderError
 from millrace.core.ids import (
+    NO_BROKER,
     NO_LEADER_EPOCH,
     BrokerId,
     LeaderEpoch,
@@ -44,7 +45,7 @@ from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 
 class ReplicaLog(Protocol):
-    """What a role begins with. Read only while nothing is on its way to the disk."""
+    """The log that a role begins with. Read only while nothing is on its way to the disk."""
 
     @property
     def log_start_offset(self) -> Offset: ...
@@ -67,7 +68,7 @@ class Complete:
 
 @dataclass(slots=True)
 class RoleChanged:
-    """Effect: whoever reads from this replica must look at it again: its role or epoch is new."""
+    """Effect: readers of this replica must check it again: its role or its epoch has changed."""
 
 
 Effect = following.Effect | Complete | RoleChanged
@@ -85,7 +86,7 @@ class Replica:
         config: the broker's settings.
 
     Attributes:
-        leader: while it leads, and until its last appends are done after that.
+        leader: while it leads, and after that until its last appends are done.
         follower: at all other times.
         state: the newest that is known.
     """
@@ -126,14 +127,28 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether this broker answers for the partition now."""
+        """Whether this broker leads the partition now."""
         return self.leader is not None and not self.leader.is_resigned
 
-    def may_yet_lead(self, expected: LeaderEpoch) -> bool:
-        """Whether a request that names this leader epoch had better wait here for a moment.
+    def require_leader(self) -> PartitionLeader:
+        """Return the machine that leads.
 
-        A client or follower may hear of an election before the new leader does, and who is to lead
-        may have fetched batches that are not written yet. Either is a matter of milliseconds.
+        Raises:
+            NotLeaderError: this broker does not lead the partition.
+        """
+        if self.leader is None or self.leader.is_resigned:
+            raise NotLeaderError(
+                "this broker does not lead it: refresh the metadata",
+                appended=Appended.NO,
+                topic_partition=self.topic_partition,
+            )
+        return self.leader
+
+    def may_yet_lead(self, expected: LeaderEpoch) -> bool:
+        """Whether a request with this leader epoch should wait here for a moment.
+
+        A client or follower may hear of an election before the new leader does, and the new leader
+        may have fetched batches that are not written yet. Either takes milliseconds.
         """
         if self.state is None or expected == NO_LEADER_EPOCH:
             return False
@@ -150,16 +165,35 @@ class Replica:
 
     @property
     def written_offset(self) -> Offset:
-        """Everything before it is in the file, as far as this machine was told."""
+        """Everything before it is in the file, by the events so far."""
         role = self.leader or self.follower
         assert role is not None
         return role.written_offset
 
+    @property
+    def has_committed(self) -> bool:
+        """Whether its log has everything before the partition's `committed_end` (P26)."""
+        if self.state is None:
+            return False
+        log, end = self._log, self.state.committed_end
+        return log.leader_epochs.has(end, log.log_start_offset, log.log_end_offset)
+
+    @property
+    def lacks_committed(self) -> bool:
+        """Whether there is no leader, and only missing records keep this replica from leading
+        (P26)."""
+        return (
+            self.state is not None
+            and self.state.leader == NO_BROKER
+            and self.broker in self.state.elr
+            and not self.has_committed
+        )
+
     def replace_log(self, log: ReplicaLog) -> None:
-        """Begin roles with another log from now on, which has all that the one before has."""
+        """Use another log from now on, which has everything that the one before has."""
         self._log = log
 
-    # --- What the controller says ------------------------------------------------------------
+    # --- The controller ----------------------------------------------------------------------
 
     def configure(self, rules: AppendRules, now: MonotonicMs) -> None:
         """Follow the topic's settings from now on."""
@@ -173,7 +207,7 @@ class Replica:
         standings: Mapping[BrokerId, BrokerStanding],
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Take the role that the state gives to this broker, now or when the disk has caught up."""
+        """Take the role of this broker in the state, now or when the disk has caught up."""
         if self.state is not None and state.partition_epoch < self.state.partition_epoch:
             return []
         self.state = state
@@ -192,17 +226,17 @@ class Replica:
 
     @property
     def must_lead(self) -> bool:
-        """Whether the state says so; it does once what is on its way to the disk is there."""
+        """Whether the state names this broker; it leads once the disk has caught up."""
         return self.state is not None and self.state.leader_life == self.broker
 
     def _settle(self, now: MonotonicMs) -> list[Effect]:
-        """Change the role where the state wants it and the disk lets it."""
+        """Change the role if the state says so and nothing is on its way to the disk."""
         effects: list[Effect] = []
         if self.leader is not None and self.leader.is_resigned and self.leader.is_settled:
             led = self.leader
             self.leader = None
-            # What was committed here was so in this epoch: an unclean election of an earlier one
-            # does not make it void (P5).
+            # These records were committed in this epoch: an unclean election of an earlier one does
+            # not invalidate them (P5).
             self.follower = self._follower(
                 self._log, led.high_watermark, led.leader_epoch, self._config
             )
@@ -251,14 +285,14 @@ class Replica:
         )
 
     def resign(self, error: MillraceError) -> list[Effect]:
-        """Have no role any more: the log went offline, or the partition is deleted."""
+        """Give up the role: the log went offline, or the partition is deleted."""
         self.state = None
         if self.leader is not None:
             return [*_complete(self.leader.resign(error)), RoleChanged()]
         assert self.follower is not None
         return [*self.follower.stop(), RoleChanged()]
 
-    # --- What the disk did -------------------------------------------------------------------
+    # --- Events of the disk ------------------------------------------------------------------
 
     def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
         """All before `end_offset` is in the file."""
@@ -285,7 +319,7 @@ class Replica:
         return [*self.follower.on_write_failed(base_offset), *self._settle(now)]
 
     def on_truncated(self, now: MonotonicMs) -> list[Effect]:
-        """The log was cut, or begun anew, as the follower wanted.
+        """The log was cut, or started over, as the follower wanted.
 
         Raises:
             SafetyViolationError: a batch that was cut through had been committed (P5).
@@ -293,18 +327,18 @@ class Replica:
         assert self.follower is not None
         return [*self.follower.on_truncated(self._log.log_end_offset), *self._settle(now)]
 
-    def on_started_anew(self, now: MonotonicMs) -> list[Effect]:
+    def on_started_over(self, now: MonotonicMs) -> list[Effect]:
         """The log is empty, as the follower wanted."""
         assert self.follower is not None
-        return [*self.follower.on_started_anew(self._log.log_start_offset), *self._settle(now)]
+        return [*self.follower.on_started_over(self._log.log_start_offset), *self._settle(now)]
 
-    # --- What the leader answers -------------------------------------------------------------
+    # --- Answers of the leader ---------------------------------------------------------------
 
     def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
         """Pass a leader's answer on to the follower; one that leads now takes none (P7).
 
         Raises:
-            SafetyViolationError: committed batches would have to go; the replica is halted (P5).
+            SafetyViolationError: committed batches would be cut; the replica is halted (P5).
         """
         return [] if self.follower is None else list(self.follower.on_fetch_response(response))
 
@@ -315,10 +349,10 @@ class Replica:
         return None if self.leader is None else self.leader.due_at(now)
 
     def tick(self, now: MonotonicMs) -> tuple[list[Effect], IsrProposal | None]:
-        """Look at the time; see `PartitionLeader.tick`."""
+        """Let time pass; see `PartitionLeader.tick`."""
         if self.leader is None:
             return [], None
-        waiters, proposal = self.leader.tick(now)
+        waiters, proposal = self.leader.tick(now, self._log.leader_epochs)
         return _complete(waiters), proposal
 
 

@@ -1,11 +1,11 @@
-"""Which replicas lie on another media than their topic asks for, and which of them move now.
+"""Replicas on another media than their topic asks for, and which of them move now.
 
-A topic may ask for another media when its replicas are there already, and a log directory may be
-said to lie on another one. Where the replica's own broker has a directory of the right media, the
-broker moves the replica there by itself: a few at a time, as a copy takes the disks from everybody
-else. Where it has none the replica stays and serves, until somebody reassigns it.
+A topic may get another media after its replicas exist, and so may a log directory. If the replica's
+own broker has a directory of the right media, the broker moves the replica there by itself: a few
+at a time, as a copy slows the disks down for all others. If it has none, the replica stays and
+serves until an operator reassigns it.
 
-How one is moved, and what a crash leaves, is the shell's: `storage/log_directory.py`.
+The shell makes the move, and cleans up after a crash: `storage/log_directory/moves.py`.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,7 +16,7 @@ from millrace.core.ids import MonotonicMs, TopicPartition
 from millrace.core.media import Media, TopicMedia
 
 RETRY_MS: Final = 60_000
-"""Before a move is tried again that was refused, as for want of room."""
+"""Pause before the retry of a refused move, for example when the target disk was full."""
 
 _AT_ONCE: Final = MonotonicMs(-1)
 
@@ -51,7 +51,7 @@ class ReplicaMoves:
         return len(self._under_way)
 
     def on_placed(self, topic_partition: TopicPartition, there: Media, wanted: TopicMedia) -> None:
-        """A replica is open, and lies there; its topic asks for a media, as it may not before."""
+        """A replica is open on a media; its topic asks for a media, which may have changed."""
         if wanted.is_among([there]):
             self._misplaced.pop(topic_partition, None)
             return
@@ -60,7 +60,7 @@ class ReplicaMoves:
             self._misplaced[topic_partition] = _Misplaced(wanted)
 
     def on_closed(self, topic_partition: TopicPartition) -> None:
-        """A replica is not open any more."""
+        """A replica is no longer open."""
         self._misplaced.pop(topic_partition, None)
 
     def is_wanted_on(self, topic_partition: TopicPartition, media: Media) -> bool:
@@ -69,10 +69,10 @@ class ReplicaMoves:
         return known is not None and known.wanted.is_among([media])
 
     def begin(self, working: Collection[Media], now: MonotonicMs) -> list[TopicPartition]:
-        """Return which replicas are to begin to move now; `on_ended` must follow for each.
+        """Return the replicas that begin to move now; `on_ended` must follow for each.
 
         Args:
-            working: of which media this broker has directories that work.
+            working: media of this broker's working directories.
             now: the time.
         """
         begun: list[TopicPartition] = []

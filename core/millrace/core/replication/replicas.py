@@ -1,7 +1,6 @@
-"""All replicas of one broker: what the metadata gives it, whom it follows, what it proposes.
+"""All replicas of one broker: their roles, their leaders, and proposals to the controller.
 
-The two shells, the broker and the simulator, drive this machine with what happened, and do what it
-says in order:
+The shell passes events to this machine, and performs its effects in order:
 
 | event                          | from                                                      |
 |--------------------------------|-----------------------------------------------------------|
@@ -12,27 +11,27 @@ says in order:
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
 | `on_isr_answers`               | the controller                                            |
-| `on_renewal_answers`           | likewise, of damaged replicas that are to begin anew      |
+| `on_renewal_answers`           | likewise, of damaged replicas that are to start over      |
 | `on_set_aside`                 | the disk: a damaged log has another name                  |
 | `tick`                         | several times a second                                    |
 
 An image names the replicas of this broker; nothing else does (P39):
 
 - a partition that is new here is opened (`OpenLog`);
-- one that the image gives to others at a later partition epoch is closed and its data may go
-  (`DropReplica`, P33, P70), also where that happened while this broker was down; of a deleted topic
-  the metadata's tombstone says when it may go;
+- one that the image gives to others at a later partition epoch is closed and its data may be
+  deleted (`DropReplica`, P33, P70), also if that happened while this broker was down; data of a
+  deleted topic may be deleted when the metadata's tombstone says so;
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
-Leaders' proposals gather, and one request with all of them is in flight at a time, or with as many
-as the cluster lets one have (`configure`).
+Leaders' proposals gather, and one request with all of them, up to the cluster's bound
+(`configure`), is in flight at a time.
 
-Whatever happens costs what it concerns, not what there is: an image costs the partitions that it
-alters, and a tick those whose time has come. Each leader says when that will be, and those that
-wait for it stand in a heap; a partition whose followers have everything waits for nothing.
+An event costs only the partitions that it concerns: an image those that it alters, and a tick those
+that are due. Each leader names the time when it is due, and a heap orders these times; a partition
+whose followers have everything is never due.
 
-A replica whose log is damaged begins anew where others have what it had (`renewals`); one whose
-log directory failed does not, nor one that is the only one left.
+A replica whose log is damaged starts over if others have its records (`renewals`); one whose log
+directory failed does not, nor the only one left.
 """
 
 import heapq
@@ -46,6 +45,7 @@ from millrace.core.errors import (
     Appended,
     CorruptLogError,
     IneligibleReplicaError,
+    LogDirFailedError,
     MillraceError,
     NotLeaderError,
     SafetyViolationError,
@@ -72,7 +72,7 @@ from millrace.core.replication.follower import (
     FetchResponse,
     RecordsLost,
     ReplicaBatch,
-    StartAnew,
+    StartOver,
     StopFetching,
     Truncate,
 )
@@ -86,15 +86,15 @@ from millrace.core.replication.replica import Effect as ReplicaEffect
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 _RENEWALS_AT_ONCE: Final = 100
-"""Damaged replicas in one request: each is fetched whole, so they need not all begin together."""
+"""Damaged replicas in one request: each is fetched whole, so they need not begin together."""
 
 
 @dataclass(slots=True)
 class OpenLog:
     """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`.
 
-    What recovery found in it is flushed before: no append may come that does it, and the high
-    watermark, and with it a producer that repeats its last batch, would wait for ever.
+    Recovered batches are flushed before: without a later append nothing else would flush them, and
+    the high watermark, and a producer that repeats its last batch, would wait for ever.
     """
 
     topic_partition: TopicPartition
@@ -111,7 +111,7 @@ class Configure:
 
 @dataclass(slots=True)
 class CloseReplica:
-    """Effect: serve the partition no more, and close its log; the topic was deleted."""
+    """Effect: stop serving the partition, and close its log; the topic was deleted."""
 
     topic_partition: TopicPartition
 
@@ -128,9 +128,9 @@ class LogChange:
     """Effect: append to, cut or empty a log; the disk's answer comes back as an event."""
 
     topic_partition: TopicPartition
-    change: Append | Truncate | StartAnew | AdvanceLogStart
+    change: Append | Truncate | StartOver | AdvanceLogStart
     generation: int
-    """Of the follower; what was ordered under an earlier one is void after a failed write."""
+    """Generation of the follower; after a failed write earlier orders are void."""
 
 
 @dataclass(slots=True)
@@ -143,21 +143,21 @@ class Completed:
 
 @dataclass(slots=True)
 class Advanced:
-    """Effect: all who read the partition are concerned: its role or high watermark has moved."""
+    """Effect: wake all readers of the partition: its role or high watermark has changed."""
 
     topic_partition: TopicPartition
 
 
 @dataclass(slots=True)
 class Extended:
-    """Effect: its followers are concerned: more is written, and not committed yet."""
+    """Effect: wake its followers: more is written, and not committed yet."""
 
     topic_partition: TopicPartition
 
 
 @dataclass(slots=True)
 class Halted:
-    """Effect: tell people that the replica stands still, so that nothing committed is lost (P5)."""
+    """Effect: report that the replica has halted, so that no committed record is lost (P5)."""
 
     topic_partition: TopicPartition
     error: SafetyViolationError
@@ -165,7 +165,7 @@ class Halted:
 
 @dataclass(slots=True)
 class Lost:
-    """Effect: tell people what an unclean election has cost, and count it (P30)."""
+    """Effect: report and count the records lost by an unclean election (P30)."""
 
     topic_partition: TopicPartition
     records: RecordsLost
@@ -187,10 +187,10 @@ class ProposeRenewals:
 
 @dataclass(slots=True)
 class SetAside:
-    """Effect: give a damaged log another name, and call `on_set_aside`, or `.._failed`.
+    """Effect: rename a damaged log, and call `on_set_aside`, or `.._failed`.
 
-    Nobody counts on it any more. The name by which it is found must be free for a new log, durably,
-    and nothing that was remembered of the old log may be taken for the new one's.
+    The metadata no longer counts on it. Its name must be free for a new log, durably, and no
+    remembered state of the old log may be used for the new one.
     """
 
     topic_partition: TopicPartition
@@ -215,7 +215,7 @@ Effect = (
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Fetched:
-    """What a leader answered for one handle; see `FetchResponse`."""
+    """A leader's answer for one handle; see `FetchResponse`."""
 
     handle: int
     fetch_offset: Offset
@@ -230,14 +230,14 @@ class Fetched:
 
 @dataclass(slots=True)
 class _Held:
-    """A replica with what is known of it beside its role."""
+    """A replica and its state beside its role."""
 
     replica: Replica
     log: ReplicaLog
-    # Appends that are not written yet: where each ends, its bytes, and whose credit they took.
+    # Appends that are not written yet: end, bytes, and the leader whose credit they took.
     unwritten: deque[tuple[Offset, int, BrokerId]] = field(default_factory=deque)
     told_high_watermark: Offset = UNKNOWN_OFFSET
-    # Followers fetch what is written, and only with their reports the high watermark moves.
+    # Followers fetch written records, and only their reports move the high watermark.
     told_written_offset: Offset = UNKNOWN_OFFSET
 
 
@@ -250,7 +250,7 @@ class Replicas:
         on_disk: partitions that its earlier lives have left behind.
 
     Attributes:
-        sessions: with the brokers that lead what is followed here, by broker id.
+        sessions: with the leaders that this broker follows, by broker id.
     """
 
     def __init__(
@@ -267,13 +267,13 @@ class Replicas:
         self._held: dict[TopicPartition, _Held] = {}
         self._opening: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, MillraceError] = {}
-        self._left_behind = set(on_disk)  # Until an image says whose they are.
+        self._left_behind = set(on_disk)  # Until an image assigns them.
         self._followed: dict[TopicPartition, BrokerId] = {}
         self._request_partitions_max = ClusterConfig().request_partitions_max
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
-        # When leaders want to look at the time, the soonest first. Only the entries that the dict
-        # has, too, count; the others were brought forward, or are of replicas that are gone.
+        # Times when leaders are due, the soonest first. Only entries that are also in the dict
+        # count; the others were moved to an earlier time, or their replicas are gone.
         self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
         self._turn_of: dict[TopicPartition, MonotonicMs] = {}
         self._ticked_at: MonotonicMs | None = None
@@ -300,22 +300,23 @@ class Replicas:
         """Return a replica whose log is open.
 
         Raises:
-            MillraceError: why it is not: the log is damaged, or its directory failed.
+            MillraceError: the log is damaged, or its directory failed.
             UnknownTopicOrPartitionError: this broker has no such replica.
         """
         held = self._held.get(topic_partition)
         if held is not None:
             return held.replica
         error = self._failed.get(topic_partition)
-        if error is not None:  # Anew, and for this request: nothing of it was appended.
-            raise type(error)(error.message, appended=Appended.NO)
+        if error is not None:  # A new one for this request: nothing of it was appended.
+            raise error.again(Appended.NO)
         raise UnknownTopicOrPartitionError(
-            f"this broker has no replica of {topic_partition}: refresh the metadata, the topic may "
-            "have been deleted"
+            "this broker has no replica of it: refresh the metadata, the topic may have been "
+            "deleted",
+            topic_partition=topic_partition,
         )
 
     def is_opening(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a replica's log is to be opened, and `on_opened` is waited for."""
+        """Return whether a replica's log is being opened, and `on_opened` will follow."""
         return topic_partition in self._opening
 
     @property
@@ -331,9 +332,9 @@ class Replicas:
         return self._failed.get(topic_partition)
 
     def offline(self) -> list[TopicPartition]:
-        """Return where the metadata counts on a replica that is damaged or gone here (P65).
+        """Return the damaged or lost replicas here that the metadata counts on (P65).
 
-        Not where nobody else has one: there is nobody who could take over.
+        Partitions without other replicas are left out: no broker could take over.
         """
         found = []
         for topic_partition in self._failed:
@@ -347,30 +348,44 @@ class Replicas:
         return found
 
     def log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
-        """Return where a log ends that nobody adds to (P31).
+        """Return the end of a log without a leader, and whether it reaches `committed_end` (P26).
 
-        None: there is none, this broker has not heard yet that nobody leads, or a batch that came
-        before is still being written. The controller asks again.
+        None: there is no log, this broker does not know yet that there is no leader, or an earlier
+        batch is still being written. The controller asks again.
         """
         held = self._held.get(topic_partition)
         state = None if held is None else held.replica.state
         if held is None or state is None or state.leader != NO_BROKER or held.unwritten:
             return None
-        log = held.log
-        return LogEnd(topic_partition, log.leader_epochs.latest_epoch, log.log_end_offset)
+        log, committed = held.log, state.committed_end.end_offset
+        return LogEnd(
+            topic_partition,
+            log.leader_epochs.latest_epoch,
+            log.log_end_offset,
+            committed if held.replica.has_committed else UNKNOWN_OFFSET,
+        )
+
+    def lacking(self) -> dict[TopicPartition, CorruptLogError]:
+        """Return the errors of eligible replicas that cannot lead as their logs lack records
+        (P26)."""
+        return {
+            topic_partition: _lack_of(topic_partition, held.log, held.replica.state)
+            for topic_partition, held in self._held.items()
+            if held.replica.state is not None and held.replica.lacks_committed
+        }
 
     @property
     def leaderships_failed(self) -> int:
         """How many partitions this broker should lead, and cannot: the log is damaged or gone.
 
-        They can neither be read nor written, although the metadata names a leader: nobody else
-        could lead, or the controller has not heard of it yet.
+        They can neither be read nor written, although the metadata names a leader: no other replica
+        could lead, or the controller does not know yet.
         """
         image = self._image
         states = [] if image is None else map(image.partition, self._failed)
         return sum(state is not None and state.leader == self.broker.broker_id for state in states)
 
-    # --- What the metadata says --------------------------------------------------------------
+    # --- Metadata ----------------------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:
         """Follow the metadata, which never goes back (P39)."""
@@ -393,8 +408,8 @@ class Replicas:
             for number in _altered(old, topic):
                 effects += self._on_state(topic, number, topic.partitions[number], now)
         if standings != had:
-            # Who may join, and whose reports count, has changed for everyone who leads, or is to
-            # lead as soon as its disk is done.
+            # The brokers that may join, and whose reports count, have changed for all leaders, also
+            # for those that wait for their disk.
             for topic_partition, held in self._held.items():
                 replica, known = held.replica, held.replica.state
                 if known is not None and (replica.leader is not None or replica.must_lead):
@@ -438,7 +453,7 @@ class Replicas:
         return [OpenLog(topic_partition, topic)]
 
     def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
-        """Have nothing to do with a partition any more."""
+        """Give a partition up."""
         self._opening.pop(topic_partition, None)
         self._failed.pop(topic_partition, None)
         self._turn_of.pop(topic_partition, None)
@@ -454,7 +469,7 @@ class Replicas:
         self._repay(held, held.log.log_end_offset, is_void=True)
         return [*effects, Advanced(topic_partition)]
 
-    # --- What became of logs -----------------------------------------------------------------
+    # --- Events of logs ----------------------------------------------------------------------
 
     def on_opened(
         self,
@@ -487,15 +502,15 @@ class Replicas:
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
 
     def replace_log(self, topic_partition: TopicPartition, log: ReplicaLog) -> None:
-        """Go on with another log, which has all that the one before has: it has moved."""
+        """Use another log, which has everything that the one before has: it has moved."""
         held = self._held[topic_partition]
         held.log = log
         held.replica.replace_log(log)
 
     def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        """A log cannot be opened now, for want of space as it may be; it is tried again (P64).
+        """A log cannot be opened now, perhaps because the disk is full; it is tried again (P64).
 
-        Until then the replica is offline: whoever can lead should.
+        Until then the replica is offline: another one should lead.
         """
         if topic_partition in self._opening:
             self._failed[topic_partition] = error
@@ -511,15 +526,15 @@ class Replicas:
     def on_renewal_answers(
         self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
     ) -> list[Effect]:
-        """Take the controller's answers to what `ProposeRenewals` asked, in its order.
+        """Take the controller's answers to `ProposeRenewals`, in its order.
 
-        The metadata that a yes (None) rests on has come before.
+        The metadata that a yes (None) rests on has arrived before.
         """
         self._renewals.on_answers(answers, now)
         return self._renew(now)
 
     def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
-        """A damaged log has another name: begin an empty one, and fetch it from the leader."""
+        """A damaged log was renamed: begin an empty one, and fetch it from the leader."""
         if topic_partition not in self._renewals:
             return []  # It was given up meanwhile.
         self._renewals.end(topic_partition)
@@ -531,14 +546,17 @@ class Replicas:
 
     def on_set_aside_failed(
         self, topic_partition: TopicPartition, error: MillraceError, now: MonotonicMs
-    ) -> None:
+    ) -> list[Effect]:
         """A damaged log keeps its name: the disk refused, or enough logs were set aside already."""
+        if isinstance(error, LogDirFailedError):
+            return self.on_failed(topic_partition, error)
         if topic_partition in self._renewals:
             self._failed[topic_partition] = error
             self._renewals.on_set_aside_failed(topic_partition, now)
+        return []
 
     def _renew(self, now: MonotonicMs) -> list[Effect]:
-        """Let damaged replicas begin anew, as far as they may now (P65)."""
+        """Let damaged replicas start over, if they may now (P65)."""
         if self._image is None or not self._renewals:
             return []
         effects: list[Effect] = [SetAside(each) for each in self._renewals.to_set_aside(now)]
@@ -596,12 +614,12 @@ class Replicas:
         except SafetyViolationError as error:
             return [Halted(topic_partition, error)]
 
-    def on_started_anew(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
+    def on_started_over(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
         """A log was emptied as `LogChange` said."""
         held = self._held.get(topic_partition)
         if held is None:
             return []
-        return self._note(topic_partition, held, held.replica.on_started_anew(now), now)
+        return self._note(topic_partition, held, held.replica.on_started_over(now), now)
 
     def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
         """Give credit back for what is written, or, with `is_void`, never will be."""
@@ -613,7 +631,7 @@ class Replicas:
     # --- Following ---------------------------------------------------------------------------
 
     def on_fetched(self, leader: BrokerId, fetched: Fetched, now: MonotonicMs) -> list[Effect]:
-        """Take what a leader sent for one handle; dropped, if the position was left."""
+        """Take a leader's response for one handle; drop it if the position was closed."""
         session = self.sessions[leader]
         session.on_received(fetched.size)
         found = session.position(fetched.handle)
@@ -670,7 +688,7 @@ class Replicas:
         return self._note(topic_partition, held, effects, now)
 
     def on_session_broken(self, leader: BrokerId, now: MonotonicMs) -> list[Effect]:
-        """The stream to a leader is gone: every position at it is opened anew."""
+        """The stream to a leader is gone: open every position at it again."""
         effects: list[Effect] = []
         session = self.sessions.get(leader)
         for topic_partition, position in [] if session is None else session.on_broken():
@@ -709,7 +727,7 @@ class Replicas:
         progress: FollowerProgress,
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Take what a follower says of its log.
+        """Take a follower's report about its log.
 
         Raises:
             NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, MalformedRequestError:
@@ -718,7 +736,7 @@ class Replicas:
         replica = self.get(topic_partition)
         held = self._held[topic_partition]
         if replica.leader is None:
-            raise NotLeaderError(f"{topic_partition} is not led by this broker")
+            raise NotLeaderError("this broker does not lead it", topic_partition=topic_partition)
         waiters = replica.leader.on_follower_fetch(
             life,
             leader_epoch,
@@ -740,7 +758,7 @@ class Replicas:
     ) -> list[Effect]:
         """Take the controller's answers to the proposals in flight, in their order.
 
-        The metadata that an acceptance (None) rests on has come before.
+        The metadata that an acceptance (None) rests on has arrived before.
         """
         proposed, self._proposed = self._proposed, []
         if isinstance(answers, MillraceError):
@@ -768,7 +786,7 @@ class Replicas:
     # --- Time --------------------------------------------------------------------------------
 
     def tick(self, now: MonotonicMs) -> list[Effect]:
-        """Look at the time, several times in each `replica_lag_time_max_ms`."""
+        """Let time pass; to be called several times in each `replica_lag_time_max_ms`."""
         self._note_time(now)
         self._ticked_at = now
         effects: list[Effect] = []
@@ -780,9 +798,9 @@ class Replicas:
         return effects + self._propose() + self._renew(now)
 
     def _note_time(self, now: MonotonicMs) -> None:
-        """Find out whether this process stood still: then its followers' silence is its own (P23).
+        """Detect that this process stood still: then its followers' silence is its own fault (P23).
 
-        That is what a long time without a tick means.
+        A long time without a tick shows it.
         """
         since = now if self._ticked_at is None else self._ticked_at
         if now - since > self._config.replica_lag_time_max_ms // 2:
@@ -801,14 +819,14 @@ class Replicas:
         return effects
 
     def _schedule(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> None:
-        """Have a partition's turn come when its leader wants it, or before.
+        """Schedule a partition for the time its leader names, or earlier.
 
-        No turn is further away than it takes to fall behind. So what is written, and what members
-        report, need not bring one forward: that they fall behind is all that comes of it.
+        The time is never later than a follower's lag limit from now. So writes and reports need not
+        move it forward: their only effect in time is that a follower lags.
         """
         wanted = held.replica.due_at(now)
         if wanted is None:
-            return  # A turn that it had may come, and do nothing.
+            return  # An earlier entry may come due, and do nothing.
         lag_ms = self._config.replica_lag_time_max_ms
         turn = MonotonicMs(min(max(wanted, now + 1), now + lag_ms + 1))
         known = self._turn_of.get(topic_partition)
@@ -834,7 +852,7 @@ class Replicas:
         effects: Sequence[ReplicaEffect],
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Say a replica's effects as the broker's; sessions are kept here."""
+        """Translate a replica's effects into the broker's, and update the sessions."""
         said: list[Effect] = []
         replica = held.replica
         for effect in effects:
@@ -871,8 +889,22 @@ class Replicas:
         return said
 
 
+def _lack_of(
+    topic_partition: TopicPartition, log: ReplicaLog, state: PartitionState
+) -> CorruptLogError:
+    epoch, end = state.committed_end
+    return CorruptLogError(
+        f"records were committed up to offset {end} (leader epoch {epoch}), and the log here, "
+        f"which ends at {log.log_end_offset} (leader epoch {log.leader_epochs.latest_epoch}), "
+        "lacks some of them: an older copy of the disk was put back, or damage cut the log off. "
+        "Put the newest copy back, or start another eligible broker; where there is none, an "
+        "unclean election goes on without them",
+        topic_partition=topic_partition,
+    )
+
+
 def _altered(old: Topic | None, topic: Topic) -> Iterator[int]:
-    """Yield the numbers of partitions that are not as they were before."""
+    """Yield the numbers of the partitions that have changed."""
     if old is None or old.overrides != topic.overrides:
         yield from range(len(topic.partitions))
         return

@@ -39,7 +39,7 @@ class ApiError(Exception):
 
     Attributes:
         status: of HTTP; 0: there was no answer, and it is not known whether the request was done.
-        message: what the API server says.
+        message: of the API server.
     """
 
     def __init__(self, status: int, message: str, *, request: str) -> None:
@@ -64,10 +64,10 @@ class Api:
 
     @classmethod
     def connect(cls, on_request: Callable[[str], None] = lambda method: None) -> Self:
-        """Return the API server that the pod, or the kubeconfig, says.
+        """Return the API server of the pod, or of the kubeconfig.
 
         Raises:
-            kubernetes.config.ConfigException: neither does.
+            kubernetes.config.ConfigException: neither names one.
         """
         if "KUBERNETES_SERVICE_HOST" in os.environ:
             kubernetes.config.load_incluster_config()
@@ -97,15 +97,15 @@ class Api:
         *,
         is_metadata_enough: bool = False,
     ) -> list[Document]:
-        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them, and
-        without what says who set which field.
+        """Return all objects of a kind; without `kind` and `apiVersion`, as in lists, and without
+        managed fields.
 
         They come in pages, so that many of them need little memory beside their own.
 
         Args:
-            labels: that they have.
-            fields: that are so; of most kinds the API server knows few.
-            is_metadata_enough: nothing else of them is sent.
+            labels: required labels.
+            fields: required values of fields; the API server supports few, for most kinds.
+            is_metadata_enough: only their metadata is sent.
         """
         query = {"limit": str(_PAGE)}
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
@@ -123,7 +123,7 @@ class Api:
                 return found
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
-        """Have the object be so in the fields that are named; make it if need be."""
+        """Set the named fields of an object; create it if necessary."""
         path = _path(document) + (f"/{subresource}" if subresource else "")
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._call("PATCH", path, query, document, content_type=_APPLY)
@@ -155,10 +155,10 @@ class Api:
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str, orphan: bool = False
     ) -> None:
-        """Delete exactly this object; one that is gone, or another one by now, is let be.
+        """Delete exactly this object; ignore one that is gone or replaced by another.
 
         Args:
-            orphan: leave what it owns.
+            orphan: keep the objects that it owns.
         """
         body: Document = {"preconditions": {"uid": uid}}
         if orphan:
@@ -172,7 +172,7 @@ class Api:
     async def record(
         self, about: Document, *, reason: str, message: str, is_warning: bool = False, now: str
     ) -> None:
-        """Tell people of something that was done to an object, by an Event."""
+        """Report a change of an object to people, by an Event."""
         metadata = about["metadata"]
         await self.create(
             {

@@ -1,8 +1,8 @@
-"""Objects that are kept as they should be, without a write where nothing is to do.
+"""Keeps objects as they should be, without a write if there is nothing to do.
 
-What was applied is remembered with the version that came of it: the object's generation where it
-has one, which changes of a status leave alone, else its resource version. While both are the same
-nothing is sent. So an object that somebody changes is put right, and an idle operator only reads.
+What was applied is remembered with the resulting version: the object's generation if it has one,
+which changes of a status do not increase, else its resource version. While both are the same
+nothing is sent. So a changed object is corrected, and an idle operator only reads.
 """
 
 import hashlib
@@ -14,10 +14,11 @@ from millrace.operator.model.objects import Document
 
 
 class NameTakenError(Exception):
-    """An object of the name that one of ours should have belongs to somebody else.
+    """An object with the name of one of ours has another owner.
 
     Attributes:
-        is_passing: to an earlier owner of the same name: it is about to be deleted with it.
+        is_passing: the owner is an earlier one of the same name: the object is about to be deleted
+            with it.
     """
 
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
@@ -33,10 +34,10 @@ class Applied:
         self._settled: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     async def ensure(self, document: Document) -> Document:
-        """Have an object be as it should be, and return it.
+        """Bring an object into its wanted state, and return it.
 
         Raises:
-            NameTakenError: there is one which has another owner, or none.
+            NameTakenError: there is one with another owner, or without one.
             ApiError: the API server refuses it, or does not answer.
         """
         metadata = document["metadata"]

@@ -1,4 +1,4 @@
-"""The kinds of object that the operator reads or writes, and where the API server has them."""
+"""The kinds of object that the operator reads or writes, with their paths in the API server."""
 
 from dataclasses import dataclass
 from typing import Final

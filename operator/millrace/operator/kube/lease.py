@@ -1,9 +1,9 @@
-"""The operator's own Lease: of several operators one acts, the others wait to take over.
+"""The operator's own Lease: one of several operators acts, the others wait to take over.
 
-The election is that of the brokers' controller (`core/metadata/lease.py`). A Lease keeps no number
-of its writes, so its `resourceVersion` stands for one: a change of it is a version more. The lease
-is a hint only. Two operators that act for a moment do the same things, which may be done twice:
-what is applied says the same, and what is deleted is named by its uid.
+The election is that of the brokers' controller (`core/metadata/lease.py`). A Lease does not count
+its writes, so each change of its `resourceVersion` counts as one. The lease is only a hint. Two
+operators that act for a moment do no harm: both apply the same objects, and a deletion names the
+uid.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ TIMES: Final = LeaseTimes(
     duration_ms=45_000, renew_deadline_ms=30_000, retry_ms=12_000, watch_ms=2000
 )
 """An operator that ends gives the lease back, and the next acts within two seconds. One that dies
-is missed for 45 s: no record waits for it. In return an idle operator writes once in 12 s only.
+is missing for 45 s, but no record waits for it. In return an idle operator writes only once in 12
+s.
 """
 
 
@@ -38,7 +39,7 @@ class OperatorLease:
         on_change: called when the lease was won or lost.
 
     Attributes:
-        is_known: the API server has said at least once who holds it.
+        is_known: the holder was read at least once.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class OperatorLease:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            return  # Somebody was first.
+            return  # Another operator was first.
         self._election.on_written(wanted, sent_at)
 
     async def _read(self) -> LeaseRecord | None:
@@ -129,7 +130,7 @@ class OperatorLease:
         assert self._version == record.version
 
     def _note(self, document: Document) -> None:
-        """Count a version more when the Lease has changed."""
+        """Count a new version when the Lease has changed."""
         resource_version = document["metadata"]["resourceVersion"]
         if resource_version != self._resource_version:
             self._resource_version = resource_version

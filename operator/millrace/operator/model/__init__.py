@@ -1,1 +1,1 @@
-"""What there should be: public resources as typed values, and the objects that a cluster needs."""
+"""The wanted state: public resources as typed values, and the objects that a cluster needs."""

@@ -1,4 +1,4 @@
-"""The resource `Cluster`: brokers in pools, their volumes, settings, and who may have topics."""
+"""The resource `Cluster`: brokers in pools, their volumes, settings, and allowed Topics."""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -47,7 +47,7 @@ OPERATOR_LABELS = (
 
 
 class VolumeDeletion(StrEnum):
-    """What becomes of the volumes when the Cluster is deleted."""
+    """Whether the volumes are kept when the Cluster is deleted."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
@@ -104,7 +104,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     ]
     media: Annotated[
         Media,
-        Meta(description="What it is made of. Topics may ask for `ssd` or `hdd`."),
+        Meta(description="Its media. Topics may ask for `ssd` or `hdd`."),
     ] = DEFAULT_MEDIA
     size: Annotated[
         Quantity,
@@ -120,7 +120,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the pool's pods get beside what the operator decides: mostly where they may run."""
+    """Additions to the pool's pods beside the operator's own: mostly where they may run."""
 
     RULES: ClassVar = (
         Rule(
@@ -342,7 +342,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     volume_deletion: Annotated[
         VolumeDeletion,
         Meta(
-            description="What becomes of the volumes when the Cluster is deleted. `Retain`: they "
+            description="What happens to the volumes when the Cluster is deleted. `Retain`: they "
             "stay, and a Cluster of the same name takes them up again. `Delete`: all data is lost."
         ),
     ] = VolumeDeletion.RETAIN

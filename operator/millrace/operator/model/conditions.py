@@ -1,4 +1,4 @@
-"""Conditions, as Kubernetes has them: what is known of a resource, why, and what to do."""
+"""Conditions of Kubernetes: the state of a resource, the reason, and what to do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Condition:
     Attributes:
         is_true: None: not known.
         reason: for programs.
-        message: for people: what it is, and what to do.
+        message: for people: the state, and what to do.
     """
 
     type: str
@@ -74,10 +74,10 @@ def merged(
     generation: int,
     now: str,
 ) -> list[dict[str, Any]]:
-    """Return conditions as the status has them; each keeps the time of its last transition.
+    """Return conditions for the status; each keeps the time of its last transition.
 
     Args:
-        before: as the status had them.
+        before: the conditions in the present status.
         now: RFC 3339.
     """
     known = {each.get("type"): each for each in before}

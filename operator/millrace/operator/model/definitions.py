@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Any
 
 from millrace.core import settings
+from millrace.core.broker_config import BrokerConfig
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
 from millrace.core.settings import INT64_MAX, NamedSetting, Setting, Unit
 from millrace.core.topics import NAME_LENGTH_MAX
@@ -18,7 +19,7 @@ CLUSTER_NAME_MAX = 30
 OPERATOR_SECTIONS = frozenset(
     {"node", "coordination", "listener", "outside_listener", "replica_listener", "metrics"}
 )
-"""Sections of a broker's settings that the operator fills in, so that nobody else can."""
+"""Sections of a broker's settings that only the operator sets."""
 
 
 def topic_definition() -> Schema:
@@ -64,15 +65,11 @@ def topic_definition() -> Schema:
     return schema
 
 
-def cluster_definition(broker_config: type) -> Schema:
-    """Return the definition of `Cluster`.
-
-    Args:
-        broker_config: the class of a broker's settings, by whose sections users set them.
-    """
+def cluster_definition() -> Schema:
+    """Return the definition of `Cluster`; users set brokers' settings by section."""
     sections = {
         name: settings_schema(section) | {"description": _first_line(section)}
-        for name, section in settings.sections_of(broker_config).items()
+        for name, section in settings.sections_of(BrokerConfig).items()
         if name not in OPERATOR_SECTIONS
     }
     schema = definition(
@@ -151,7 +148,7 @@ def settings_schema(cls: type, *, separator: str = "_") -> Schema:
 def _setting_schema(each: NamedSetting) -> Schema:
     description = each.description
     default = f" Default: {settings.to_text(each.default) or 'empty'}."
-    schema: dict[str, Any] = {"description": description.meaning + default}
+    schema: dict[str, Any] = {"description": description.documentation + default}
     if each.kind is bool:
         return {**schema, "type": "boolean"}
     if issubclass(each.kind, StrEnum):
@@ -175,7 +172,7 @@ def _setting_schema(each: NamedSetting) -> Schema:
 
 
 def _bounds(description: Setting) -> Schema:
-    """Return the bounds of a number; those of a text with a unit only the operator can check."""
+    """Return the bounds of a number; only the operator can check those of a text with a unit."""
     low = description.minimum
     bounds: Schema = {"minimum": min(low, -1) if description.minus_one else low}
     if description.maximum < INT64_MAX:

@@ -1,4 +1,4 @@
-"""Types of fields that several resources share, with what the API server checks of them."""
+"""Types of fields that several resources share, with the API server's checks of them."""
 
 from typing import Annotated, NamedTuple
 
@@ -52,7 +52,7 @@ LabelValue = Annotated[
 
 
 class Rule(NamedTuple):
-    """What the API server checks of a value, in CEL, and what it says where that does not hold.
+    """A check of a value by the API server, in CEL, and the message if it fails.
 
     A rule that names `oldSelf` is checked when the value changes.
     """

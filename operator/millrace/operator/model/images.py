@@ -12,7 +12,7 @@ def with_version(image: str, version: str) -> str:
 
 
 def version_of(image: str) -> str:
-    """Return the tag, or the digest where the reference has one: that is what a node runs."""
+    """Return the tag, or the digest if the reference has one: a node runs that."""
     _, tag, digest = _split(image)
     return digest or tag
 

@@ -12,7 +12,7 @@ BROKERS_MAX = 250
 
 
 class OutsideType(StrEnum):
-    """What brings clients from outside to the brokers: the type of the Services."""
+    """The type of the Services for clients outside."""
 
     NODE_PORT = "NodePort"
     LOAD_BALANCER = "LoadBalancer"
@@ -52,7 +52,7 @@ class OutsideBootstrap(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OutsideBroker(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is particular to one broker."""
+    """Settings of one broker."""
 
     name: Annotated[
         DnsLabel, Meta(description="Which broker: `<cluster>-<pool>-<number>`, as its pod.")
@@ -114,7 +114,8 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = None
     load_balancer_class: Annotated[
-        LabelKey | None, Meta(description="Who makes the load balancers. Unset: the default one.")
+        LabelKey | None,
+        Meta(description="The implementation of the load balancers. Unset: the default one."),
     ] = None
     load_balancer_source_ranges: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=64)]],
@@ -144,7 +145,7 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = field(default_factory=list)
 
     def broker(self, name: str) -> OutsideBroker:
-        """Return what is particular to a broker."""
+        """Return the settings of a broker."""
         return next((each for each in self.brokers if each.name == name), OutsideBroker(name=name))
 
 
@@ -155,6 +156,6 @@ class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
         OutsideListener | None,
         Meta(
             description="For clients outside of the Kubernetes cluster. There is no access "
-            "control yet: whoever reaches it may read, write and delete. Unset: none."
+            "control yet: any client that reaches it may read, write and delete. Unset: none."
         ),
     ] = None

@@ -6,10 +6,10 @@
     <cluster>             PodDisruptionBudget, NetworkPolicy
     <cluster>-<pool>      ConfigMap with the brokers' settings, StatefulSet of the pool
 
-What brings clients from outside of the Kubernetes cluster is in `outside`.
+The objects for clients outside of the Kubernetes cluster are in `outside`.
 
-All are owned by the Cluster, so that they go with it. Everything follows from the Cluster and what
-`Observed` adds; nothing here asks anybody.
+All are owned by the Cluster, so that they are deleted with it. Everything follows from the Cluster
+and from `Decided`; nothing here makes a request.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ POOL_LABEL: Final = "millrace.dev/pool"
 CONFIG_ANNOTATION: Final = "millrace.dev/config"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 ZONE_ANNOTATION: Final = "millrace.dev/zone"
-"""On a pod whose pool names no zone: the zone of its node; empty: it has none."""
+"""Annotation of a pod whose pool names no zone: the zone of its node; empty: it has none."""
 NODE_ANNOTATION: Final = "millrace.dev/node"
-"""Likewise: the node that this was read from. It is what the pod waits for."""
+"""Likewise: the node of that zone. The pod waits for this annotation."""
 WAITS_FOR_ZONE: Final = "zone"
 """Name of the container that waits for it."""
 
@@ -50,10 +50,10 @@ _CONFIG: Final = "/etc/millrace"
 _OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
 _ZONE_WAITS_MAX: Final = 600
-"""Of a tenth of a second each, before a broker starts without knowing its zone."""
+"""Waits, of a tenth of a second each, before a broker starts without its zone."""
 _ADDRESS_SETTLE_MS: Final = 30_000
-"""A pod that is made again has another address; so long CoreDNS tells the old one as it is usually
-set up (`ttl 30` and `cache 30`).
+"""How long CoreDNS may answer with the old address of a recreated pod, in its usual setup (`ttl 30`
+and `cache 30`).
 """
 _STOP_SECONDS: Final = 120
 """How long a broker may take to hand over and to close its logs before it is killed."""
@@ -61,10 +61,10 @@ _STOP_SECONDS: Final = 120
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decided:
-    """What the operator decides for a cluster from how it is, beside what its resource says.
+    """The operator's decisions for a cluster from its present state, beside its resource.
 
     Attributes:
-        image: of brokers where the resource names none.
+        image: of brokers, if the resource names none.
         replicas: brokers now of each pool, by the name of its StatefulSet: while some are being
             drained, more than asked.
         may_be_disrupted: whether a broker may be evicted now.
@@ -76,7 +76,7 @@ class Decided:
 
 
 def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
-    """Return the objects, those that others rest on first."""
+    """Return the objects in the order of their dependencies."""
     return [
         *_access(cluster),
         *_services(cluster),
@@ -91,7 +91,7 @@ def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
 
 
 def pool_object_name(cluster: str, pool: str) -> str:
-    """Return the name of a pool's StatefulSet, and what its pods' names begin with."""
+    """Return the name of a pool's StatefulSet, which is also the prefix of its pods' names."""
     return f"{cluster}-{pool}"
 
 
@@ -147,7 +147,7 @@ def owned_object(
 
 
 def _access(cluster: Cluster) -> Iterator[Document]:
-    """What brokers may do with the API server: read and write this cluster's metadata."""
+    """Brokers' access to the API server: read and write this cluster's metadata."""
     name = f"{cluster.name}-broker"
     shards = [f"{cluster.name}-{key.rpartition('/')[2]}" for key in SHARD_KEYS]
     rbac = "rbac.authorization.k8s.io"
@@ -158,7 +158,7 @@ def _access(cluster: Cluster) -> Iterator[Document]:
         "Role",
         name,
         rules=[
-            # Names cannot be told apart when an object is made.
+            # RBAC cannot restrict names when an object is created.
             _rule("millrace.dev", ["clusterstates", "stateshards"], ["create"]),
             _rule("millrace.dev", ["clusterstates"], ["get", "update"], [cluster.name]),
             _rule("millrace.dev", ["stateshards"], ["get", "update"], shards),
@@ -224,7 +224,7 @@ def _service_port(name: str, port: int) -> Document:
 
 
 def _network_policy(cluster: Cluster) -> Document:
-    """Everybody may be a client and read metrics; only brokers reach the replica listener."""
+    """All pods may be clients and read metrics; only brokers reach the replica listener."""
     brokers = {"matchLabels": selector(cluster.name)}
     outside = [] if cluster.spec.listeners.outside is None else ["outside"]
 
@@ -405,7 +405,7 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
 
 
 def _apart(cluster: Cluster) -> Document:
-    """Brokers keep off each other's nodes, and each other's zones, where they can."""
+    """Brokers avoid each other's nodes, and each other's zones, if possible."""
 
     def term(weight: int, topology_key: str) -> Document:
         return {
@@ -427,7 +427,7 @@ def _apart(cluster: Cluster) -> Document:
 
 
 def _zone_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
-    """Wait until the operator has told of the zone; see `plan/zones.py`."""
+    """Wait until the operator has written the zone; see `plan/zones.py`."""
     wait = (
         f"waits=0; until [ -s {_PLACED}/node ] || [ $waits -ge {_ZONE_WAITS_MAX} ]; "
         "do waits=$((waits + 1)); sleep 0.1; done"
@@ -470,8 +470,8 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         # A start may have to read many logs: it is given an hour, and looked at every second.
         "startupProbe": {**is_serving, "periodSeconds": 1, "failureThreshold": 3600},
         "readinessProbe": {**is_serving, "periodSeconds": 5, "failureThreshold": 3},
-        # Whether the process is there at all. One that is slow must never be killed for it: its
-        # session ends, others lead, and it comes back.
+        # Whether the process lives at all. A slow one must never be killed for that: its session
+        # ends, others lead, and it comes back.
         "livenessProbe": {
             "tcpSocket": {"port": METRICS_PORT},
             "periodSeconds": 20,
@@ -519,7 +519,7 @@ def _open_outside(cluster: Cluster, pod: Document) -> None:
     ]
     container["ports"].append({"name": "outside", "containerPort": OUTSIDE_PORT})
     container["volumeMounts"].append({"name": "outside", "mountPath": _OUTSIDE, "readOnly": True})
-    # A broker starts also while nothing is known yet: it reads again while it runs.
+    # A broker starts also without an address: it reads the file again while it runs.
     source = {"name": outside_name(cluster.name), "optional": True}
     pod["volumes"].append({"name": "outside", "configMap": source})
 

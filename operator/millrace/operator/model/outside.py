@@ -4,8 +4,8 @@
     <broker>-outside    Service of one broker
 
 Clients connect to the leader of a partition, so each broker needs an address of its own. Ports and
-load balancers are there only once the Services are; what came of them is written into the
-ConfigMap, which brokers read while they run: no address is worth a restart.
+load balancers exist only after the Services; the addresses are written into the ConfigMap, which
+brokers read while they run: no address needs a restart.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,14 +46,14 @@ def broker_service(cluster: Cluster, listener: OutsideListener, broker: str) -> 
     """Return the Service of one broker."""
     spec = {
         "selector": {**selector(cluster.name), _POD_NAME_LABEL: broker},
-        # There is nobody else to go to: a broker that hands over still tells clients where.
+        # There is no other broker behind it: one that hands over still redirects clients.
         "publishNotReadyAddresses": True,
     }
     return _service(cluster, listener, broker, listener.broker(broker), spec)
 
 
 def address_map(cluster: Cluster, addresses: Mapping[str, str]) -> Document:
-    """Return the ConfigMap that tells brokers their addresses, by broker."""
+    """Return the ConfigMap with brokers' addresses, by broker."""
     return owned_object(
         cluster, "v1", "ConfigMap", outside_name(cluster.name), data=dict(sorted(addresses.items()))
     )

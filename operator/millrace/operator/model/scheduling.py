@@ -1,5 +1,5 @@
-"""Where pods may run, as a pod's specification says it: typed, so that the API server refuses what
-is wrong at once, and nothing of any size or depth can hide in it.
+"""The scheduling part of a pod's specification: typed, so that the API server refuses mistakes at
+once, and so that its size and depth are bounded.
 
 The names are Kubernetes' own: `kubectl explain pod.spec.affinity` says more.
 """
@@ -22,7 +22,7 @@ TopologyKey = Annotated[
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of a pod's specification: what is not set is not said."""
+    """A part of a pod's specification: unset fields are left out."""
 
 
 class LabelOperator(StrEnum):
@@ -35,7 +35,7 @@ class LabelOperator(StrEnum):
 
 
 class LabelRequirement(_Part, frozen=True):
-    """What a label must be."""
+    """A requirement for a label."""
 
     RULES: ClassVar = (
         Rule(
@@ -74,7 +74,7 @@ class NodeOperator(StrEnum):
 
 
 class NodeRequirement(_Part, frozen=True):
-    """What a label of a node must be."""
+    """A requirement for a label of a node."""
 
     key: Annotated[LabelKey, Meta(description="Which label.")]
     operator: Annotated[NodeOperator, Meta(description="How its value is looked at.")]

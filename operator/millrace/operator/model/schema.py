@@ -1,8 +1,8 @@
-"""Definitions of the public resources, made from their types: what `kubectl explain` tells.
+"""Definitions of the public resources, made from their types, also for `kubectl explain`.
 
-A structural schema, which is what the API server takes, knows no references, no `null` and no
-choice between types but "number or text". Everything else of JSON Schema is as msgspec makes it
-from a type. Rules in CEL come from the `RULES` of a class.
+The API server takes only structural schemas: without references, `null`, and choices between types
+except "number or text". The rest is JSON Schema as msgspec makes it from a type. Rules in CEL come
+from the `RULES` of a class.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
     """Return the schema of a type.
 
     Args:
-        inserted: schemas of fields of `spec` whose content no type says, by their JSON names.
+        inserted: schemas of fields of `spec` whose content has no type, by their JSON names.
     """
     (reference,), components = msgspec.json.schema_components([spec], ref_template="{name}")
     rules = {each.__name__: each for each in _structs(spec)}
@@ -95,14 +95,14 @@ def definition(
     """Return a CustomResourceDefinition.
 
     Args:
-        columns: what `kubectl get` shows: name, type and JSON path.
+        columns: of `kubectl get`: name, type and JSON path.
     """
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural}.millrace.dev",
-            # With a definition all its objects go: `helm uninstall` leaves it.
+            # Deleting a definition deletes all its objects: `helm uninstall` keeps it.
             "annotations": {"helm.sh/resource-policy": "keep"},
         },
         "spec": {

@@ -14,14 +14,14 @@ MEDIA_SETTING = "media"
 
 
 class Deletion(StrEnum):
-    """What becomes of the topic when its resource is deleted."""
+    """Whether the topic is kept when its resource is deleted."""
 
     DELETE = "Delete"
     RETAIN = "Retain"
 
 
 class ClusterReference(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which cluster has the topic."""
+    """The cluster of the topic."""
 
     name: Annotated[DnsLabel, Meta(description="Name of the Cluster.")]
     namespace: Annotated[
@@ -115,7 +115,7 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Topic(Struct, frozen=True, kw_only=True):
-    """A topic's resource: where it is, and what it asks for."""
+    """A topic's resource: its place and its specification."""
 
     namespace: str
     name: str

@@ -1,1 +1,1 @@
-"""What to do next: from what was found and what should be, pure decisions, one step at a time."""
+"""What to do next: pure decisions from the present and the wanted state, one step at a time."""

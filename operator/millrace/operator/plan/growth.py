@@ -1,12 +1,12 @@
-"""Volumes that are to be larger than they are: which claims grow, and what that waits for.
+"""Growing volumes: which claims grow, and what that waits for.
 
-Claims grow where their storage class lets them, while they are used. A StatefulSet cannot change
-the size in its templates of claims, so it is deleted without its pods and made anew, which takes
-them over: nothing restarts. New brokers then begin with volumes of the new size.
+Claims grow while they are used, if their storage class allows it. A StatefulSet cannot change the
+size in its templates of claims, so it is deleted without its pods and recreated, and takes the pods
+over: nothing restarts. New brokers then begin with volumes of the new size.
 
-Some drivers let a file system grow only when it is mounted. Such a claim says
-`FileSystemResizePending`, and goes on saying so: after a while the broker is restarted, in the
-order and with the care of any other restart.
+Some drivers let a file system grow only when it is mounted. A claim of such a driver keeps the
+condition `FileSystemResizePending`: after a while the broker is restarted, in the order and with
+the care of any other restart.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ class Growth:
 
     Attributes:
         recreate: StatefulSets to delete without their pods.
-        grow: claims, each with the storage that it is to ask for.
+        grow: claims, each with the storage to request.
         restart: pods by name, each with the reason.
-        under_way: claims that have yet to become as large as they should be.
-        problem: why some will not; empty: nothing keeps them from it.
+        under_way: claims that are not as large as they should be yet.
+        problem: why some will not be; empty: there is no obstacle.
     """
 
     recreate: tuple[Document, ...] = ()
@@ -42,7 +42,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A claim of a broker, as large as it should be or not."""
+    """A claim of a broker and its wanted size."""
 
     document: Document
     pod: str
@@ -63,7 +63,7 @@ class _Claim:
 
     @property
     def is_small(self) -> bool:
-        """Whether the volume has yet to become as large as was asked for."""
+        """Whether the volume is smaller than requested."""
         capacity = self._status.get("capacity") or {}
         return self.is_bound and _storage(capacity) < self.requested
 
@@ -93,13 +93,13 @@ def growth(
     *,
     long_ago: str,
 ) -> Growth:
-    """Return what to do about volumes that are to be larger.
+    """Return what to do about volumes that should be larger.
 
     Args:
         claims: of the cluster.
         classes: storage classes by name.
-        long_ago: since when a file system must have waited to grow for its pod to be restarted,
-            as the API server writes times.
+        long_ago: a file system that waits to grow since then has its pod restarted; as the API
+            server writes times.
     """
     made = {each["metadata"]["name"]: each["metadata"]["creationTimestamp"] for each in pods}
     grow, under_way, problems = [], [], []
@@ -108,7 +108,7 @@ def growth(
         if each.requested < each.wanted:
             under_way.append(each.name)
             if not each.is_bound:
-                continue  # Nothing else than a bound claim can grow; it will be.
+                continue  # Only a bound claim can grow; it will be bound.
             class_name = each.document["spec"].get("storageClassName") or ""
             if (classes.get(class_name) or {}).get("allowVolumeExpansion"):
                 grow.append((each.document, each.size))
@@ -133,7 +133,7 @@ def growth(
 
 
 def needs_classes(cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]) -> bool:
-    """Return whether it matters what storage classes say."""
+    """Return whether the storage classes are needed."""
     return any(each.requested < each.wanted for each in _claims(cluster, pods, claims))
 
 
@@ -154,7 +154,7 @@ def _claims(
 
 
 def _outgrown(cluster: Cluster, stateful_sets: Sequence[Document]) -> Iterator[Document]:
-    """The StatefulSets whose templates ask for less than they should."""
+    """The StatefulSets whose templates request too little storage."""
     by_name = {each["metadata"]["name"]: each for each in stateful_sets}
     for pool in cluster.spec.pools:
         found = by_name.get(pool_object_name(cluster.name, pool.name))

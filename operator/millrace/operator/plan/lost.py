@@ -1,14 +1,14 @@
-"""Brokers whose volumes are gone with their node, and whether they may begin again without.
+"""Brokers whose volumes are gone with their node, and whether they may start over without them.
 
-A local volume can be used on its node only. While that node is away the pod waits for it, and so
-does everybody: it comes back with all that it has. A node is gone for good when its Node was
-deleted, by somebody or by the cloud. Then no node is left that the volume can be used on, and the
-pod would wait for ever.
+A local volume can be used only on its node. While that node is away, its pod waits for it, and the
+operator does, too: the node comes back with all its data. A node is gone for good when its Node was
+deleted, by a person or by the cloud. Then the volume can be used on no node, and the pod would wait
+for ever.
 
-With `lostVolumes: Replace` the claims are deleted then, and the broker begins again elsewhere with
-empty volumes. What it had is copied from the other replicas; so each of its partitions must have
-another one in sync. A partition that has none keeps the broker waiting: the volume may be the only
-place where its records are.
+With `lostVolumes: Replace` the claims are deleted then, and the broker starts over elsewhere with
+empty volumes. Its replicas are copied from others; so each of its partitions must have another one
+in sync. A partition without one keeps the broker waiting: the volume may have the only copy of its
+records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class LostBroker:
     Attributes:
         pod: its pod.
         claims: those of its claims that are bound to such volumes.
-        needed_for: partitions of which nobody else has everything.
+        needed_for: partitions of which no other broker has everything.
     """
 
     pod: Document
@@ -52,7 +52,7 @@ def lost_brokers(
 
     Args:
         volumes: PersistentVolumes by name.
-        partitions: None: the brokers do not say; then every broker is needed.
+        partitions: None: the brokers do not answer; then every broker is needed.
     """
     labels = [each["metadata"].get("labels") or {} for each in nodes]
     by_name = {each["metadata"]["name"]: each for each in claims}
@@ -82,7 +82,7 @@ def _claim_names(pod: Document) -> list[str]:
 def _is_lost(
     claim: Document, volumes: Mapping[str, Document], nodes: Sequence[Mapping[str, str]]
 ) -> bool:
-    """Whether a claim is bound to a volume that can be used on no node; one that is gone, too."""
+    """Whether a claim is bound to a volume that can be used on no node, or is gone."""
     name = claim["spec"].get("volumeName")
     if not name:
         return False

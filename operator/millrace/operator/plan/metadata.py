@@ -1,12 +1,12 @@
-"""Whether a cluster's metadata goes with it: the owner of what brokers keep in the API server.
+"""Whether a cluster's metadata is deleted with it: the owner of the metadata in the API server.
 
-Volumes and metadata belong together: either is worth nothing without the other. Where volumes go
-with the Cluster it owns the metadata, too, and the garbage collector of Kubernetes deletes it;
-nothing has to wait for an operator. Where volumes stay nobody owns the metadata, and a Cluster of
-the same name takes up both.
+Volumes and metadata belong together: either is useless without the other. If the volumes are
+deleted with the Cluster, it owns the metadata, too, and the garbage collector of Kubernetes deletes
+it, without an operator. If the volumes stay, the metadata has no owner, and a Cluster of the same
+name takes both over.
 
 Metadata that still belongs to an earlier Cluster of the name is about to be deleted. A new cluster
-begins once it is gone: taken up, it would tell of volumes that are gone.
+begins once it is gone: otherwise it would refer to volumes that are gone.
 """
 
 from collections.abc import Iterable

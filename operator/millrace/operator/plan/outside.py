@@ -1,4 +1,4 @@
-"""Where clients outside find each broker, by what came of the Services."""
+"""Addresses of brokers for clients outside, from the state of the Services."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from millrace.operator.model.objects import Document
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What is known, and what is not.
+    """Known and missing addresses.
 
     Attributes:
-        addresses: what each broker is to tell, by its name. Without a host, `:port`, it is the
-            address of the node that it runs on, which the broker knows.
-        bootstrap: where clients connect first; empty while nobody knows.
-        waits: what is missing, for people.
+        addresses: the address of each broker, by its name. Without a host, `:port`, it is the
+            address of the broker's node, which the broker knows.
+        bootstrap: where clients connect first; empty while unknown.
+        waits: missing addresses, for people.
     """
 
     addresses: Mapping[str, str]
@@ -41,7 +41,7 @@ def outside(
         bootstrap: the Service that clients connect to first; None: there is none yet.
         services: of brokers, by the broker's name.
         pods: of brokers.
-        nodes: at least those of the pods, where another than their internal address is asked for.
+        nodes: at least those of the pods, if another than their internal address is wanted.
     """
     hosts = _Hosts(
         listener,
@@ -64,7 +64,7 @@ def outside(
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """The nodes that brokers run on, as clients outside know them."""
+    """Addresses of the brokers' nodes for clients outside."""
 
     listener: OutsideListener
     pods: Mapping[str, Document]

@@ -1,4 +1,4 @@
-"""A broker's pod as the plans know it, read from the objects of the API server."""
+"""Brokers' pods for the plans, from the objects of the API server."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ _BROKEN_REASONS: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Why a container waits that does not get better by waiting."""
+"""Reasons of waiting containers that do not pass by themselves."""
 
 
 def broker_pods(
@@ -45,10 +45,10 @@ def broker_pods(
 
 
 def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) -> str:
-    """Return what keeps pods of these StatefulSets from being made, by the newest event of it.
+    """Return why pods of these StatefulSets cannot be created, by the newest event about it.
 
-    A quota, an unknown priority class, a policy of the namespace: the API server refuses the pod,
-    and only an event tells.
+    With a quota, an unknown priority class, or a policy of the namespace, the API server refuses
+    the pod, and only an event shows it.
     """
     uids = {each["metadata"]["uid"] for each in stateful_sets}
     found = [each for each in events if each["involvedObject"].get("uid") in uids]
@@ -70,7 +70,7 @@ def is_unscheduled(status: Mapping[str, Any]) -> bool:
 
 
 def _update_revision(stateful_set: Document) -> str | None:
-    """Return the newest revision; None while the controller has yet to work it out."""
+    """Return the newest revision; None while the controller has not computed it."""
     status = stateful_set.get("status") or {}
     if status.get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 0):
         return None
@@ -102,7 +102,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
 
 
 def _trouble(status: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether a pod does not work, and what its status says of why it is not ready."""
+    """Return whether a pod is broken, and why it is not ready by its status."""
     for each in (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),

@@ -1,17 +1,17 @@
 """Which broker to restart next, and what a restart has to wait for.
 
-A pod that does not run its StatefulSet's newest revision has to be made again: after another image,
-other settings, or `kubectl rollout restart`. Kubernetes would take them by number; it knows nothing
-of replicas. So the StatefulSets say `OnDelete`, and the operator deletes pods, one at a time:
+A pod that does not run its StatefulSet's newest revision has to be recreated: after another image,
+other settings, or `kubectl rollout restart`. Kubernetes would restart pods by number, as it does
+not know replicas. So the StatefulSets are `OnDelete`, and the operator deletes pods, one at a time:
 
-1. a pod that is broken already is restarted first, wherever it stands: it serves nobody, and a new
-   revision may be what mends it;
+1. a broken pod is restarted first, whatever its number: it serves no client, and a new revision may
+   repair it;
 2. while another pod is not ready, or the cluster has no controller, nothing is restarted;
-3. a broker waits while a partition would fall under its `min.insync.replicas` without it, and some
-   other replica of that partition is still to come back in sync. A partition that would fall under
-   it even with all replicas in sync, such as one with a single replica, holds nothing up: it would
-   for ever;
-4. the controller's broker comes last, so that the controller moves once.
+3. a broker waits while a partition would fall under its `min.insync.replicas` without it, and
+   another replica of that partition is not in sync yet. A partition that would fall under it even
+   with all replicas in sync, such as one with a single replica, does not count: the restart would
+   wait for ever;
+4. the controller's broker comes last, so that the controller moves only once.
 
 A restarted broker that does not become ready holds up all others by rule 2: a bad image or setting
 stops at the first one.
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPod:
-    """A broker's pod as it was found.
+    """The state of a broker's pod.
 
     Attributes:
         image: that it runs.
@@ -35,7 +35,7 @@ class BrokerPod:
         why_outdated: why it is not current.
         is_broken: its container cannot start, or ends again and again.
         is_unscheduled: no node was found for it.
-        problem: why it is not ready, in words, as far as its status says.
+        problem: why it is not ready, in words, by its status.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PartitionHealth:
     """A partition, by names of brokers.
 
     Attributes:
-        place: how people call it.
+        place: its name for people.
     """
 
     place: str
@@ -66,7 +66,7 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Delete this pod, which is then made again."""
+    """Delete this pod, which is then recreated."""
 
     pod: BrokerPod
     why: str
@@ -77,7 +77,7 @@ class Wait:
     """Do nothing now.
 
     Attributes:
-        is_stuck: it will not go on by itself: somebody has to do something.
+        is_stuck: it will not go on by itself: a person has to act.
     """
 
     why: str
@@ -100,7 +100,7 @@ def next_step(
     """Return what to do about the pods.
 
     Args:
-        partitions: None: the brokers did not say.
+        partitions: None: the brokers did not answer.
         controller: name of the broker that is the controller; None: there is none now.
         settling: brokers that clients may not find yet, as they have just started.
     """

@@ -1,15 +1,15 @@
-"""How many brokers each pool has now, and which replicas move because brokers come or go.
+"""The present number of brokers in each pool, and the moves of replicas when it changes.
 
-A broker that is to go is drained first: it gives up what it leads and gets nothing new. Then its
-replicas move to brokers that stay. Only when it holds none its pod goes, is unregistered, and its
-claims are deleted. Where replicas do not fit on the brokers that stay, nothing is removed, and the
-condition says what would help. One that holds replicas and lost its pod gets it again, so that they
-can be copied.
+A broker to be removed is drained first: it hands over its leaderships and gets no new replicas.
+Then its replicas move to brokers that stay. Only when it holds none, its pod is removed, the broker
+is unregistered, and its claims are deleted. If replicas do not fit on the brokers that stay,
+nothing is removed, and the condition says what would help. A broker that holds replicas and lost
+its pod gets a new one, so that they can be copied.
 
-Brokers that come get their share: a broker that holds nothing, while others hold at least two
-replicas, makes everything be evened out once, by the same plan as `millrace reassign plan`.
+New brokers get their share: a broker without replicas, while others hold at least two, causes one
+rebalancing, by the same plan as `millrace reassign plan`.
 
-Every step follows from what is there, so an operator that is killed between two goes on.
+Every step follows from the present state, so a killed operator continues after any step.
 """
 
 import re
@@ -33,7 +33,7 @@ class PoolSize:
     """A pool, by the name of its StatefulSet.
 
     Attributes:
-        wanted: brokers that the resource asks for; 0: the pool is to go.
+        wanted: brokers that the resource asks for; 0: the pool is removed.
         there: replicas of the StatefulSet; 0: there is none yet.
     """
 
@@ -44,10 +44,10 @@ class PoolSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A broker that is registered.
+    """A registered broker.
 
     Attributes:
-        media: of its volumes; empty: it does not say.
+        media: of its volumes; empty: unknown.
     """
 
     broker_id: BrokerId
@@ -63,9 +63,9 @@ class Placed:
     """A partition.
 
     Attributes:
-        replicas: who holds it when nothing moves any more.
-        holders: who holds it now, those that it moves off too.
-        media: what these are to lie on.
+        replicas: brokers that hold it when all moves are done.
+        holders: brokers that hold it now, also those that it moves away from.
+        media: on which they should lie.
     """
 
     place: Place
@@ -84,10 +84,10 @@ class Scaling:
         drain, undrain: brokers.
         moves: new replicas of partitions.
         unregister: brokers that are gone for good.
-        leaving: names of the brokers that are to go, to be given as `were_leaving` the next time.
-        empty: those of them that hold nothing any more: their claims go with them.
-        message: what is under way; empty: nothing.
-        problem: why brokers that should go cannot; empty: they can.
+        leaving: names of the brokers to be removed, to be given as `were_leaving` the next time.
+        empty: those of them without replicas: their claims are deleted with them.
+        message: the work under way; empty: none.
+        problem: why brokers cannot be removed; empty: they can.
     """
 
     replicas: Mapping[str, int]
@@ -107,10 +107,11 @@ def pool_sizes(
     pods: Sequence[Document],
     members: Sequence[Member] | None,
 ) -> list[PoolSize]:
-    """Return the pools that there should be, and those that are still there.
+    """Return the wanted pools, and those that still exist.
 
-    While a StatefulSet is made anew its pods say how many it had: none of them may go for that. One
-    that was removed is there until the last of its brokers is unregistered, its claims with it.
+    While a StatefulSet is recreated its pods show how many it had: none of them may be removed for
+    that. A removed pool exists until the last of its brokers is unregistered, and its claims are
+    deleted.
     """
     there: dict[str, int] = {}
     for member in members or ():
@@ -143,9 +144,9 @@ def scaling(
     """Return what to do about the number of brokers.
 
     Args:
-        members: None: the brokers do not say; then nobody goes.
-        were_leaving: brokers that were drained here. One that stays after all is taken back; one
-            that somebody drained by hand is let be.
+        members: None: the brokers do not answer; then no broker is removed.
+        were_leaving: brokers that were drained here. One that stays after all is undrained; one
+            that a person drained is left alone.
     """
     kept = {each.name: max(each.wanted, each.there) for each in pools}
     if members is None:
@@ -214,7 +215,7 @@ def _move_off(
 def _shares(
     members: Sequence[Member], wanted: Mapping[str, int], partitions: Sequence[Placed]
 ) -> Mapping[Place, tuple[BrokerId, ...]]:
-    """Return the moves that give new brokers their share, once all of them are there."""
+    """Return the moves that give new brokers their share, once all of them have joined."""
     takers = [each for each in members if _takes(each)]
     if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
         return {}
@@ -231,13 +232,12 @@ def _shares(
 def _planned(
     partitions: Sequence[Placed], members: Sequence[Member], *, needed: Collection[Placed]
 ) -> dict[Place, tuple[BrokerId, ...]]:
-    """Return a plan for the partitions that fit on these brokers, and for those that have to.
-
-    One that does not fit, since too few brokers have its media, is its Topic's trouble, and no
-    reason to leave all others where they are.
+    """Return a plan for the partitions that fit on these brokers, and for those that must. A
+    partition that does not fit, since too few brokers have its media, is a problem of its Topic,
+    and does not hold up the others.
 
     Raises:
-        InvalidReplicaAssignmentError: one that has to does not fit.
+        InvalidReplicaAssignmentError: one that must fit does not.
     """
     takers = {media: {m.broker_id for m in members if _takes(m, media)} for media in TopicMedia}
     holders = {media: {m.broker_id for m in members if _has(m, media)} for media in TopicMedia}
@@ -270,7 +270,7 @@ def _takes(member: Member, media: TopicMedia = TopicMedia.ANY) -> bool:
 
 
 def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:
-    """Whether a broker of one of the pools has a number that the pool is not to have."""
+    """Whether a broker of one of the pools has a number beyond the pool's size."""
     pool, number = _pool_and_number(broker)
     return pool in wanted and number >= wanted[pool]
 

@@ -49,4 +49,4 @@ def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return key not in labels
         case _:
-            return False  # Unknown: nobody is let in by a mistake.
+            return False  # Unknown: refuse rather than allow by mistake.

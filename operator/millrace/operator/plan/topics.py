@@ -1,8 +1,8 @@
-"""What a Topic asks for against what the cluster has: the actions that are left.
+"""Compares a Topic with the cluster's topic: the actions that are left.
 
-A resource is the truth for what it names. A setting that it does not name follows the cluster's
-default, also when somebody set it at the command line: so drift is put right. What has no resource
-is left alone.
+A resource decides all that it names. A setting that it does not name follows the cluster's default,
+also when a person set it at the command line: so drift is corrected. Topics without a resource are
+left alone.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,14 +16,14 @@ from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopic:
-    """A topic as the cluster has it.
+    """A topic of the cluster.
 
     Attributes:
-        overrides: settings that somebody set, in canonical form.
+        overrides: settings that differ from the default, in canonical form.
         replication_factor: of the partition with the most.
         replicas: broker ids of each partition, without those that are about to go.
         moving: partitions whose replicas are being moved.
-        media: what the replicas are to lie on, whoever said so.
+        media: on which the replicas should lie, from any source.
     """
 
     topic_id: str
@@ -37,7 +37,7 @@ class FoundTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Make the topic; None: by the cluster's default."""
+    """Create the topic; None: by the cluster's default."""
 
     name: str
     partitions: int | None
@@ -57,7 +57,7 @@ class Alter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReplicas:
-    """Have each partition held by so many brokers, all of which have the media.
+    """Give each partition this many replicas, on brokers that have the media.
 
     Attributes:
         replication_factor: None: as many as now.
@@ -69,7 +69,7 @@ class MoveReplicas:
 
 
 class CannotBeError(Exception):
-    """What the resource asks for cannot be; says what to do."""
+    """The resource asks for something impossible; says what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -100,11 +100,10 @@ def wanted_overrides(topic: Topic) -> dict[str, str]:
 def actions(
     topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
 ) -> list[Create | Alter | MoveReplicas]:
-    """Return what has to be done, in this order.
+    """Return the actions, in this order.
 
     Args:
-        brokers: of which media each broker that may hold replicas has volumes; empty: it does not
-            say.
+        brokers: media of the volumes of each broker that may hold replicas; empty: unknown.
 
     Raises:
         CannotBeError: the topic has more partitions already; too few brokers have its media.
@@ -149,7 +148,7 @@ def misplaced(
 ) -> int:
     """Return how many partitions have a replica on a broker that lacks the media.
 
-    One that does not say what it has, as a broker of an earlier release, does not count.
+    A broker of unknown media, as of an earlier release, does not count.
     """
     lacking = {each for each, there in brokers.items() if there and not media.is_among(there)}
     return sum(not lacking.isdisjoint(each) for each in replicas)

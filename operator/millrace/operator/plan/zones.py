@@ -1,15 +1,13 @@
 """The zone of a broker whose pool names none: that of its node.
 
-A pod cannot see its node's labels, and which node it gets is known only once it is scheduled. So
-the operator reads the Node and writes its zone onto the pod, as annotations; an init container of
-the pod waits for them, and the broker gets the zone from its environment. When nobody writes them
-the pod goes on after a minute without a zone, until its next restart: that no operator runs is no
-reason for a broker not to.
+A pod cannot see its node's labels, and its node is known only once it is scheduled. So the operator
+reads the Node and writes its zone onto the pod, as annotations; an init container of the pod waits
+for them, and the broker gets the zone from its environment. Without them the pod starts after a
+minute without a zone, until its next restart: a broker must start without an operator, too.
 
-The other way, used by Strimzi, is that every broker may read all Nodes: a ClusterRoleBinding for
-each Cluster, which neither its namespace nor its owner could take along when it goes. From
-Kubernetes 1.35 on pods have this label of their node themselves; once no earlier one is supported
-this can go.
+The alternative, used by Strimzi, lets every broker read all Nodes: that takes a ClusterRoleBinding
+for each Cluster, which is not deleted with the namespace or the owner. From Kubernetes 1.35 on pods
+have this label of their node themselves; once no earlier release is supported, this can be removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +23,7 @@ from millrace.operator.plan.pods import is_unscheduled
 
 
 def untold(pods: Iterable[Document]) -> list[Document]:
-    """Return the pods that have a node, and wait to be told of its zone."""
+    """Return the pods that have a node, and wait for its zone."""
     return [
         each
         for each in pods
@@ -46,7 +44,7 @@ def is_any_to_come(pods: Sequence[Document]) -> bool:
 
 
 def annotations(node: Document) -> Mapping[str, str]:
-    """Return what a pod on this node is told."""
+    """Return the annotations of a pod on this node."""
     metadata = node["metadata"]
     zone = (metadata.get("labels") or {}).get(ZONE_LABEL, "")
     return {ZONE_ANNOTATION: zone, NODE_ANNOTATION: metadata["name"]}

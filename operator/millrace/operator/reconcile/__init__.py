@@ -1,1 +1,1 @@
-"""Does what `model` and `plan` say: one resource at a time, as often as it takes."""
+"""Carries out `model` and `plan`: one resource at a time, as often as necessary."""

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster say, and who to ask: one administration client for each cluster."""
+"""Answers of a cluster's brokers, by one administration client for each cluster."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _REQUEST_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the brokers say of themselves."""
+    """The brokers' description of the cluster."""
 
     cluster: ClusterDescription
     topics: Mapping[str, TopicDescription]
@@ -42,7 +42,7 @@ class Found:
         )
 
     def members(self) -> list[Member]:
-        """Return the brokers as the plan for their number knows them."""
+        """Return the brokers for the plan of their number."""
         return [
             Member(
                 broker_id=each.broker_id,
@@ -56,7 +56,7 @@ class Found:
         ]
 
     def placed(self) -> list[Placed]:
-        """Return who holds each partition when nothing moves any more."""
+        """Return the brokers that hold each partition when all moves are done."""
         return [
             Placed(
                 place=(topic.name, each.partition),
@@ -102,7 +102,7 @@ class Brokers:
         return self._admins[key]
 
     async def find(self, cluster: Cluster) -> Found | None:
-        """Return what the brokers say; None: none of them answers in time."""
+        """Return the brokers' answer; None: none of them answers in time."""
         admin = self.admin(cluster)
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):

@@ -1,16 +1,17 @@
-"""One Cluster: its objects are there, its brokers run what they should, its status says how it is.
+"""Reconciles one Cluster: its objects, the releases of its brokers, and its status.
 
-Every look begins at the beginning and knows nothing of the one before, so an operator that is
-killed anywhere goes on where it was. What needs a decision is decided by `plan`.
+Every look starts from the beginning, without the state of the one before, so a killed operator
+continues at any point. `plan` makes the decisions.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from millrace.core.broker_config import check_settings
 from millrace.core.errors import InvalidConfigError
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
@@ -64,22 +65,22 @@ from millrace.operator.reconcile.resources import (
 _log = logging.getLogger(__name__)
 
 STEADY_S = 60.0
-"""Until a cluster of which nothing is to be done is looked at again."""
+"""Pause before the next look at a cluster with nothing to do."""
 BUSY_S = 2.0
-"""Until one that is under way is."""
+"""Likewise, of a cluster with work under way."""
 PLACING_S = 0.3
-"""Until one is whose pods are about to get their nodes, and wait to be told of the zone."""
+"""Likewise, of a cluster whose pods wait for a node or its zone."""
 GROWTH_PENDING_MAX = timedelta(minutes=3)
 """How long a file system may wait to grow before its pod is restarted. A node's kubelet looks every
 minute or two."""
 
 _REFUSED = (400, 403, 422)
-"""What the API server answers to what should not be asked for again without a change."""
+"""Statuses of requests that must not be repeated without a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What of a cluster changes by itself.
+    """The parts of a cluster that change by themselves.
 
     Attributes:
         stateful_sets: that the Cluster owns.
@@ -89,17 +90,12 @@ class _Seen:
     pods: Sequence[Document]
 
 
-CheckSettings = Callable[[Mapping[str, object]], None]
-"""Raises `InvalidConfigError` where a broker would refuse to start with these settings."""
-
-
 class ClusterReconciler:
     """See the module.
 
     Args:
-        image: of brokers where a Cluster names none.
-        check_settings: of brokers: bounds of texts, and what goes together, no definition knows.
-        clock: what the API server's clocks show, too.
+        image: of brokers, if a Cluster names none.
+        clock: in step with the API server's clocks.
     """
 
     def __init__(
@@ -107,11 +103,9 @@ class ClusterReconciler:
         api: Api,
         brokers: Brokers,
         image: str,
-        check_settings: CheckSettings,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
-        self._check_settings = check_settings
         self._brokers = brokers
         self._image = image
         self._clock = clock
@@ -119,7 +113,7 @@ class ClusterReconciler:
         self._outside = OutsideReconciler(api, self._applied)
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
-        """Bring a cluster a step nearer to what it should be.
+        """Bring a cluster a step nearer to its wanted state.
 
         Returns:
             In how many seconds to look again; None: not before something changes.
@@ -129,7 +123,7 @@ class ClusterReconciler:
         """
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            await self._brokers.forget(namespace, name)  # Its objects go with it.
+            await self._brokers.forget(namespace, name)  # Its objects are deleted with it.
             return None
         try:
             cluster = cluster_of(document)
@@ -141,10 +135,11 @@ class ClusterReconciler:
             await self._say(document, Condition("Ready", None, Reason.PAUSED, reason))
             return None
         try:
-            self._check_settings(cluster.spec.config)
+            # Definitions cannot check bounds of texts, and combinations.
+            check_settings(cluster.spec.config)
             look = await self._work(cluster, document)
         except InvalidConfigError as error:
-            # What runs goes on with the settings that it has.
+            # Running brokers go on with their settings.
             await self._refuse(document, Reason.INVALID_CONFIG, f"spec.config: {error}")
             return None
         except NameTakenError as error:
@@ -215,7 +210,7 @@ class ClusterReconciler:
         return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
 
     async def _own_metadata(self, cluster: Cluster) -> None:
-        """Have the metadata go with the Cluster, or stay, as its volumes do."""
+        """Let the metadata be deleted with the Cluster, or stay, as its volumes."""
         where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
         for kind in (CLUSTER_STATE, STATE_SHARD, LEASE):
             for each in await self._api.list(kind, where, chosen, is_metadata_enough=True):
@@ -229,13 +224,13 @@ class ClusterReconciler:
                 owners = metadata_plan.owners_wanted(cluster, each)
                 if owners is None:
                     continue
-                # Brokers write these: where one was first, the next look will do.
+                # Brokers write these: if one was first, the next look succeeds.
                 same = {key: metadata[key] for key in ("uid", "resourceVersion")}
                 change = {"metadata": {**same, "ownerReferences": owners}}
                 await self._unless_changed(self._api.patch(kind, where, metadata["name"], change))
 
     async def _unless_changed(self, patch: Awaitable[Document]) -> None:
-        """Wait for a change of an object; one that is gone, or has changed, is let be."""
+        """Wait for a change of an object; ignore one that is gone or has changed."""
         try:
             await patch
         except ApiError as error:
@@ -252,7 +247,7 @@ class ClusterReconciler:
         return _Seen(stateful_sets, pods)
 
     async def _grow(self, cluster: Cluster, document: Document, seen: _Seen) -> Growth:
-        """Let volumes grow; a StatefulSet that asks for less goes without its pods."""
+        """Let volumes grow; delete StatefulSets that request less, without their pods."""
         claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
         classes: list[Document] = []
         if needs_classes(cluster, seen.pods, claims):
@@ -290,7 +285,7 @@ class ClusterReconciler:
         return replace(plan, problem="; ".join(problems))
 
     async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
-        """Tell pods that wait for it which zone their node is in."""
+        """Write the zones of their nodes onto waiting pods."""
         for pod in zones.untold(pods):
             node = await self._api.get(NODE, None, pod["spec"]["nodeName"])
             if node is None:
@@ -308,7 +303,7 @@ class ClusterReconciler:
         scale: Scaling,
         seen: _Seen,
     ) -> None:
-        """Do what brokers that come or go need; the claims of those that go, last of all."""
+        """Carry out the scaling; delete the claims of removed brokers last of all."""
         admin = self._brokers.admin(cluster)
         for broker in scale.drain:
             await admin.drain_broker(broker)
@@ -339,7 +334,7 @@ class ClusterReconciler:
         seen: _Seen,
         partitions: Sequence[PartitionHealth] | None,
     ) -> list[LostBroker]:
-        """Have brokers begin again whose node is gone for good, where that is wanted and safe."""
+        """Let brokers start over whose node is gone for good, if that is wanted and safe."""
         if not any(is_unscheduled(each.get("status") or {}) for each in seen.pods):
             return []
         where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
@@ -412,7 +407,7 @@ class ClusterReconciler:
         await self._say(document, Condition("Ready", False, reason, message))
 
     async def _say(self, document: Document, condition: Condition) -> None:
-        """Say that no work is done on the Cluster, and why; what else was said of it stays."""
+        """Report that no work is done on the Cluster, and why; the other conditions stay."""
         before = document.get("status") or {}
         kept = {name: each for name, each in before.items() if name not in WRITTEN_ALWAYS}
         await write_status(self._api, document, [condition], kept)
@@ -421,9 +416,9 @@ class ClusterReconciler:
 def own_pods(
     cluster: Cluster, pods: Sequence[Document], stateful_sets: Sequence[Document]
 ) -> list[Document]:
-    """Return the pods of brokers: whoever else has their labels is left alone.
+    """Return the pods of brokers: other pods with their labels are left alone.
 
-    While a StatefulSet is made anew its pods belong to nobody, and have their names.
+    While a StatefulSet is recreated its pods have no owner, and are known by their names.
     """
     ours = {each["metadata"]["uid"] for each in stateful_sets}
 
@@ -438,7 +433,7 @@ def own_pods(
 
 
 def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
-    """Whether an object is on its way out, and made anew only once it is gone."""
+    """Whether an object is being deleted, and can be recreated only once it is gone."""
     going = {each["metadata"]["uid"] for each in volumes.recreate}
     return document["kind"] == STATEFUL_SET.name and any(
         each["metadata"]["name"] == document["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What the status of a Cluster says, from how the cluster was found. Pure."""
+"""The status of a Cluster, from the state of the cluster. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from millrace.operator.reconcile.brokers import Found
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a cluster was found, and what is done about it.
+    """The state of a cluster, and the work on it.
 
     Attributes:
-        not_made: why pods that are missing cannot be made.
+        not_made: why missing pods cannot be created.
     """
 
     pods: Sequence[BrokerPod]
@@ -35,12 +35,12 @@ class Look:
 
     @property
     def pods_wanted(self) -> int:
-        """How many brokers there are to be now."""
+        """How many brokers there should be now."""
         return sum(self.scaling.replicas.values())
 
 
 def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
-    """Return what the status says beside the conditions."""
+    """Return the status without the conditions."""
     found = look.found
     return {
         "brokers": look.pods_wanted,
@@ -127,7 +127,9 @@ def _lost(look: Look) -> Condition:
     for each in look.lost:
         claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
         needed = (
-            f"; nobody else has all of {', '.join(each.needed_for[:3])}" if each.needed_for else ""
+            f"; no other broker has all of {', '.join(each.needed_for[:3])}"
+            if each.needed_for
+            else ""
         )
         told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
     return Condition(

@@ -1,7 +1,7 @@
-"""Clients outside of the Kubernetes cluster reach brokers: their Services, and who is told of them.
+"""Access for clients outside of the Kubernetes cluster: the Services, and brokers' addresses.
 
-A Service that the API server refuses, or whose name is taken, keeps nobody inside from anything: it
-is told of, and the rest goes on.
+A Service that the API server refuses, or whose name is taken, does not affect clients inside: it is
+reported, and the rest goes on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from millrace.operator.model.outside import (
 from millrace.operator.plan.outside import Outside, outside
 
 WAITING_S = 10.0
-"""Until a cluster is looked at again of which nothing but an outside address is missing."""
+"""Pause before the next look at a cluster that lacks only an outside address."""
 _TOLD_MAX = 5
 
 
@@ -36,7 +36,7 @@ class OutsideReconciler:
         self._applied = applied
 
     async def reconcile(self, cluster: Cluster, replicas: Mapping[str, int]) -> Outside | None:
-        """Have the objects be as they should be; return what came of them.
+        """Bring the objects into their wanted state; return the resulting addresses.
 
         Args:
             replicas: brokers of each pool, by the name of its StatefulSet.
@@ -78,7 +78,7 @@ class OutsideReconciler:
     async def _placed(
         self, cluster: Cluster, listener: OutsideListener
     ) -> tuple[list[Document], list[Document]]:
-        """Return the brokers' pods, and the nodes where they have to be asked."""
+        """Return the brokers' pods, and their nodes if these are needed."""
         pods = await self._api.list(POD, cluster.namespace, selector(cluster.name))
         if listener.node_address is NodeAddress.INTERNAL_IP:
             return pods, []
@@ -89,7 +89,7 @@ class OutsideReconciler:
     async def _remove_others(
         self, cluster: Cluster, brokers: Iterable[str], *, is_wanted: bool
     ) -> None:
-        """Delete Services of brokers that are gone, and all that nobody wants any more."""
+        """Delete Services of brokers that are gone, and all others that are no longer wanted."""
         where, shared = cluster.namespace, outside_name(cluster.name)
         wanted = {shared, *map(outside_name, brokers)} if is_wanted else set()
         for each in await self._api.list(SERVICE, where, outside_selector(cluster.name)):
@@ -107,7 +107,7 @@ class OutsideReconciler:
 
 
 def outside_condition(found: Outside) -> Condition:
-    """Return whether clients outside can be told where every broker is."""
+    """Return whether all brokers have an address for clients outside."""
     if not found.waits:
         return Condition(
             "OutsideAddressed",

@@ -13,7 +13,7 @@ from millrace.operator.model.objects import Document
 from millrace.operator.model.topic import Topic, TopicSpec
 
 WRITTEN_ALWAYS = frozenset({"observedGeneration", "conditions"})
-"""What every status has, whatever else it says."""
+"""Fields of every status."""
 
 _S = TypeVar("_S", ClusterSpec, TopicSpec)
 
@@ -22,7 +22,7 @@ def cluster_of(document: Document) -> Cluster:
     """Return a Cluster.
 
     Raises:
-        msgspec.ValidationError: the definition that the API server has is not of this release.
+        msgspec.ValidationError: the API server's definition is not of this release.
     """
     return Cluster(spec=_spec(document, ClusterSpec), **_identity(document))
 
@@ -39,7 +39,7 @@ def topic_of(document: Document) -> Topic:
 async def write_status(
     api: Api, document: Document, conditions: Iterable[Condition], content: Mapping[str, object]
 ) -> None:
-    """Write the status where it says something else than the one that is there."""
+    """Write the status if it has changed."""
     metadata = document["metadata"]
     before: dict[str, Any] = document.get("status") or {}
     status = {

@@ -1,7 +1,7 @@
-"""All Topics of one Cluster, in one look: five hundred at once are a few requests each, no storm.
+"""Reconciles all Topics of one Cluster together: five hundred cost a few requests each, no storm.
 
-A Topic has a finalizer from before its topic is made, so that the topic goes with it. It never
-holds a deletion up for long: when the Cluster is gone, or goes too, the Topic is let go.
+A Topic gets a finalizer before its topic is created, so that the topic is deleted with it. It never
+holds a deletion up for long: when the Cluster is gone, or being deleted, the finalizer is removed.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ BUSY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """How a topic was left: its condition, and whether it should be looked at again soon."""
+    """The outcome for a topic: its condition, and whether to look at it again soon."""
 
     condition: Condition
     is_settled: bool = True
@@ -78,7 +78,7 @@ class TopicsReconciler:
         self._brokers = brokers
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
-        """Bring all Topics of a cluster to what they should be, as far as that goes now.
+        """Bring all Topics of a cluster nearer to their wanted state.
 
         Returns:
             In how many seconds to look again; None: not before something changes.
@@ -129,7 +129,7 @@ class TopicsReconciler:
     async def _namespaces(
         self, cluster: Cluster, documents: Iterable[Document]
     ) -> Mapping[str, Mapping[str, str]]:
-        """Return labels of the namespaces that are concerned, where the cluster asks for them."""
+        """Return labels of the Topics' namespaces, if the cluster needs them."""
         if cluster.spec.allowed_topics.namespaces.selector is None:
             return {}
         names = {each["metadata"]["namespace"] for each in documents}
@@ -159,7 +159,7 @@ class TopicsReconciler:
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """How many replicas, and preferred leaderships, each broker has; kept up as plans are made."""
+    """Counts of replicas and preferred leaderships of each broker, updated as plans are made."""
 
     replicas: Counter[BrokerId] = field(default_factory=Counter)
     leaders: Counter[BrokerId] = field(default_factory=Counter)
@@ -179,14 +179,14 @@ class _Loads:
         self.leaders[replicas[0]] += 1
 
     def remove(self, replicas: Sequence[BrokerId]) -> None:
-        """Count a partition no more."""
+        """Remove a partition from the counts."""
         self.replicas.subtract(replicas)
         self.leaders[replicas[0]] -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is known in one look, and what is done with each Topic."""
+    """The state of one look, and the work on each Topic."""
 
     api: Api
     cluster: Cluster
@@ -229,7 +229,7 @@ class _Work:
         self, topic: Topic, described: TopicDescription | None, name: str
     ) -> tuple[_Outcome, TopicDescription | None]:
         if described is None and not self._is_complete:
-            # Made now, it would have fewer replicas than it is to have, or lie on few brokers.
+            # Created now, it would have too few replicas, or be on few brokers.
             message = "the topic is made once every broker has joined the cluster"
             return _Outcome(Condition("Ready", False, Reason.BROKERS_MISSING, message), False), None
         try:
@@ -267,14 +267,14 @@ class _Work:
 
     @property
     def _media(self) -> Mapping[int, tuple[Media, ...]]:
-        """Of which media each broker has volumes that may hold replicas."""
+        """Media of the volumes of each broker that may hold replicas."""
         assert self.found is not None
         brokers = self.found.cluster.brokers
         return {each.broker_id: each.media for each in brokers if not each.is_drained}
 
     @property
     def _is_complete(self) -> bool:
-        """Whether each broker that should be there has joined; one that is away by now counts."""
+        """Whether each wanted broker has joined; one that is away now counts."""
         assert self.found is not None
         wanted = sum(each.replicas for each in self.cluster.spec.pools)
         return len(self.found.cluster.brokers) >= wanted
@@ -304,8 +304,8 @@ class _Work:
         }
         for each in before.values():
             self.loads.remove(each)
-        # What is over in a moment is no reason to copy everything elsewhere: only drained brokers
-        # give up what they hold.
+        # A short problem is no reason to copy everything elsewhere: only drained brokers give up
+        # their replicas.
         brokers = [each for each in self.found.cluster.brokers if not each.is_drained]
         plan: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
         try:
@@ -388,7 +388,7 @@ class _Work:
 
 
 def found_topic(described: TopicDescription) -> FoundTopic:
-    """Return a topic as the plan knows it."""
+    """Return a topic for the plan."""
     return FoundTopic(
         topic_id=described.topic_id.hex(),
         partitions=len(described.partitions),
@@ -409,7 +409,7 @@ def cluster_key(document: Document) -> tuple[str, str]:
 
 
 def _owners(documents: Iterable[Document]) -> dict[str, str]:
-    """Return which Topic, by uid, has each topic: the oldest that names it."""
+    """Return the Topic, by uid, that owns each topic: the oldest one that names it."""
     owners: dict[str, str] = {}
     for each in sorted(documents, key=_age):
         metadata = each["metadata"]
@@ -440,7 +440,7 @@ async def _patch_finalizers(
     others = [each for each in metadata.get("finalizers") or () if each not in ours]
     change = {
         "metadata": {
-            "resourceVersion": metadata["resourceVersion"],  # Nobody else's gets lost.
+            "resourceVersion": metadata["resourceVersion"],  # No other change gets lost.
             "finalizers": others + ours if add else others,
         }
     }

@@ -98,14 +98,14 @@ class ClusterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetMetadata(self, request, context):
-        """Brokers and topics, with leaders: what a client needs to find its way.
+        """Returns brokers and topics, with the leaders.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateTopics(self, request, context):
-        """Creates topics; answered once the cluster's store has them.
+        """Creates topics; answers once they are stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,14 +119,14 @@ class ClusterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
-        """Deletes topics; their bytes go later.
+        """Deletes topics; brokers delete their data later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeLogs(self, request, context):
-        """Offsets, sizes and directories of the replicas that this broker holds.
+        """Returns offsets, sizes and directories of the replicas that this broker holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,21 +140,21 @@ class ClusterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UnregisterBroker(self, request, context):
-        """Has the cluster forget a broker that is gone for good.
+        """Removes a broker that will not come back from the cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReassignPartitions(self, request, context):
-        """Moves replicas to other brokers; answered when that has begun.
+        """Moves replicas to other brokers; answers when the moves have started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ElectLeaders(self, request, context):
-        """Has partitions led by their preferred leaders, or, where nobody can lead, by anybody.
+        """Elects preferred leaders or, for partitions without a leader, any live replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,23 +51,29 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ClassVar[ErrorCode]
     ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _ClassVar[ErrorCode]
     ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: _ClassVar[ErrorCode]
-    ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
-    ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
+    ERROR_CODE_REASSIGNMENT_REFUSED: _ClassVar[ErrorCode]
     ERROR_CODE_SAFETY_VIOLATION: _ClassVar[ErrorCode]
     ERROR_CODE_STORAGE_BUSY: _ClassVar[ErrorCode]
-    ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: _ClassVar[ErrorCode]
     ERROR_CODE_BROKER_IN_USE: _ClassVar[ErrorCode]
     ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_INVALID_POSITION: _ClassVar[ErrorCode]
     ERROR_CODE_POSITIONS_FULL: _ClassVar[ErrorCode]
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ClassVar[ErrorCode]
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ClassVar[ErrorCode]
+    ERROR_CODE_CONTROLLER_NOT_AVAILABLE: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     APPENDED_UNSPECIFIED: _ClassVar[Appended]
     APPENDED_NO: _ClassVar[Appended]
     APPENDED_MAYBE: _ClassVar[Appended]
+
+class ReassignmentReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASSIGNMENT_REASON_UNSPECIFIED: _ClassVar[ReassignmentReason]
+    REASSIGNMENT_REASON_IN_PROGRESS: _ClassVar[ReassignmentReason]
+    REASSIGNMENT_REASON_NOT_IN_PROGRESS: _ClassVar[ReassignmentReason]
+    REASSIGNMENT_REASON_LIMIT_REACHED: _ClassVar[ReassignmentReason]
 
 class Media(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -116,37 +122,42 @@ ERROR_CODE_BROKER_ID_NOT_REGISTERED: ErrorCode
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode
 ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode
 ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode
-ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode
-ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode
+ERROR_CODE_REASSIGNMENT_REFUSED: ErrorCode
 ERROR_CODE_SAFETY_VIOLATION: ErrorCode
 ERROR_CODE_STORAGE_BUSY: ErrorCode
-ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: ErrorCode
 ERROR_CODE_BROKER_IN_USE: ErrorCode
 ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode
 ERROR_CODE_INVALID_POSITION: ErrorCode
 ERROR_CODE_POSITIONS_FULL: ErrorCode
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode
+ERROR_CODE_CONTROLLER_NOT_AVAILABLE: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
+REASSIGNMENT_REASON_UNSPECIFIED: ReassignmentReason
+REASSIGNMENT_REASON_IN_PROGRESS: ReassignmentReason
+REASSIGNMENT_REASON_NOT_IN_PROGRESS: ReassignmentReason
+REASSIGNMENT_REASON_LIMIT_REACHED: ReassignmentReason
 MEDIA_UNSPECIFIED: Media
 MEDIA_SSD: Media
 MEDIA_HDD: Media
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "appended", "retriable", "leader")
+    __slots__ = ("code", "message", "appended", "retriable", "leader", "reassignment")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
     RETRIABLE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    REASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     code: ErrorCode
     message: str
     appended: Appended
     retriable: bool
     leader: PartitionLeader
-    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., appended: _Optional[_Union[Appended, str]] = ..., retriable: _Optional[bool] = ..., leader: _Optional[_Union[PartitionLeader, _Mapping]] = ...) -> None: ...
+    reassignment: ReassignmentReason
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., appended: _Optional[_Union[Appended, str]] = ..., retriable: _Optional[bool] = ..., leader: _Optional[_Union[PartitionLeader, _Mapping]] = ..., reassignment: _Optional[_Union[ReassignmentReason, str]] = ...) -> None: ...
 
 class TopicPartition(_message.Message):
     __slots__ = ("topic_id", "partition")
@@ -177,20 +188,14 @@ class Feature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
-    __slots__ = ("cluster_id", "client_id", "software_name", "software_version", "rack", "features")
+    __slots__ = ("cluster_id", "rack", "features")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    SOFTWARE_NAME_FIELD_NUMBER: _ClassVar[int]
-    SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
-    client_id: str
-    software_name: str
-    software_version: str
     rack: str
     features: _containers.RepeatedCompositeFieldContainer[Feature]
-    def __init__(self, cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., software_name: _Optional[str] = ..., software_version: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
 
 class HelloResponse(_message.Message):
     __slots__ = ("error", "cluster_id", "broker_id", "broker_name", "software_version", "rack", "features", "message_bytes_max")

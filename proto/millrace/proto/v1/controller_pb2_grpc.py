@@ -45,7 +45,7 @@ class ControllerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Session(self, request_iterator, context):
-        """A broker's session. When the stream breaks, the broker has a short grace to come back with the
+        """A broker's session. When the stream breaks, the broker has a short time to reconnect with the
         same registration before it counts as dead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

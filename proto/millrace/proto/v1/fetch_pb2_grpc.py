@@ -62,14 +62,14 @@ class FetchServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Offsets by time or by place.
+        """Returns offsets by time or by place.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def OffsetsForLeaderEpoch(self, request, context):
-        """Where the log of a leader epoch ends: finds the point of divergence (KIP-320).
+        """Returns where a leader epoch ends, to find the point of divergence (KIP-320).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

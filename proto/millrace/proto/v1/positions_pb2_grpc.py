@@ -65,35 +65,36 @@ class PositionsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ResolveInitial(self, request, context):
-        """Where a reader begins: the first that is proposed for a partition stays, and is the answer.
+        """Stores where a reader begins: the first proposal for a partition wins, and every call returns
+        it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitPositions(self, request, context):
-        """How far a reader has come.
+        """Stores how far a reader has read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchPositions(self, request, context):
-        """What is kept under a name.
+        """Returns the positions of a name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListNames(self, request, context):
-        """The names under which something is kept.
+        """Returns the names that have positions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeletePositions(self, request, context):
-        """Forgets a name.
+        """Deletes all positions of a name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

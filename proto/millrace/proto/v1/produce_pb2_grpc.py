@@ -57,7 +57,7 @@ class ProduceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InitProducerId(self, request, context):
-        """Hands out a producer id with epoch 0; with a transactional id (later) its next epoch.
+        """Returns a new producer id with epoch 0; with a transactional id (later) its next epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,8 +46,8 @@ class ReplicaServicer:
 
     def Fetch(self, request_iterator, context):
         """A session as `Fetch.Fetch`. Its settings name the follower (`replica_id`,
-        `replica_broker_epoch`); it reads up to the leader's log end, and says with `progress` how far
-        it has come. A client has no business here, nor a follower on the client listener.
+        `replica_broker_epoch`); it reads up to the leader's log end, and reports with `progress` how
+        far it has come. Clients are refused here, and followers on the client listener.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -5,32 +5,37 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 import pytest
+from tests.fakes.call_context import CALLER, CallContext, calls_of, serve_call
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
 from millrace.broker.peers.controller_channel import ControllerChannel
-from millrace.broker.rpc.controller import ControllerService
+from millrace.broker.rpc.controller import BrokerSessions, ControllerService
+from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.turns import Turns
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
     Appended,
-    NotControllerError,
+    ControllerNotAvailableError,
     TopicAlreadyExistsError,
     UnsupportedFeatureError,
 )
 from millrace.core.ids import ControllerEpoch, MonotonicMs
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.controller import no_controller
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
-from millrace.core.metadata.model import CLUSTER_KEY
+from millrace.core.metadata.model import CLUSTER_KEY, Listener, Reluctance
 from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.proto.errors import error_from_wire
@@ -51,13 +56,15 @@ class Running:
     store: MemoryStore
     shell: ControllerShell
     service: ControllerService
+    sessions: BrokerSessions
     channel: ControllerChannel
     kept: list[Seen]
     failures: list[BaseException]
+    lifecycle: BrokerLifecycle = field(init=False)
 
     async def create(self, name: str) -> cluster_pb2.TopicResult:
         request = cluster_pb2.CreateTopicsRequest(topics=[cluster_pb2.NewTopic(name=name)])
-        response = await self.channel.forward(pb.ControllerRequest(create_topics=request))
+        response = await self.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
         return response.create_topics.results[0]
 
     @contextlib.asynccontextmanager
@@ -75,8 +82,7 @@ class Running:
             limits,
             find_controller=find_controller,
             lease_ms=lease_ms,
-            cluster_id=None,
-            seen=NOTHING_SEEN,
+            cache=MetadataCache(),
             keep_seen=keep_seen or self.channel._keep_seen,
             on_failure=self.failures.append,
         )
@@ -108,31 +114,37 @@ async def running(
     async def keep(seen: Seen) -> None:
         kept.append(seen)
 
+    sessions = BrokerSessions()
     shell = ControllerShell(
         ClusterConfig(),
         store,
         LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5),
         name="a",
         address=f"127.0.0.1:{port}",
+        observer=sessions,
         keep_seen_elsewhere=keep,
         on_failure=failures.append,
     )
-    shell.is_serving = True
-    service = ControllerService(controller=shell, limits=limits, turns=Turns())
-    shell.observer = service
+    shell.on_serving()
+    service = ControllerService(
+        controller=shell,
+        sessions=sessions,
+        limits=limits,
+        turns=Turns(),
+        calls=calls_of(Listener.BROKERS, limits),
+    )
 
     channel = ControllerChannel(
         ClusterConfig(),
         limits,
         find_controller=lambda: shell.holder,
-        cluster_id=None,
         own_problem=lambda: shell.problem,
         lease_ms=lease_ms,
-        seen=NOTHING_SEEN,
+        cache=MetadataCache(),
         keep_seen=keep,
         on_failure=failures.append,
     )
-    the = Running(store, shell, service, channel, kept, failures)
+    the = Running(store, shell, service, sessions, channel, kept, failures)
     server.add_generic_rpc_handlers([service.handlers()])
     await server.start()
     await shell.start()
@@ -140,7 +152,7 @@ async def running(
     try:
         async with asyncio.timeout(30):
             await channel.ready()
-            await channel.register(
+            life = await channel.register(
                 RegisterBroker(
                     name="a",
                     rack="",
@@ -151,8 +163,16 @@ async def running(
                     broker_id=None,
                 )
             )
-            while (await channel.heartbeat()).is_fenced:
-                pass
+            the.lifecycle = BrokerLifecycle(
+                channel,
+                life,
+                log_ends=lambda asked: (),
+                offline=lambda: (),
+                reluctance=lambda: Reluctance.NONE,
+                media=lambda: (),
+                outside_address=lambda: "",
+            )
+            await the.lifecycle.until_unfenced()
             yield the
     finally:
         session.cancel()
@@ -167,7 +187,7 @@ def test_an_answer_comes_behind_the_metadata_that_it_rests_on() -> None:
     async def scenario() -> None:
         async with running() as the:
             images: list[MetadataImage] = []
-            the.channel.on_image = images.append
+            the.channel.add_image_callback(images.append)
             created = await the.create("t")
             assert created.topic.name == "t"
             assert [str(name) for name in the.channel.metadata.topics] == ["t"]
@@ -188,7 +208,7 @@ def test_the_same_life_goes_on_with_the_next_controller() -> None:
             await until(lambda: not the.channel._is_up.is_set())
             the.store.take_lease(NOBODY)
             assert (await the.create("t")).topic.name == "t"
-            await the.channel.heartbeat()
+            await the.lifecycle.heartbeat()
             after = the.channel.metadata
             assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
             assert after.cluster.brokers == before.cluster.brokers
@@ -247,7 +267,7 @@ def test_heartbeats_are_answered_while_the_store_takes_no_writes() -> None:
             the.store.gate.clear()
             waiting = asyncio.create_task(the.channel.request(AllocateProducerIds()))
             await until(lambda: bool(the.channel._waiting))
-            assert not (await the.channel.heartbeat()).is_fenced
+            assert not (await the.lifecycle.heartbeat()).is_fenced
             assert not waiting.done()
             the.store.gate.set()
             assert await waiting
@@ -271,9 +291,9 @@ def test_a_session_that_ends_while_its_epoch_is_kept_leaves_nothing_out() -> Non
             running() as the,
             the.another_channel(lambda: the.shell.holder, keep_seen=keep) as channel,
         ):
-            channel.on_image = images.append
+            channel.add_image_callback(images.append)
             await until(lambda: len(asked) == 1)
-            the.service.on_resigned()
+            the.sessions.on_resigned()
             await until(lambda: len(asked) == 2)
             assert not images
             assert not channel._is_up.is_set()
@@ -290,11 +310,11 @@ def test_clients_hear_soon_that_there_is_no_controller_and_brokers_wait_for_one(
             the.store.take_lease("gone")
             await until(lambda: not the.channel._is_up.is_set())
             own = asyncio.create_task(the.channel.request(AllocateProducerIds()))
-            with pytest.raises(NotControllerError, match="gone at") as raised:
+            with pytest.raises(ControllerNotAvailableError, match="gone at") as raised:
                 await the.create("t")
             assert raised.value.appended is Appended.NO
-            with pytest.raises(NotControllerError, match="gone at"):
-                await the.channel.request_for_client(AllocateProducerIds())
+            with pytest.raises(ControllerNotAvailableError, match="gone at"):
+                await the.channel.request_for_client(AllocateProducerIds(), CALLER)
             assert not own.done()
             the.store.take_lease(NOBODY)
             assert await own
@@ -319,9 +339,9 @@ def test_a_request_that_comes_while_a_controller_is_elected_waits_for_it() -> No
 def test_what_is_no_message_is_refused_with_the_reason() -> None:
     async def scenario() -> None:
         async with running() as the:
-            call: Any = Call()
+            call = Call()
             call.requests.put_nowait(b"\xff")
-            await the.service._session(None, call)
+            await serve(the, call)
             assert call.status is grpc.StatusCode.INVALID_ARGUMENT
 
     asyncio.run(scenario())
@@ -329,14 +349,13 @@ def test_what_is_no_message_is_refused_with_the_reason() -> None:
 
 async def opened(the: Running, seen: Seen) -> "Call":
     """Open a session as a broker that has seen this; return what came of it."""
-    call: Any = Call()
+    call = Call()
     opening = pb.SessionOpening(
         controller_epoch=seen.controller_epoch, versions=seen.versions, features=[BROKER_PROTOCOL]
     )
     call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
-    await the.service._session(None, call)
-    refused: Call = call
-    return refused
+    await serve(the, call)
+    return call
 
 
 def test_a_controller_that_was_replaced_resigns_when_a_broker_has_seen_the_later_one() -> None:
@@ -415,43 +434,37 @@ def test_a_broker_goes_on_once_the_store_is_restored() -> None:
     asyncio.run(scenario())
 
 
-class Call:
-    """A broker's side of a stream that takes a message only when the test wants it."""
+class Call(CallContext):
+    """A broker's side of a session, which takes what there is room for."""
 
     def __init__(self) -> None:
-        self.requests: asyncio.Queue[bytes | object] = asyncio.Queue()
+        super().__init__()
         self.room = asyncio.Semaphore(0)
         self.taken: list[pb.SessionResponse] = []
-        self.status: grpc.StatusCode | None = None
-        self.details = ""
-
-    async def send_initial_metadata(self, _: object) -> None:
-        pass
-
-    async def read(self) -> bytes | object:
-        return await self.requests.get()
 
     async def write(self, message: bytes) -> None:
         await self.room.acquire()
         self.taken.append(pb.SessionResponse.FromString(message))
 
-    async def abort(self, status: grpc.StatusCode, details: str) -> None:
-        self.status, self.details = status, details
+
+async def serve(the: Running, call: Call) -> None:
+    """Have a session served until it ends."""
+    await serve_call(the.service.handlers(), "/millrace.proto.v1.Controller/Session", call)
 
 
 def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:
     async def scenario() -> None:
         async with running() as the:
-            call: Any = Call()
+            call = Call()
             opening = pb.SessionOpening(features=[BROKER_PROTOCOL])
             call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
             call.room.release()  # It takes the first message, and no metadata.
-            session = asyncio.create_task(the.service._session(None, call))
+            session = asyncio.create_task(serve(the, call))
             await asyncio.sleep(0)
             for number in range(60):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=30)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward(pb.ControllerRequest(create_topics=request))
+                await the.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
             for _ in range(1000):
                 call.room.release()
             newest = {key: stored.version for key, stored in the.shell.objects().items()}
@@ -509,7 +522,7 @@ def test_a_controller_that_goes_on_refusing_is_asked_less_often_and_another_one_
         async def refuse(stream: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
             nonlocal attempts
             attempts += 1
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "there is no controller: not yet")
+            await abort(context, no_controller("not yet"))
 
         handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(refuse)}
         name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
@@ -539,7 +552,7 @@ def test_metadata_is_sent_whole_however_large_it_is() -> None:
             for number in range(20):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=200)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward(pb.ControllerRequest(create_topics=request))
+                await the.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
             whole = sum(len(stored.value) for stored in the.shell.objects().values())
             assert whole > limits.message_bytes_max
             async with the.another_channel(lambda: the.shell.holder, limits) as another:
@@ -584,10 +597,10 @@ def test_a_broker_of_an_unknown_version_gets_no_session(
 ) -> None:
     async def scenario() -> None:
         async with running() as the:
-            call: Any = Call()
+            call = Call()
             opening = pb.SessionOpening(features=features, controller_epoch=99)
             call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
-            await the.service._session(None, call)
+            await serve(the, call)
             assert call.status is grpc.StatusCode.FAILED_PRECONDITION
             assert all(word in call.details for word in words), call.details
             assert call.taken == []
@@ -599,12 +612,12 @@ def test_a_broker_of_an_unknown_version_gets_no_session(
 def test_a_broker_that_speaks_a_level_more_gets_a_session() -> None:
     async def scenario() -> None:
         async with running() as the:
-            call: Any = Call()
+            call = Call()
             call.room.release()
             opening = pb.SessionOpening(features=levels(1, 2))
             call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
             call.requests.put_nowait(grpc.aio.EOF)
-            session = asyncio.create_task(the.service._session(None, call))
+            session = asyncio.create_task(serve(the, call))
             await until(lambda: bool(call.taken))
             await session
             assert call.status is None
@@ -627,7 +640,7 @@ def test_a_broker_that_starts_ends_when_it_is_refused_and_one_that_runs_waits(
                 assert isinstance(failure, UnsupportedFeatureError)
                 assert failure.message == "another release"
                 the.failures.clear()
-                the.service.on_resigned()  # The session of the one that runs ends, too.
+                the.sessions.on_resigned()  # The session of the one that runs ends, too.
                 await until(lambda: caplog.text.count("no session") > 0)
                 await asyncio.sleep(0.2)
                 assert caplog.text.count("no session") == 1, "it was said with each attempt"

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 import pytest
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -100,10 +100,12 @@ async def following(port: int) -> AsyncIterator[Following]:
             session.open(place, lost, NO_PROGRESS, now)
         return []
 
+    callbacks: list[Callable[[], None]] = []
     partitions: Any = SimpleNamespace(
         image=SimpleNamespace(broker=lambda _: the.registration),
         replicas=SimpleNamespace(sessions={LEADER: session}, on_session_broken=on_broken),
         perform=lambda _: None,
+        add_sessions_callback=callbacks.append,
     )
     failures: list[BaseException] = []
     checker = Worker("check", Mailbox(asyncio.get_running_loop()))
@@ -115,9 +117,9 @@ async def following(port: int) -> AsyncIterator[Following]:
         limits=LIMITS,
         on_failure=failures.append,
     )
-    the.on_concerned = fetcher.on_sessions_concerned
+    (the.on_concerned,) = callbacks
     try:
-        fetcher.on_sessions_concerned()
+        the.on_concerned()
         yield the
     finally:
         await fetcher.stop()

@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
+from tests.fakes.call_context import CALLER, CallContext, calls_of
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
@@ -23,23 +24,6 @@ from millrace.proto.v1 import fetch_pb2 as pb
 
 TOPIC = TopicId(b"t" * 16)
 EPOCH = LeaderEpoch(0)
-
-
-@dataclass
-class Call:
-    """The client's side of the stream, as gRPC shows it to the broker."""
-
-    requests: "asyncio.Queue[bytes | object]" = field(default_factory=asyncio.Queue)
-    responses: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
-
-    async def send_initial_metadata(self, _: object) -> None:
-        pass
-
-    async def read(self) -> bytes | object:
-        return await self.requests.get()
-
-    async def write(self, message: bytes) -> None:
-        self.responses.put_nowait(message)
 
 
 @dataclass
@@ -76,6 +60,7 @@ class Partition:
     def replica(self) -> Any:
         return SimpleNamespace(
             leader=self.leader,
+            require_leader=lambda: self.leader,
             follower=None,
             high_watermark=self.leader.high_watermark,
             may_yet_lead=lambda epoch: epoch > self.leader_epoch,
@@ -126,7 +111,7 @@ class Disk:
 async def _news_while_another_waits_for_the_disk() -> None:
     warm, cold = Partition(is_cold=False), Partition(is_cold=True)
     found = {TopicPartition(TOPIC, 0): warm, TopicPartition(TOPIC, 1): cold}
-    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get)
+    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
     disk: Any = Disk()
     service = FetchService(
         partitions=partitions,
@@ -135,10 +120,10 @@ async def _news_while_another_waits_for_the_disk() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
-        listener=Listener.INSIDE,
+        calls=calls_of(),
     )
-    call: Any = Call()
-    serving = asyncio.create_task(service.fetch(None, call))
+    call: Any = CallContext()
+    serving = asyncio.create_task(service.fetch(call, CALLER))
 
     async def response() -> dict[int, int]:
         header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))
@@ -175,7 +160,7 @@ def test_news_that_come_while_another_partition_waits_for_the_disk_are_not_forgo
 async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
     partition = Partition(is_cold=False)
     found = {TopicPartition(TOPIC, 0): partition}
-    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get)
+    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
     service = FetchService(
         partitions=partitions,
         reader=Disk(),  # type: ignore[arg-type]
@@ -183,7 +168,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
-        listener=Listener.INSIDE,
+        calls=calls_of(),
     )
     epoch = LeaderEpoch(EPOCH + 1)
 
@@ -192,8 +177,8 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
             raise UnknownLeaderEpochError("not yet")
 
     partition.leader.check_epoch = check_epoch
-    call: Any = Call()
-    serving = asyncio.create_task(service.fetch(None, call))
+    call: Any = CallContext()
+    serving = asyncio.create_task(service.fetch(call, CALLER))
     request = pb.FetchRequest(
         partitions=[
             pb.FetchPartition(handle=7, topic_id=TOPIC, partition=0, current_leader_epoch=epoch)
@@ -228,6 +213,7 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
     partitions: Any = SimpleNamespace(
         get=found.__getitem__,
         find=found.get,
+        image=None,
         on_follower_progress=lambda place, life, epoch, progress: reported.append(place),
     )
     service = ReplicaService(
@@ -238,10 +224,11 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
         limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
         metrics=BrokerMetrics(),
         replication=ReplicationConfig(),
+        calls=calls_of(Listener.BROKERS),
     )
     service.configure(broker_partitions_max=3)
-    call: Any = Call()
-    serving = asyncio.create_task(service.fetch(None, call))
+    call: Any = CallContext()
+    serving = asyncio.create_task(service.fetch(call, CALLER))
     request = pb.FetchRequest(
         partitions=[
             pb.FetchPartition(handle=number, topic_id=TOPIC, partition=number)

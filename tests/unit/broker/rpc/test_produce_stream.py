@@ -3,19 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
+from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
-from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.produce import ProduceService
-from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -23,6 +21,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
     FencedLeaderEpochError,
     MillraceError,
@@ -38,7 +37,7 @@ from millrace.core.ids import (
     ProducerEpoch,
     ProducerId,
 )
-from millrace.core.metadata.model import BrokerLife, Listener, PartitionState
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
@@ -58,24 +57,8 @@ def raise_it(error: MillraceError) -> None:
     raise error
 
 
-@dataclass
-class Call:
-    """The client's side of the stream, as gRPC shows it to the broker."""
-
-    requests: "asyncio.Queue[bytes | object]" = field(default_factory=asyncio.Queue)
-    responses: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
-
-    def peer(self) -> str:
-        return "client"
-
-    async def send_initial_metadata(self, _: object) -> None:
-        pass
-
-    async def read(self) -> bytes | object:
-        return await self.requests.get()
-
-    async def write(self, message: bytes) -> None:
-        self.responses.put_nowait(message)
+class Call(CallContext):
+    """The stream; the test is its client."""
 
     def produce(self, number: int, epoch: int, timeout_ms: int = 30_000, *, acks: int = 1) -> None:
         """Send the producer's batch of this number, with one record."""
@@ -113,18 +96,18 @@ class Served:
             topic="t",
             topic_partition=TOPIC_PARTITION,
             config=TopicConfig(),
+            replica=Replica(
+                TOPIC_PARTITION,
+                HERE,
+                self.log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            ),
             log=self.log,
             appender=self.appender,
             inflated_bytes_max=1 << 20,
             owner=self,
-        )
-        self.partition.replica = Replica(
-            TOPIC_PARTITION,
-            HERE,
-            self.log,
-            AppendRules(),
-            high_watermark=Offset(0),
-            config=ReplicationConfig(),
         )
         partitions: Any = SimpleNamespace(
             get=lambda _: self.partition,
@@ -140,8 +123,7 @@ class Served:
             early=EarlyRequests(early_wait_ms),
             limits=LimitsConfig(),
             metrics=metrics,
-            refusals=Refusals(metrics, callers_max=1),
-            listener=Listener.INSIDE,
+            calls=calls_of(metrics=metrics),
         )
 
     def lead(self, leader: BrokerLife, epoch: int) -> None:
@@ -184,7 +166,7 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
     the, call = Served(early_wait_ms), Call()
     the.lead(THERE, 1)
     context: Any = call
-    running = asyncio.create_task(the.service._produce(None, context))
+    running = asyncio.create_task(the.service.produce(context, CALLER))
     try:
         yield the, call
         call.requests.put_nowait(grpc.aio.EOF)
@@ -277,7 +259,7 @@ def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended()
         async with serving() as (the, call):
             call.produce(0, epoch=2, timeout_ms=1)
             await until_waiting(the, 1)
-            (stream,) = the.service._connections["client"][1]
+            (stream,) = the.service._connections[CALLER.address][1]
             async with asyncio.timeout(10):
                 while not call.responses.qsize():
                     stream.expire(monotonic_now())
@@ -300,7 +282,7 @@ def test_a_producer_id_is_taken_once_the_broker_has_heard_that_it_was_given_out(
             cluster = SimpleNamespace(next_producer_id=PRODUCER)
             partitions: Any = the.service.partitions
             partitions.image = SimpleNamespace(
-                cluster=cluster, in_words=lambda error, _: error, partition=lambda _: None
+                cluster=cluster, in_words=lambda error: error, partition=lambda _: None
             )
             call.produce(0, epoch=2)
             refused = (await call.answers(1))[0].error

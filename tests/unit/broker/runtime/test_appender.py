@@ -143,6 +143,29 @@ def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> 
     asyncio.run(scenario())
 
 
+def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way() -> None:
+    async def scenario() -> None:
+        disk = DiskThatHangs()
+        opened = LogOnDisk(disk)
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        target.flushed.clear()
+        disk.may_go_on.clear()
+        appender.append(target, stamped_batch(1), 0)
+        async with asyncio.timeout(10):
+            while len(target.written) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert (target.written, target.flushed.is_set()) == ([1, 2], False)
+        disk.may_go_on.set()
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        appender.close()
+
+    asyncio.run(scenario())
+
+
 def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
     """What is left of it is for the checkpoints."""
 
@@ -155,7 +178,7 @@ def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
             Mailbox(asyncio.get_running_loop()),
             directory.checkpoint,
             lambda error: None,
-            directory.check_room,
+            directory.ballast.check,
         )
         target = NotedTarget(opened.log)
         try:

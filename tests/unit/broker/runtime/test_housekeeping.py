@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -116,15 +116,13 @@ class Directory:
         self.damaged: list[str] = []
         self.corrupt: dict[Any, CorruptLogError] = {}
         self.done: list[str] = []
+        self.ballast = SimpleNamespace(take=lambda: self._do("take_ballast"))
 
     def checkpoint(self, now: MonotonicMs) -> None:
         self._do("checkpoint")
 
     def empty_trash(self, now: WallMs) -> None:
         self._do("empty_trash")
-
-    def take_ballast(self) -> None:
-        self._do("take_ballast")
 
     def scrub(self, max_bytes: int) -> None:
         self._do("scrub")
@@ -151,7 +149,7 @@ class Partitions:
         self.gone: set[int] = set()
         self.image = None
         self.replicas = SimpleNamespace(failed=())
-        self.moves = ReplicaMoves(1)
+        self.placement = SimpleNamespace(moves=ReplicaMoves(1))
 
     def __len__(self) -> int:
         return len(self.held)

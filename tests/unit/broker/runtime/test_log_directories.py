@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.log_directories import LogDirectories
+from millrace.core.broker_config import StorageConfig
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.seen import Seen
 

@@ -108,18 +108,18 @@ def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
             topic="t",
             topic_partition=TOPIC_PARTITION,
             config=TopicConfig(),
+            replica=Replica(
+                TOPIC_PARTITION,
+                HERE,
+                log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            ),
             log=log,
             appender=appender,
             inflated_bytes_max=1 << 20,
             owner=Owner(),
-        )
-        partition.replica = Replica(
-            TOPIC_PARTITION,
-            HERE,
-            log,
-            AppendRules(),
-            high_watermark=Offset(0),
-            config=ReplicationConfig(),
         )
         try:
             lead(partition, HERE, 1)

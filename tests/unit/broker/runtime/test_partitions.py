@@ -11,7 +11,6 @@ from tests.fakes.cluster import Cluster
 from tests.fakes.disk import Disk
 from tests.fakes.stamped_batches import stamped_batch
 
-from millrace.broker.runtime import partitions as shell
 from millrace.broker.runtime.appender import HeldAppends
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox
@@ -55,11 +54,6 @@ from millrace.core.replication.leader import Acks, Waiter
 from millrace.core.replication.rules import ReplicationConfig
 
 HERE = BrokerId(0)
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "_PAUSE_SECONDS", 0.01)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -218,6 +212,7 @@ class World:
                 on_failure=self.failures.append,
                 reader=reader,
                 misses_a_directory=misses_a_directory,
+                retry_ms=10,
             )
             try:
                 await story()
@@ -295,9 +290,7 @@ def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
         assert world.partitions.find(moved) is not None
         world.move(moved, 1, 2, 3)
         world.partitions.on_image(world.image)
-        assert list(world.partitions._dropping) == [moved]
         await until(lambda: moved not in world.opened[0].logs)
-        await until(lambda: not world.partitions._dropping)
 
     world.run(story)
 
@@ -325,7 +318,8 @@ def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> N
         with pytest.raises(StorageFullError if what == "room" else StorageBusyError):
             world.partitions.get(partition)
         lack(False)
-        await until(lambda: world.partitions.find(partition) is not None)
+        async with world.ticking():
+            await until(lambda: world.partitions.find(partition) is not None)
         assert world.partitions.get(partition).replica.leads
         assert world.partitions.replicas.failed == []
         assert not world.failures
@@ -345,7 +339,8 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
         world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
         world.partitions.on_image(world.image)
         world.disks[0].lack = None
-        await asyncio.sleep(0.1)
+        async with world.ticking():
+            await asyncio.sleep(0.3)
         assert world.partitions.find(partition) is None
         assert world.partitions.replicas.failed == []
 
@@ -383,9 +378,10 @@ def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them
         disk.is_busy = True
         world.move(moved, 1, 2, 3)
         world.partitions.on_image(world.image)
-        await until(lambda: disk.refused > 2)
-        disk.is_busy = False
-        await until(lambda: world.names()[0].endswith(".deleted"))
+        async with world.ticking():
+            await until(lambda: disk.refused > 2)
+            disk.is_busy = False
+            await until(lambda: world.names()[0].endswith(".deleted"))
 
     world.run(story)
 
@@ -454,7 +450,7 @@ def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest(
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 2, 2]
         for topic_id, media in ((large, Media.HDD), (fast, Media.SSD)):
             found = [each for each in world.partitions if each.topic_id == topic_id]
-            assert {world.partitions.media_of(each) for each in found} == {media}
+            assert {world.partitions.placement.media_of(each) for each in found} == {media}
         world.create("any", partitions=2)
         await world.learn()
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 3, 3]
@@ -471,7 +467,7 @@ def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() ->
     async def story() -> None:
         await world.learn()
         assert world.partitions.get(there).log.log_end_offset == 1
-        assert world.partitions.media_of(there) is Media.SSD
+        assert world.partitions.placement.media_of(there) is Media.SSD
         assert world.names(1) == []
 
     world.run(story)
@@ -483,16 +479,16 @@ def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_i
     wanted = TopicPartition(world.create(media="hdd"), 0)
 
     async def story() -> None:
-        assert world.partitions.working_media() == (Media.SSD, Media.HDD)
+        assert world.partitions.placement.working_media() == (Media.SSD, Media.HDD)
         _, first, second = world.partitions.directories
         first.appender.fail(LogDirFailedError("first"))
         await until(lambda: first.failure is not None)
-        assert world.partitions.working_media() == (Media.SSD, Media.HDD)
+        assert world.partitions.placement.working_media() == (Media.SSD, Media.HDD)
         second.appender.fail(LogDirFailedError("second"))
         await until(lambda: second.failure is not None)
-        assert world.partitions.working_media() == (Media.SSD,)
+        assert world.partitions.placement.working_media() == (Media.SSD,)
         await world.learn()
-        assert world.partitions.media_of(wanted) is Media.SSD
+        assert world.partitions.placement.media_of(wanted) is Media.SSD
 
     world.run(story)
 
@@ -516,12 +512,12 @@ def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -
         leader = partition.leader
         sent = [send(partition, b"before")]
         world.alter_media(there.topic_id, "hdd")
-        assert list(world.partitions.moves) == [there]
+        assert list(world.partitions.placement.moves) == [there]
         async with world.ticking():
-            while world.partitions.moves:
+            while world.partitions.placement.moves:
                 sent.append(send(partition, b"meanwhile"))
                 await asyncio.sleep(0.001)
-            await until(lambda: not world.partitions.moves.under_way)
+            await until(lambda: not world.partitions.placement.moves.under_way)
         sent.append(send(partition, b"after"))
         answers = await asyncio.wait_for(asyncio.gather(*sent), 20)
         assert [each.base_offset for each in answers] == list(range(len(sent)))
@@ -529,7 +525,7 @@ def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -
         assert partition.leader is leader  # It was a slow disk, and nothing else.
         assert leader.high_watermark == len(sent)
         assert world.partitions.get(there).log.log_end_offset == len(sent)
-        assert world.partitions.media_of(there) is Media.HDD
+        assert world.partitions.placement.media_of(there) is Media.HDD
         assert not world.failures
         world.ended = len(sent)
 
@@ -563,7 +559,7 @@ def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_on
             world.disks[1].going_on.set()
             assert [(await each).base_offset for each in waiting] == [1, 2, 3]
             assert await positions == "/1"
-            await until(lambda: not world.partitions.moves.under_way)
+            await until(lambda: not world.partitions.placement.moves.under_way)
 
     world.run(story)
 
@@ -592,14 +588,14 @@ def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: s
             else:
                 world.alter_media(there.topic_id, "ssd")
             world.disks[1].going_on.set()
-            await until(lambda: not world.partitions.moves.under_way)
+            await until(lambda: not world.partitions.placement.moves.under_way)
             if what == "media":  # It was too late to stop: it moves back.
-                await until(lambda: not world.partitions.moves)
-                await until(lambda: not world.partitions.moves.under_way)
-                assert world.partitions.media_of(there) is Media.SSD
+                await until(lambda: not world.partitions.placement.moves)
+                await until(lambda: not world.partitions.placement.moves.under_way)
+                assert world.partitions.placement.media_of(there) is Media.SSD
                 return
             await until(
-                lambda: all(there not in each.known for each in world.partitions.directories)
+                lambda: all(there not in each.replicas for each in world.partitions.directories)
             )
             assert not world.failures
 
@@ -623,10 +619,10 @@ def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is(
         world.alter_media(there.topic_id, "hdd")
         async with world.ticking():
             await until(lambda: "a replica was not moved" in caplog.text)
-            await until(lambda: not world.partitions.moves.under_way)
+            await until(lambda: not world.partitions.placement.moves.under_way)
             assert (await send(partition, b"after")).error is None
-        assert list(world.partitions.moves) == [there]  # Until it is tried again.
-        assert world.partitions.media_of(there) is Media.SSD
+        assert list(world.partitions.placement.moves) == [there]  # Until it is tried again.
+        assert world.partitions.placement.media_of(there) is Media.SSD
 
     world.run(story)
     assert world.names(0) == [str(there)]
@@ -653,11 +649,11 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
             disk.fail_flush_at = disk.flushes + 1
             disk.going_on.set()
             await until(lambda: world.partitions.directories[which].failure is not None)
-            await until(lambda: not world.partitions.moves.under_way)
+            await until(lambda: not world.partitions.placement.moves.under_way)
             answer = await asyncio.wait_for(waiting, 20)
             if which == 1:
                 assert answer.error is None
-                assert world.partitions.media_of(there) is Media.SSD
+                assert world.partitions.placement.media_of(there) is Media.SSD
             else:
                 assert isinstance(answer.error, LogDirFailedError)
                 assert world.partitions.replicas.failed == [there]
@@ -666,7 +662,7 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
     for disk in world.disks:
         disk.restart()
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
-    settle_moves(both)
+    settle_moves([each.moves for each in both])
     (holder,) = [each for each in both if there in each.found]
     end = holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset
     assert end == (2 if which == 1 else 1)
@@ -689,7 +685,7 @@ def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> 
     world.run(story)
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
     assert [each.closed_by for each in both] == [7, 7]
-    settle_moves(both)
+    settle_moves([each.moves for each in both])
     (holder,) = [each for each in both if there in each.found]
     assert holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset == 1
     assert not [name for name in world.names(1) if name.endswith(".moving")]

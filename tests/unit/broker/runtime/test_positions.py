@@ -1,8 +1,9 @@
-"""The shell around positions: it loads, holds answers back, and begins anew after a failure."""
+"""The runtime of positions: it loads, delays answers until the commit, and recovers."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +11,15 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
-from millrace.broker.runtime import positions as shells
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.coordinators import CoordinatorLimits, _read_records
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.positions import PositionsShell
+from millrace.broker.runtime.positions import Positions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
+from millrace.core.coordinators import Result
 from millrace.core.errors import (
     Appended,
     CoordinatorLoadInProgressError,
@@ -40,8 +42,9 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
-from millrace.core.positions.machine import PositionsMachine, Result
+from millrace.core.positions.machine import PositionsMachine
 from millrace.core.positions.position import Kind, Position, PositionsConfig
+from millrace.core.positions.records import PositionRecord
 from millrace.core.replication.in_sync import BrokerStanding
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replica import Complete, Effect, Replica
@@ -56,6 +59,9 @@ def raise_it(error: BaseException) -> None:
     raise error
 
 
+LIMITS = CoordinatorLimits(inflated_bytes_max=1 << 20)
+
+
 class NotedReader(LogReader):
     """Notes from where records of positions are read."""
 
@@ -64,7 +70,7 @@ class NotedReader(LogReader):
         self.starts: list[Offset] = []
 
     def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
-        if job is shells._read_records:
+        if job is _read_records:
             self.starts.append(args[1])
         return super().call(log_dir, job, *args)
 
@@ -72,50 +78,56 @@ class NotedReader(LogReader):
 class Stage:
     """One partition of `__positions` with a follower, whose reports the test gives."""
 
-    def __init__(self, config: PositionsConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: PositionsConfig | None = None,
+        limits: CoordinatorLimits = LIMITS,
+    ) -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         self.disk = Disk()
         self.log = LogOnDisk(self.disk).log
         self.appender = Appender("a", mailbox, lambda _: None, raise_it)
         self.reader = NotedReader(mailbox)
         self.config = config or PositionsConfig()
+        self.limits = limits
         self.image: Any = None
-        self.on_opened: Callable[[Partition], None] = lambda _: None
         self.log_starts: list[Offset] = []
         self.partition = Partition(
             topic="__positions",
             topic_partition=TOPIC_PARTITION,
             config=TopicConfig(),
+            replica=Replica(
+                TOPIC_PARTITION,
+                HERE,
+                self.log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            ),
             log=self.log,
             appender=self.appender,
             inflated_bytes_max=1 << 20,
             owner=self,
         )
-        self.partition.replica = Replica(
-            TOPIC_PARTITION,
-            HERE,
-            self.log,
-            AppendRules(),
-            high_watermark=Offset(0),
-            config=ReplicationConfig(),
-        )
         self._epoch = 0
         self.open()
 
     def open(self) -> None:
-        """Have another shell serve the partition."""
+        """Let another runtime serve the partition."""
         me: Any = self
-        self.shell = PositionsShell(
+        self.positions = Positions(
             me,
             self.reader,
             self.config,
             turns=Turns(),
-            inflated_bytes_max=1 << 20,
             on_failure=raise_it,
+            limits=self.limits,
         )
-        self.on_opened(self.partition)
 
-    # --- What the shell asks of all partitions ---
+    # --- What the runtime asks of all partitions ---
+
+    def add_opened_callback(self, callback: Callable[[Partition], None]) -> None:
+        callback(self.partition)  # It is open.
 
     def find(self, _: TopicPartition) -> Partition:
         return self.partition
@@ -180,25 +192,25 @@ class Stage:
         async with asyncio.timeout(10):
             while True:
                 with contextlib.suppress(CoordinatorLoadInProgressError):
-                    for shard in self.shell._shards.values():
+                    for shard in self.positions.runtime._shards.values():
                         shard.ready()
                     return
                 await asyncio.sleep(0.001)
 
     def resolve(self, offset: int, name: str = "q") -> "asyncio.Task[object]":
-        def handle(machine: PositionsMachine, now: WallMs) -> Result[object]:
+        def handle(machine: PositionsMachine, now: WallMs) -> Result[PositionRecord, object]:
             proposals = {PLACE: Position(offset)}
             found = machine.handle_resolve_initial(name, proposals, now)
             return Result(found.records, found.response[PLACE].offset)
 
-        return asyncio.create_task(self.shell.ask(TOPIC_PARTITION, handle))
+        return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
 
     def look(self, name: str = "q") -> "asyncio.Task[object]":
-        def handle(machine: PositionsMachine, _: WallMs) -> Result[object]:
+        def handle(machine: PositionsMachine, _: WallMs) -> Result[PositionRecord, object]:
             found = machine.positions(name, Kind.INITIAL)
             return Result([], [each.offset for each in found.values()])
 
-        return asyncio.create_task(self.shell.ask(TOPIC_PARTITION, handle))
+        return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
 
     async def keep(self, offset: int, name: str = "q") -> None:
         """Store a position, and have it committed."""
@@ -215,12 +227,14 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage(config: PositionsConfig | None = None) -> AsyncIterator[Stage]:
-    the = Stage(config)
+async def stage(
+    config: PositionsConfig | None = None, limits: CoordinatorLimits = LIMITS
+) -> AsyncIterator[Stage]:
+    the = Stage(config, limits)
     try:
         yield the
     finally:
-        the.shell.stop()
+        the.positions.runtime.stop()
         await asyncio.to_thread(the.appender.close)
         the.reader.close()
 
@@ -241,7 +255,7 @@ def test_an_answer_waits_until_it_is_committed_and_so_does_one_that_only_read() 
             assert the.log.log_end_offset == 1, "the second one stored nothing"
             the.replicate()
             assert [await first, await second, await third] == [5, 5, [5]]
-            assert (the.shell.kept(), the.shell.unready()) == (1, 0)
+            assert (the.positions.kept(), the.positions.runtime.unready()) == (1, 0)
             assert await the.look() == [5], "with nothing under way it is answered at once"
 
     asyncio.run(story())
@@ -253,9 +267,9 @@ def test_while_the_log_is_read_everybody_is_told_to_come_again() -> None:
             with pytest.raises(NotLeaderError) as refused:
                 await the.look()
             assert refused.value.appended is Appended.NO
-            assert the.shell.unready() == 0
+            assert the.positions.runtime.unready() == 0
             the.lead()
-            assert the.shell.unready() == 1
+            assert the.positions.runtime.unready() == 1
             with pytest.raises(CoordinatorLoadInProgressError):
                 await the.look()
             await the.loaded()
@@ -311,7 +325,7 @@ def test_what_another_broker_leads_is_let_go_of_and_read_from_the_start() -> Non
             await the.loaded()
             await the.keep(5)
             the.lead(THERE)
-            (shard,) = the.shell._shards.values()
+            (shard,) = the.positions.runtime._shards.values()
             assert shard._replayed is None
             the.lead()
             await the.loaded()
@@ -332,7 +346,7 @@ def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
             the.lead(None)
             the.log.truncate_to(Offset(1), wall_now())
             the.log.append([stamped_batch(1, epoch=2)], wall_now())
-            (shard,) = the.shell._shards.values()
+            (shard,) = the.positions.runtime._shards.values()
             assert shard._replayed is not None
             the.lead()
             async with asyncio.timeout(10):
@@ -342,18 +356,14 @@ def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
     asyncio.run(story())
 
 
-def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shells, "_READ_BYTES", 1)  # One batch at a time.
-
+def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again() -> None:
     async def story() -> None:
-        async with stage() as the:
+        async with stage(limits=replace(LIMITS, read_bytes=1)) as the:
             the.lead()
             await the.loaded()
             for number in range(20):
                 await the.keep(number, f"name {number}")
-            the.shell.stop()
+            the.positions.runtime.stop()
             the.open()
             async with asyncio.timeout(10):
                 while len(the.reader.starts) < 5:  # noqa: ASYNC110
@@ -374,9 +384,9 @@ def test_one_log_of_a_directory_is_read_at_a_time() -> None:
             the.lead()
             await the.loaded()
             await the.keep(5)
-            the.shell.stop()
+            the.positions.runtime.stop()
             the.open()
-            (loading,) = [the.shell.loading[the.log.log_dir]]
+            (loading,) = [the.positions.runtime.loading[the.log.log_dir]]
             async with loading:  # As by another partition.
                 await asyncio.sleep(0.02)
                 assert the.reader.starts == []
@@ -413,11 +423,9 @@ def test_a_failed_append_is_undone_by_reading_the_log_again() -> None:
     asyncio.run(story())
 
 
-def test_whoever_waits_too_long_is_told_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "_COMMIT_SECONDS", 0.05)
-
+def test_whoever_waits_too_long_is_told_that_nobody_knows() -> None:
     async def story() -> None:
-        async with stage() as the:
+        async with stage(limits=replace(LIMITS, commit_seconds=0.05)) as the:
             the.lead()
             await the.loaded()
             with pytest.raises(RequestTimedOutError) as failed:
@@ -455,19 +463,15 @@ def test_a_log_that_a_later_release_wrote_is_not_served() -> None:
     asyncio.run(story())
 
 
-def test_the_log_start_moves_once_what_overtook_the_old_records_is_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shells, "_LOG_START_STEP", 3)
-
+def test_the_log_start_moves_once_what_overtook_the_old_records_is_committed() -> None:
     async def story() -> None:
-        async with stage() as the:
+        async with stage(limits=replace(LIMITS, log_start_step=3)) as the:
             the.lead()
             await the.loaded()
 
             async def commit(offset: int) -> None:
                 task = asyncio.create_task(
-                    the.shell.ask(
+                    the.positions.runtime.ask(
                         TOPIC_PARTITION,
                         lambda machine, now: machine.handle_commit(
                             "q", {PLACE: Position(offset)}, now
@@ -500,10 +504,10 @@ def test_what_nobody_touched_for_long_is_forgotten() -> None:
             await the.written(1)
             the.replicate()
             await stored
-            await the.shell.expire_now()
+            await the.positions.expire_now()
             assert await the.look() == [5]
             await asyncio.sleep(1.1)
-            expiring = asyncio.create_task(the.shell.expire_now())
+            expiring = asyncio.create_task(the.positions.expire_now())
             await the.written(2)
             the.replicate()
             await expiring

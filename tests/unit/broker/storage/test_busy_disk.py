@@ -89,7 +89,7 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
     jobs: list[tuple[int, Callable[[], object]]] = [
         (2, partial(log.advance_log_start, Offset(2))),
         (7, partial(log.truncate_to, Offset(7), NOW)),
-        (50, partial(log.start_anew, Offset(50))),
+        (50, partial(log.start_over, Offset(50))),
     ]
     for offset, job in jobs:
         opened.disk.lack = errno.EMFILE
@@ -140,7 +140,7 @@ def test_what_comes_after_half_a_cut_finds_the_log_sound(config: LogConfig, code
         assert knows_its_batches(opened.log)
         opened.append(the_batch(end, epoch=9))
         assert opened.log.failure is None
-        opened.log.start_anew(Offset(50)) if refused else opened.log.roll(NOW)
+        opened.log.start_over(Offset(50)) if refused else opened.log.roll(NOW)
         opened.log.flush()
         end = opened.end
         opened.disk.cut_power()
@@ -265,11 +265,11 @@ def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() ->
         opened.log.flush()
         refuse_after(opened.disk, opened.disk.calls + refused_at)
         try:
-            opened.log.start_anew(Offset(50))
+            opened.log.start_over(Offset(50))
         except StorageBusyError:
             opened.disk.lack = None
             opened.checkpoint()  # It may come in between.
-            opened.log.start_anew(Offset(50))
+            opened.log.start_over(Offset(50))
         opened.disk.lack = None
         assert (opened.log.log_start_offset, opened.end, opened.log.failure) == (50, 50, None)
         assert LogOnDisk(opened.disk.copy(), SMALL).end == 50

@@ -145,13 +145,13 @@ def test_the_end_of_an_append_is_planned_without_a_read() -> None:
 
 def test_segments_are_closed_by_size_and_by_age() -> None:
     opened = filled()
-    assert opened.log.segment_count == 10
+    assert len(opened.log.segments) == 10
     opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100))
-    assert opened.log.segment_count == 11
+    assert len(opened.log.segments) == 11
     opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100 + SMALL.segment_ms - 1))
-    assert opened.log.segment_count == 11
+    assert len(opened.log.segments) == 11
     opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100 + SMALL.segment_ms))
-    assert opened.log.segment_count == 12
+    assert len(opened.log.segments) == 12
 
 
 def test_a_closed_segment_is_flushed() -> None:
@@ -248,9 +248,9 @@ def test_a_full_disk_does_not_hold_the_recovery_point_back() -> None:
     opened.checkpoint()
     assert opened.log.recovery_point == 1
     assert "/data/ballast" not in opened.disk.files()
-    assert not opened.directory.take_ballast() or opened.disk.room() >= 0
+    assert not opened.directory.ballast.take() or opened.disk.room() >= 0
     opened.disk.capacity = None
-    assert opened.directory.take_ballast()
+    assert opened.directory.ballast.take()
 
 
 def test_a_failed_flush_is_never_tried_again() -> None:
@@ -370,7 +370,7 @@ def test_records_from_the_future_are_not_kept_for_ever() -> None:
     opened = LogOnDisk(Disk(), LogConfig(segment_bytes=300, retention_ms=1000))
     opened.append(stamped_batch(0, timestamp=10**14), now=NOW)
     opened.append(stamped_batch(1, value=b"x" * 300, timestamp=10**14), now=NOW)
-    assert opened.log.segment_count == 2
+    assert len(opened.log.segments) == 2
     assert opened.log.apply_retention(WallMs(NOW + 1000), opened.end) == 0
     assert opened.log.apply_retention(WallMs(NOW + 1001), opened.end) == 1
 
@@ -480,7 +480,7 @@ def test_a_log_that_was_found_damaged_is_so_after_a_restart_until_it_is_restored
 def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
     opened = filled()
     opened.log.flush()
-    opened.log.start_anew(Offset(offset))
+    opened.log.start_over(Offset(offset))
     log = opened.log
     assert log.log_start_offset == log.log_end_offset == log.flushed_offset == offset
     assert log.leader_epochs.entries == ()
@@ -503,7 +503,7 @@ def test_a_log_that_begins_anew_is_as_before_or_does_so_wherever_the_power_is_cu
         disk = opened.disk
         disk.cut_power_at = disk.calls + call
         try:
-            opened.log.start_anew(Offset(offset))
+            opened.log.start_over(Offset(offset))
             assert call > 20
             disk.cut_power_at = None
             break
@@ -804,7 +804,7 @@ def test_what_was_committed_is_never_remembered_beyond_a_cut() -> None:
     disk.cut_power()
     again = LogOnDisk(disk)
     assert again.log.high_watermark == 4
-    again.log.start_anew(Offset(50))
+    again.log.start_over(Offset(50))
     assert again.log.high_watermark == 50
     disk.cut_power()
     assert LogOnDisk(disk).log.high_watermark == 50

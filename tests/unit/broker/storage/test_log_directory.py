@@ -132,7 +132,7 @@ def test_a_life_begins_on_a_full_disk_and_what_was_seen_is_kept_there() -> None:
         directory.keep_seen(Seen(ControllerEpoch(broker_epoch)))
         directory.begin_life(BrokerId(1), BrokerEpoch(broker_epoch), ["x"])
         disk.capacity = None
-        assert directory.take_ballast()
+        assert directory.ballast.take()
         directory.close(clean=False)
         assert read_seen(disk, ROOT) == Seen(ControllerEpoch(broker_epoch))
     assert open_directory(disk).used_by == 8
@@ -141,15 +141,15 @@ def test_a_life_begins_on_a_full_disk_and_what_was_seen_is_kept_there() -> None:
 def test_appends_wait_until_the_ballast_is_taken_again() -> None:
     disk = Disk()
     directory = open_directory(disk, ballast_bytes=2000)
-    directory.check_room()
+    directory.ballast.check()
     full(disk)
     directory.begin_life(BrokerId(1), BrokerEpoch(7))
     assert disk.room() > 0
     with pytest.raises(StorageFullError, match=r"storage\.ballast_bytes"):
-        directory.check_room()
+        directory.ballast.check()
     assert disk.room() > 0  # Left for what needs it next.
     disk.capacity = None
-    directory.check_room()
+    directory.ballast.check()
     assert disk.size(f"{ROOT}/ballast") == 2000
 
 
@@ -159,7 +159,7 @@ def test_a_directory_without_a_ballast_takes_appends() -> None:
     full(disk)
     with contextlib.suppress(StorageFullError):
         directory.begin_life(BrokerId(1), BrokerEpoch(7))
-    directory.check_room()
+    directory.ballast.check()
 
 
 def test_the_companions_of_a_directory_survive_a_power_cut() -> None:
@@ -326,7 +326,7 @@ def test_a_checkpoint_that_is_under_way_does_not_speak_for_the_log_that_comes_ne
     opened.directory.set_aside(TOPIC_PARTITION, WallMs(5000))
     log = opened.directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
     log.flush()
-    old._checkpointed(Offset(2), 0)
+    old._flusher.advance_point(Offset(2), 0)
     opened.directory.keep_points()
     opened.disk.restart()
     assert LogOnDisk(opened.disk).end == 0

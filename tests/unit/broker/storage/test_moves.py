@@ -10,8 +10,8 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_copy import LogCopy
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory, settle_moves
+from millrace.broker.storage.log_directory.log_copy import LogCopy
 from millrace.core.errors import (
     CorruptLogError,
     MillraceError,
@@ -44,7 +44,7 @@ def open_directory(disk: Disk, path: str) -> LogDirectory:
 def open_both(disk: Disk) -> tuple[LogDirectory, LogDirectory]:
     """Open two log directories of a broker as it does when it starts."""
     both = open_directory(disk, "/old"), open_directory(disk, "/new")
-    settle_moves(both)
+    settle_moves([each.moves for each in both])
     return both
 
 
@@ -64,7 +64,7 @@ def exhaust(copy: LogCopy) -> None:
 
 
 def copied(target: LogDirectory, log: PartitionLog) -> LogCopy:
-    copy = target.begin_copy(log)
+    copy = target.moves.begin_copy(log)
     exhaust(copy)
     return copy
 
@@ -72,9 +72,9 @@ def copied(target: LogDirectory, log: PartitionLog) -> LogCopy:
 def moved(source: LogDirectory, target: LogDirectory, copy: LogCopy) -> PartitionLog:
     """Do all that comes once nothing is appended any more, as the shell does."""
     copy.log.checkpoint()
-    taken = target.take_in(copy, source, CONFIG, NOW)
-    source.part_with(TOPIC_PARTITION, NOW)
-    target.settle(TOPIC_PARTITION)
+    taken = target.moves.take_in(copy, source.moves, CONFIG, NOW)
+    source.moves.part_with(TOPIC_PARTITION, NOW)
+    target.moves.settle(TOPIC_PARTITION)
     return taken
 
 
@@ -124,7 +124,7 @@ def test_what_is_written_while_a_log_is_copied_is_copied() -> None:
     disk = Disk()
     source, target = open_both(disk)
     log = written(source, count=3)
-    copy = target.begin_copy(log)
+    copy = target.moves.begin_copy(log)
     for batch in BATCHES[3:]:
         copy.advance()
         log.append([batch], NOW)
@@ -157,7 +157,7 @@ def test_a_log_that_is_begun_anew_while_it_is_copied_is_copied_anew() -> None:
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.start_anew(Offset(11))
+    log.start_over(Offset(11))
     log.append([BATCHES[11]], NOW)
     taken = moved(source, target, copy)
     assert (taken.log_start_offset, contents(taken)) == (11, joined(11, 12))
@@ -208,7 +208,7 @@ def test_after_a_crash_at_any_moment_one_log_counts_and_nothing_is_lost(
         both = open_both(disk)
         assert len(holders(both)) == 1, at
         (holder,) = (each for each in both if TOPIC_PARTITION in each.found)
-        assert holder.recovery_point_of(TOPIC_PARTITION) is not None
+        assert holder.moves.partitions.checkpoints.get(TOPIC_PARTITION) is not None
         log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
         assert log.log_start_offset == 6
         if "appended" in said:
@@ -235,7 +235,7 @@ def unsettled(disk: Disk) -> None:
     log = written(source)
     copy = copied(target, log)
     log.checkpoint()
-    target.take_in(copy, source, CONFIG, NOW)
+    target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.restart()
 
 
@@ -243,7 +243,7 @@ def test_a_copy_does_not_count_while_the_directory_of_its_log_is_away() -> None:
     disk = Disk()
     unsettled(disk)
     alone = open_directory(disk, "/new")
-    settle_moves([alone])
+    settle_moves([alone.moves])
     with pytest.raises(CorruptLogError, match="may be older than that one: bring the directory"):
         alone.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     # Others have the partition, and it is fetched anew.
@@ -265,8 +265,8 @@ def test_a_copy_that_is_given_up_leaves_the_log_as_it_is() -> None:
     log = written(source)
     copy = copied(target, log)
     log.checkpoint()
-    target.take_in(copy, source, CONFIG, NOW)
-    target.remove_copy(TOPIC_PARTITION)
+    target.moves.take_in(copy, source.moves, CONFIG, NOW)
+    target.moves.remove_copy(TOPIC_PARTITION)
     log.append([BATCHES[10]], NOW)
     log.flush()
     disk.cut_power()
@@ -288,10 +288,10 @@ def test_a_copy_that_could_not_be_removed_does_not_count_once_the_log_has_gone_o
     log = written(source)
     copy = copied(target, log)
     log.checkpoint()
-    target.take_in(copy, source, CONFIG, NOW)
+    target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.lack = errno.EMFILE
     with pytest.raises(StorageBusyError):
-        target.remove_copy(TOPIC_PARTITION)
+        target.moves.remove_copy(TOPIC_PARTITION)
     disk.lack = None
     log.append([BATCHES[10]], NOW)
     log.flush()
@@ -309,18 +309,18 @@ def test_a_log_that_does_not_fit_is_not_copied() -> None:
     log = written(source)
     leave_room(disk, log.size_bytes - 1)
     with pytest.raises(StorageFullError, match="bytes left, and the log in /old"):
-        target.begin_copy(log)
+        target.moves.begin_copy(log)
 
 
 def test_a_disk_that_fills_up_meanwhile_refuses_and_gets_its_room_back() -> None:
     disk = Disk()
     source, target = open_both(disk)
     log = written(source)
-    copy = target.begin_copy(log)
+    copy = target.moves.begin_copy(log)
     leave_room(disk, log.size_bytes // 2)
     with pytest.raises(StorageFullError):
         exhaust(copy)
-    target.remove_copy(TOPIC_PARTITION)
+    target.moves.remove_copy(TOPIC_PARTITION)
     assert not [name for name in disk.list("/new") if name.endswith(".moving")]
     assert contents(log) == joined()
 
@@ -330,8 +330,8 @@ def test_a_log_that_nobody_knows_in_the_other_directory_is_left_alone() -> None:
     source, target = open_both(disk)
     log = written(source)
     disk.make_directory(f"/new/{TOPIC_PARTITION}")
-    with pytest.raises(CorruptLogError, match="nobody knows why"):
-        target.begin_copy(log)
+    with pytest.raises(CorruptLogError, match="for an unknown reason"):
+        target.moves.begin_copy(log)
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000.log", "00000000000000000000.index"])
@@ -340,7 +340,7 @@ def test_what_cannot_be_read_is_no_fault_of_the_disk_that_it_is_copied_to(name: 
     source, target = open_both(disk)
     log = written(source)
     disk.unreadable.add(f"{log.directory}/{name}")
-    copy = target.begin_copy(log)
+    copy = target.moves.begin_copy(log)
     expected: type[MillraceError] = CorruptLogError if name.endswith("log") else StorageBusyError
     with pytest.raises(expected):
         exhaust(copy)
@@ -363,7 +363,7 @@ def test_who_reads_the_old_log_when_it_has_moved_is_not_told_that_records_are_go
     with pytest.raises(StorageBusyError, match="ask again"):
         log.offset_for_timestamp(WallMs(0))
     source.checkpoint(MonotonicMs(0))
-    assert source.recovery_point_of(TOPIC_PARTITION) is None
+    assert source.moves.partitions.checkpoints.get(TOPIC_PARTITION) is None
 
 
 def test_a_directory_that_refuses_to_give_a_log_up_is_asked_again() -> None:
@@ -372,12 +372,12 @@ def test_a_directory_that_refuses_to_give_a_log_up_is_asked_again() -> None:
     log = written(source)
     copy = copied(target, log)
     log.checkpoint()
-    taken = target.take_in(copy, source, CONFIG, NOW)
+    taken = target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.lack = errno.EMFILE
     with pytest.raises(StorageError):
-        source.part_with(TOPIC_PARTITION, NOW)
+        source.moves.part_with(TOPIC_PARTITION, NOW)
     disk.lack = None
-    source.part_with(TOPIC_PARTITION, NOW)
-    target.settle(TOPIC_PARTITION)
+    source.moves.part_with(TOPIC_PARTITION, NOW)
+    target.moves.settle(TOPIC_PARTITION)
     assert contents(taken) == joined()
     assert holders((source, target)) == []

@@ -6,18 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from millrace.core.consumer.fetcher import (
-    AddedPartition,
-    ChangeSession,
-    Connect,
-    ConnectSoon,
-    FetchedPartition,
-    Fetcher,
-    FindEpochEnd,
-    LookUpOffset,
-    RefreshMetadata,
-    Reset,
-)
+from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
+from millrace.core.consumer.sessions import AddedPartition, ChangeSession, FetchedPartition
 from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptBatchError,
@@ -45,6 +35,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import stamp
+from millrace.core.routing.router import Connect, RefreshMetadata, Router
 
 BROKER = BrokerId(1)
 FOLLOWER = BrokerId(2)
@@ -86,9 +77,14 @@ def moved_to(broker_id: int, epoch: int) -> NotLeaderError:
 START = Offset(0)
 
 
+def idle(reset: Reset = Reset.EARLIEST) -> Fetcher:
+    """Return a fetcher without a partition."""
+    return Fetcher(reset, WINDOW, Router(100, 1_000, 300_000, MonotonicMs(0)))
+
+
 def make(reset: Reset = Reset.EARLIEST, start: Offset | Reset = START) -> Fetcher:
     """Return a fetcher that fetches PLACE from `start` under handle 1."""
-    fetcher = Fetcher(reset, WINDOW, 100)
+    fetcher = idle(reset)
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3)), OTHER: Leader(BROKER, NO_EPOCH)})
     fetcher.assign("t", PLACE, start)
     fetcher.poll(at(0))
@@ -98,7 +94,7 @@ def make(reset: Reset = Reset.EARLIEST, start: Offset | Reset = START) -> Fetche
 
 
 def test_a_partition_joins_the_session_of_its_leader() -> None:
-    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher = idle()
     fetcher.assign("t", PLACE, Offset(5))
     assert fetcher.poll(at(0)) == [RefreshMetadata(["t"])]
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
@@ -120,19 +116,8 @@ def test_a_partition_joins_with_the_end_up_to_which_it_is_read() -> None:
     assert [each.end_offset for each in change.added] == [None]
 
 
-def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
-    fetcher = make()
-    fetcher.on_disconnected(BROKER, "gone")
-    assert Connect(BROKER) in fetcher.poll(at(0))  # The shell pauses before it.
-    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
-    assert ConnectSoon(BROKER) not in fetcher.poll(at(1)), "that is no news"
-    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(4)), OTHER: Leader(BROKER, NO_EPOCH)})
-    assert fetcher.poll(at(2)).count(ConnectSoon(BROKER)) == 1
-    assert ConnectSoon(BROKER) not in fetcher.poll(at(3)), "once is enough"
-
-
 def test_without_a_position_the_logs_end_is_looked_up() -> None:
-    fetcher = Fetcher(Reset.LATEST, WINDOW, 100)
+    fetcher = idle(Reset.LATEST)
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
     fetcher.assign("t", PLACE, Reset.NONE)
     assert fetcher.poll(at(0)) == [LookUpOffset(PLACE, 1, Reset.LATEST)]
@@ -213,13 +198,13 @@ def test_a_broken_stream_starts_again_behind_what_was_taken() -> None:
     fetcher = make()
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + batch(3, 2), 0)], at(1))
     assert fetcher.take() is not None
-    fetcher.on_disconnected(BROKER, "reset")
+    fetcher.on_disconnected(BROKER, "reset", at(1))
     assert fetcher.take() is None
-    effects = fetcher.poll(at(2))
-    assert Connect(BROKER) in effects
+    assert fetcher.poll(at(2)) == [RefreshMetadata(["t"])]
+    assert Connect(BROKER) in fetcher.poll(at(101))
     fetcher.on_connected(BROKER)
     joining = AddedPartition(2, PLACE, Offset(3), LeaderEpoch(3), LeaderEpoch(3))
-    assert fetcher.poll(at(2)) == [ChangeSession(BROKER, [joining], [], WINDOW)]
+    assert fetcher.poll(at(101)) == [ChangeSession(BROKER, [joining], [], WINDOW)]
 
 
 def test_a_moved_leader_is_followed() -> None:
@@ -250,18 +235,18 @@ def test_a_refusal_that_names_no_news_is_looked_up(epoch: int) -> None:
 def test_a_partition_is_awaited_while_no_broker_sends_it() -> None:
     fetcher = make()
     assert fetcher.awaited() == []
-    fetcher.on_disconnected(BROKER, "gone")
+    fetcher.on_disconnected(BROKER, "gone", at(1))
     assert fetcher.awaited() == [PLACE]
     fetcher.pause(PLACE)
     assert fetcher.awaited() == []
 
 
 def test_when_the_leader_cannot_be_reached_another_one_is_looked_for() -> None:
-    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher = idle()
     fetcher.assign("t", PLACE, Offset(5))
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
     assert fetcher.poll(at(0)) == [Connect(BROKER)]
-    fetcher.on_disconnected(BROKER, "refused")
+    fetcher.on_disconnected(BROKER, "refused", at(1))
     assert RefreshMetadata(["t"]) in fetcher.poll(at(0))
 
 
@@ -329,7 +314,7 @@ def test_whatever_a_follower_refuses_the_leader_decides(error: MillraceError) ->
 
 def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
     fetcher = read_from_follower()
-    fetcher.on_disconnected(FOLLOWER, "reset")
+    fetcher.on_disconnected(FOLLOWER, "reset", at(1))
     assert rejoined(fetcher, BROKER, 2).from_leader
 
 
@@ -339,7 +324,7 @@ def test_a_follower_that_cannot_be_reached_is_left_for_the_leader() -> None:
     sent_on.preferred_read_replica = FOLLOWER
     fetcher.on_fetched(BROKER, [sent_on], at(1))
     assert fetcher.poll(at(1)) == [Connect(FOLLOWER)]
-    fetcher.on_disconnected(FOLLOWER, "refused")
+    fetcher.on_disconnected(FOLLOWER, "refused", at(1))
     assert rejoined(fetcher, BROKER, 1).from_leader
 
 
@@ -352,10 +337,12 @@ def test_a_new_leader_is_asked_where_to_read() -> None:
 
 def test_where_to_read_is_asked_anew_from_time_to_time() -> None:
     fetcher = read_from_follower()
-    due = fetcher.next_wake(at(2))
-    assert due == 1 + 300_000
+    assert fetcher.next_wake(at(2)) == 300_000, "the look-up of topics"
+    assert RefreshMetadata(["t"]) in fetcher.poll(at(300_000))
+    due = fetcher.next_wake(at(300_000))
+    assert due == 300_001
     assert not rejoined(fetcher, BROKER, due).from_leader
-    assert fetcher.next_wake(at(due)) is None
+    assert fetcher.next_wake(at(due)) == 600_000
 
 
 def test_older_news_about_a_leader_are_ignored() -> None:
@@ -542,11 +529,33 @@ def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
     assert fetcher.error(OTHER) is None
 
 
+def lose_topic(fetcher: Fetcher) -> None:
+    for _ in range(2):  # The first broker that was asked may not have heard of it yet.
+        fetcher.on_topics({"t": None})
+
+
+def test_a_topic_that_one_look_up_does_not_find_is_looked_up_again() -> None:
+    fetcher = make()
+    fetcher.on_topics({"t": None})
+    assert not fetcher.has_news
+    assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
+    fetcher.on_topics({"t": None})
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"the topic 't' was deleted$"):
+        fetcher.take()
+
+
+def test_another_topic_of_the_name_is_not_read() -> None:
+    fetcher = make()
+    fetcher.on_topics({"t": TopicId(b"u" * 16)})
+    with pytest.raises(UnknownTopicOrPartitionError, match="made again: subscribe to the new one"):
+        fetcher.take()
+
+
 def test_an_error_goes_with_its_partition() -> None:
     """Else who reads other partitions next would be told of it."""
     fetcher = make(Reset.NONE)
     fetcher.assign("t", OTHER, Offset(0))
-    fetcher.on_topics({"t": None})
+    lose_topic(fetcher)
     fetcher.unassign(OTHER)
     with pytest.raises(UnknownTopicOrPartitionError):
         fetcher.take()
@@ -557,7 +566,7 @@ def test_an_error_goes_with_its_partition() -> None:
     ]
     for move in moves:
         move()
-        fetcher.on_topics({"t": None})
+        lose_topic(fetcher)
         move()
         assert not fetcher.has_news
         assert fetcher.take() is None
@@ -638,16 +647,17 @@ def looked_up(fetcher: Fetcher, begin: int, end: int, leader: Leader) -> list[in
 
 
 def test_a_leader_that_is_not_there_is_looked_for_less_and_less_often() -> None:
-    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher = idle()
     fetcher.assign("t", PLACE, START)
     times = looked_up(fetcher, 0, 60_000, Leader(NO_BROKER, LeaderEpoch(3)))
     assert times[:5] == [0, 100, 200, 300, 400], "an election is noticed soon"
-    assert len(times) < 80
+    assert len(times) < 90
     assert max(later - earlier for earlier, later in pairwise(times)) == 1000
-    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
-    assert fetcher.poll(at(60_000)) == [Connect(BROKER)], "at once"
-    fetcher.on_leaders({PLACE: Leader(NO_BROKER, LeaderEpoch(4))})
-    times = looked_up(fetcher, 60_000, 60_450, Leader(NO_BROKER, LeaderEpoch(4)))
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(4))})
+    assert Connect(BROKER) in fetcher.poll(at(60_000)), "at once"
+    fetcher.on_refreshed(at(60_000))
+    fetcher.on_leaders({PLACE: Leader(NO_BROKER, LeaderEpoch(5))})
+    times = looked_up(fetcher, 60_000, 60_550, Leader(NO_BROKER, LeaderEpoch(5)))
     assert len(times) == 5, "as often as at first"
 
 
@@ -676,7 +686,7 @@ def test_a_leader_that_refuses_for_long_is_asked_less_and_less_often() -> None:
 
 
 def test_a_failed_look_up_is_repeated_after_a_pause() -> None:
-    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher = idle()
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
     fetcher.assign("t", PLACE, Reset.LATEST)
     fetcher.poll(at(0))

@@ -4,8 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from millrace.core.errors import MalformedRequestError
-from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
+from millrace.core.errors import CreditTooSmallError, MalformedRequestError
+from millrace.core.fetch.session import (
+    PARTITIONS_IN_RESPONSE,
+    FetchSession,
+    Position,
+    SessionLimits,
+    SessionSettings,
+)
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 
 NOW = MonotonicMs(1000)
@@ -187,3 +193,60 @@ def test_a_response_is_the_smaller_of_what_both_sides_want() -> None:
     assert session(response_bytes_max=0).response_bytes_max == 100
     assert session(response_bytes_max=60).response_bytes_max == 60
     assert session(response_bytes_max=600).response_bytes_max == 100
+
+
+# --- What a response holds ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("credit", "room"), [(1000, 100), (60, 60)])
+def test_a_response_holds_what_its_bound_and_the_credit_allow(credit: int, room: int) -> None:
+    reader = session()
+    reader.grant(credit)
+    response = reader.room()
+    assert response.max_bytes(position(1)) == room
+    assert response.max_bytes(replace(position(1), max_bytes=40)) == 40
+    assert response.take(20)
+    assert response.max_bytes(position(1)) == room - 20
+    assert not response.take(room)
+    assert not response.is_full
+    assert response.take(room - 20)
+    assert response.is_full
+
+
+def test_a_first_batch_that_is_too_large_is_sent_alone_where_the_credit_suffices() -> None:
+    reader = session()
+    reader.grant(120)
+    assert not reader.room().take(121)
+    response = reader.room()
+    assert response.take(120)
+    assert response.is_full
+    response = reader.room()
+    assert response.take(0)
+    assert not response.take(120), "it is not the first"
+
+
+def test_credit_that_comes_while_the_disk_is_read_counts() -> None:
+    reader = session()
+    reader.grant(1)
+    response = reader.room()
+    reader.grant(150)
+    assert response.take(150)
+
+
+def test_a_response_tells_of_so_many_partitions() -> None:
+    reader = session()
+    reader.grant(100)
+    response = reader.room()
+    for _ in range(PARTITIONS_IN_RESPONSE):
+        assert not response.is_full
+        assert response.take(0)
+    assert response.is_full
+
+
+def test_a_batch_that_is_larger_than_the_window_is_refused() -> None:
+    reader = session(window_bytes=100)
+    reader.check_window(position(0, 5), 100)
+    with pytest.raises(CreditTooSmallError, match="the batch at offset 5 is 101 bytes") as refused:
+        reader.check_window(position(0, 5), 101)
+    assert refused.value.topic_partition == position(0).topic_partition
+    session().check_window(position(0, 5), 10**9)  # It did not say how large it is.

@@ -3,7 +3,12 @@
 import pytest
 
 from millrace.core.ids import LeaderEpoch, Offset
-from millrace.core.log.leader_epochs import UNDEFINED_EPOCH_END, LeaderEpochs
+from millrace.core.log.leader_epochs import (
+    NOTHING_WRITTEN,
+    UNDEFINED_EPOCH_END,
+    EpochEnd,
+    LeaderEpochs,
+)
 
 ENTRIES = [(1, 0), (3, 10), (4, 25)]
 
@@ -62,6 +67,13 @@ def test_what_a_batch_contradicts_goes() -> None:
     assert epochs.entries == ((1, 0), (3, 9))
 
 
+def test_a_batch_of_an_earlier_epoch_goes_on_from_where_that_epoch_began() -> None:
+    """A truncation was undone by a loss of power: the file lists epochs without batches."""
+    epochs = LeaderEpochs(ENTRIES)
+    assert epochs.append(LeaderEpoch(1), Offset(12))
+    assert epochs.entries == ((1, 0),)
+
+
 def test_truncation_at_the_end_forgets_epochs_that_began_there_or_later() -> None:
     epochs = LeaderEpochs(ENTRIES)
     assert not epochs.truncate_from_end(Offset(26))
@@ -115,3 +127,53 @@ def test_a_reader_keeps_the_entries_it_took() -> None:
     taken = epochs.entries
     epochs.append(LeaderEpoch(9), Offset(40))
     assert taken == tuple(ENTRIES)
+
+
+# What another log must have (P26).
+
+
+def has(entries: list[tuple[int, int]], end: tuple[int, int], at: int, *, start: int = 0) -> bool:
+    """Whether a log from `start` to `at` has everything before an end."""
+    named = EpochEnd(LeaderEpoch(end[0]), Offset(end[1]))
+    return LeaderEpochs(entries).has(named, Offset(start), Offset(at))
+
+
+def test_records_are_named_by_the_last_of_them() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    assert [epochs.end_at(Offset(at)) for at in (1, 10, 11, 26)] == [
+        (1, 1),
+        (1, 10),
+        (3, 11),
+        (4, 26),
+    ]
+    assert epochs.end_at(Offset(0)) == LeaderEpochs().end_at(Offset(0)) == NOTHING_WRITTEN
+    assert LeaderEpochs([(2, 7)]).end_at(Offset(7)) == (-1, 7)
+
+
+def test_a_log_has_what_ends_where_it_ends_and_not_one_record_more() -> None:
+    assert has(ENTRIES, (4, 40), 40)
+    assert has(ENTRIES, (4, 40), 41)
+    assert not has(ENTRIES, (4, 40), 39)
+    assert has(ENTRIES, (3, 25), 25)
+    assert not has(ENTRIES[:2], (3, 25), 24)
+
+
+def test_every_log_has_no_records() -> None:
+    assert has([], NOTHING_WRITTEN, 0)
+    assert has(ENTRIES, NOTHING_WRITTEN, 40)
+
+
+def test_records_of_another_leader_do_not_count_however_many_they_are() -> None:
+    assert not has([(1, 0)], (2, 450), 500)
+    assert not has([(1, 0), (2, 449)], (1, 450), 500), "a later epoch that lacks the earlier one's"
+
+
+def test_what_a_log_has_deleted_by_age_it_had() -> None:
+    assert has([], (4, 40), 40, start=40)
+    assert has([(5, 60)], (4, 40), 80, start=60)
+    assert not has([], (4, 40), 39, start=39)
+
+
+def test_where_the_other_log_has_deleted_its_last_record_the_end_alone_counts() -> None:
+    assert has(ENTRIES, (-1, 40), 40)
+    assert not has(ENTRIES, (-1, 40), 39)

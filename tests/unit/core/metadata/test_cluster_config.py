@@ -32,3 +32,9 @@ def test_differences_are_named_with_both_values() -> None:
         "unclean_leader_election_enable": ("false", "true"),
         "broker_session_timeout_ms": ("4000", "9000"),
     }
+
+
+def test_what_is_no_setting_stays_as_it_was() -> None:
+    quick = ClusterConfig(controller_tick_ms=7)
+    assert quick.overruled_by(OTHER.texts()).controller_tick_ms == 7
+    assert "controller_tick_ms" not in quick.texts()

@@ -14,7 +14,8 @@ from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
     NotControllerError,
-    ReassignmentLimitReachedError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -418,7 +419,7 @@ def test_a_starting_broker_leads_its_partitions_in_a_new_epoch(driver: Controlle
         # Fenced, taken over into the new life, and elected.
         assert (state.leader, state.leader_epoch, state.partition_epoch) == (0, 2, 3)
         assert state.isr == (broker.life,)
-        assert driver.image.leader_address(state, Listener.INSIDE) == "h:7092"
+        assert driver.image.leader_address(state, Listener.CLIENTS) == "h:7092"
         assert driver.image.leader_address(state, Listener.OUTSIDE) == ""
 
 
@@ -609,8 +610,9 @@ def test_topics_for_which_the_store_may_come_to_have_no_room_are_refused(objects
     ]
     answers = driver.ask(ReassignPartitions(reassignments=wider))
     assert isinstance(answers, list)
-    refusals = [each for each in answers if isinstance(each, ReassignmentLimitReachedError)]
+    refusals = [each for each in answers if isinstance(each, ReassignmentRefusedError)]
     assert 0 < len(refusals) < len(wider)
+    assert {each.reason for each in refusals} == {ReassignmentReason.LIMIT_REACHED}
     assert all("cluster.shard_bytes_max" in each.message for each in refusals)
     assert all(len(stored.value) < 16 << 10 for stored in objects.values())
     the_topic(driver.ask(alter("large")))
@@ -992,7 +994,7 @@ def test_lookups_of_what_is_not_there_find_nothing(driver: ControllerDriver) -> 
     replicas = list(image.replicas_of(BrokerId(0)))
     assert [each.partition for each, _ in replicas] == [0, 1]
     leaderless = topic.partitions[0].successor(leader=NO_BROKER, isr=topic.partitions[0].isr)
-    assert image.leader_address(leaderless, Listener.INSIDE) == ""
+    assert image.leader_address(leaderless, Listener.CLIENTS) == ""
 
 
 def test_ids_fall_to_the_shard_that_the_tests_mean() -> None:

@@ -10,9 +10,11 @@ from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     TopicId,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata import elections
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.elections import Restart, Rules
@@ -74,6 +76,7 @@ def partition(
     last_known_leader: int = NO_BROKER,
     replicas: tuple[int, ...] = (A, B, C),
     adding: tuple[int, ...] = (),
+    committed: int = 0,
 ) -> PartitionState:
     return PartitionState(
         replicas=tuple(map(BrokerId, replicas)),
@@ -83,9 +86,14 @@ def partition(
         isr=tuple(map(life, isr)),
         elr=tuple(map(life, elr)),
         last_known_elr=tuple(map(BrokerId, last_known_elr)),
+        committed_end=end(committed),
         last_known_leader=BrokerId(last_known_leader),
         adding=tuple(map(BrokerId, adding)),
     )
+
+
+def end(offset: int, epoch: int = 3) -> EpochEnd:
+    return EpochEnd(LeaderEpoch(epoch), Offset(offset)) if offset else NOTHING_WRITTEN
 
 
 def members(lives: tuple[BrokerLife, ...]) -> tuple[int, ...]:
@@ -138,6 +146,86 @@ def test_an_eligible_replica_does_not_lead_while_somebody_is_in_sync() -> None:
     state = partition(isr=(A,), elr=(B,))
     after = elections.elect(state, rules(draining="a"))
     assert after is state
+
+
+# What an eligible replica has to show (P26).
+
+LOST = partition(leader=NO_BROKER, isr=(), elr=(A, B), last_known_elr=(C,), committed=70)
+
+
+def test_an_eligible_replica_that_has_shown_what_it_is_counted_on_for_leads() -> None:
+    after = elections.elect(LOST, rules(), shown={life(B): True})
+    assert (after.leader, members(after.isr), members(after.elr)) == (B, (B,), (A,))
+    assert after.committed_end == end(70)
+    assert not after.is_recovering
+    assert elections.elect(LOST, rules(), B, {life(A): True, life(B): True}).leader == B
+
+
+def test_one_that_has_not_or_whose_log_is_not_known_or_in_another_life_does_not() -> None:
+    assert elections.elect(LOST, rules()) is LOST
+    assert elections.elect(LOST, rules(), shown={life(A): False, life(B): False}) is LOST
+    assert elections.elect(LOST, rules(), shown={life(A, 9): True}) is LOST
+    assert elections.elect(LOST, rules(fenced="a"), shown={life(A): True}) is LOST
+    assert elections.candidates(LOST, rules()) == []
+
+
+def test_a_reluctant_one_has_to_show_it_too() -> None:
+    assert elections.elect(LOST, rules(reluctant="ab")) is LOST
+    assert elections.elect(LOST, rules(reluctant="ab"), shown={life(B): True}).leader == B
+
+
+def test_one_that_was_in_sync_until_it_died_has_to_show_it_too() -> None:
+    alone = partition(isr=(A,), elr=(B,), committed=70)
+    dead = elections.elect(alone, rules(fenced="ab"))
+    assert (dead.leader, members(dead.elr), dead.committed_end) == (NO_BROKER, (A, B), end(70))
+    assert elections.elect(dead, rules(fenced="b")) is dead
+    assert elections.elect(dead, rules(fenced="b"), shown={life(A): True}).leader == A
+
+
+def test_where_nobody_has_said_what_is_committed_the_first_one_leads() -> None:
+    assert elections.elect(partition(leader=NO_BROKER, isr=(), elr=(A, B)), rules()).leader == A
+
+
+def test_no_unclean_election_takes_place_before_the_logs_of_eligible_replicas_are_known() -> None:
+    allowed = rules(may_elect_unclean=True)
+    assert elections.elect(LOST, allowed) is LOST
+    assert elections.elect(LOST, allowed, shown={life(A): False}) is LOST
+    after = elections.elect(LOST, allowed, shown={life(A): False, life(B): False})
+    assert (after.leader, after.is_recovering, after.committed_end) == (A, True, NOTHING_WRITTEN)
+    one_dead = rules(fenced="b", may_elect_unclean=True)
+    assert elections.elect(LOST, one_dead, shown={life(A): False}).leader == A
+    both_dead = elections.elect(LOST, rules(fenced="ab", may_elect_unclean=True))
+    assert (both_dead.leader, both_dead.is_recovering) == (C, True)
+
+
+def test_what_eligible_replicas_are_counted_on_for_never_becomes_less() -> None:
+    state = elections.with_isr(partition(), rules(), [life(A)], committed_end=end(70))
+    assert (members(state.elr), state.committed_end) == ((B, C), end(70))
+    assert elections.with_isr(state, rules(), [life(A)], committed_end=end(60)) is state
+    more = elections.with_isr(state, rules(), [life(A)], committed_end=end(80, 4))
+    assert (more.committed_end, more.leader_epoch) == (end(80, 4), state.leader_epoch)
+    assert more.partition_epoch == state.partition_epoch + 1
+
+
+def test_it_ends_with_the_eligible_replicas() -> None:
+    enough = elections.with_isr(
+        partition(isr=(A,), elr=(B,), committed=70), rules(), [life(A), life(B)],
+        committed_end=end(90),
+    )  # fmt: skip
+    assert (enough.elr, enough.committed_end) == ((), NOTHING_WRITTEN)
+    assert elections.unclean(LOST, life(C)).committed_end == NOTHING_WRITTEN
+    with pytest.raises(ValueError, match="no partition can be so"):
+        partition(committed=70)
+
+
+def test_a_leader_whose_log_is_damaged_gives_way_to_whoever_may_show_its_own() -> None:
+    """P65. Without such a one it stays what it is."""
+    state = partition(isr=(A,), elr=(B,), committed=70)
+    after = elections.given_up(state, rules(), frozenset({life(A)}))
+    assert (after.leader, members(after.elr), after.committed_end) == (NO_BROKER, (A, B), end(70))
+    assert elections.given_up(state, rules(fenced="b"), frozenset({life(A)})) is state
+    unclean = rules(may_elect_unclean=True)
+    assert elections.given_up(state, unclean, frozenset({life(A)})).leader == NO_BROKER
 
 
 def test_without_a_candidate_nobody_leads_and_everybody_stays_eligible() -> None:

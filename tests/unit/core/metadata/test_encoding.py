@@ -10,10 +10,12 @@ from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     ProducerId,
     TopicId,
 )
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.encoding import (
     decode_cluster,
@@ -94,6 +96,7 @@ SHARD = StateShard(
                     isr=(),
                     elr=(OTHER_LIFE,),
                     last_known_elr=(BrokerId(1),),
+                    committed_end=EpochEnd(LeaderEpoch(2), Offset(1500)),
                     last_known_leader=BrokerId(4),
                     is_recovering=True,
                     is_unflushed=True,
@@ -149,7 +152,10 @@ def test_a_stored_object_is_compact_json_that_people_can_read() -> None:
                     "name": "shop/orders",
                     "partitions": [
                         [0, 1, 2, [0, 4], [[0, 3]], [[4, 9]]],
-                        [-1, 4, 9, [4, 0, 1, 2], [], [[4, 9]], [1], 4, 1, 3, [4, 0], [2], 1],
+                        [
+                            *(-1, 4, 9, [4, 0, 1, 2], [], [[4, 9]], [1], 4, 1, 3),
+                            *([4, 0], [2], 1, 2, 1500),
+                        ],
                         [-1, 0, 1, [4], [], []],
                     ],
                 }

@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes.cluster import Cluster
 
-from millrace.core.errors import Appended, NotLeaderError
+from millrace.core.errors import Appended, CorruptLogError, NotLeaderError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import ClusterState, StateShard, Topic
@@ -24,25 +24,33 @@ def named(cluster: Cluster) -> TopicPartition:
 def test_an_error_about_a_partition_names_its_topic(
     cluster: Cluster, named: TopicPartition
 ) -> None:
-    error = NotLeaderError(f"{named} is led by another: ask for {named}.", appended=Appended.MAYBE)
-    said = cluster.driver.image.in_words(error, named)
+    error = NotLeaderError("ask another", appended=Appended.MAYBE, topic_partition=named)
+    assert error.message == f"{named}: ask another"
+    said = cluster.driver.image.in_words(error)
     assert isinstance(said, NotLeaderError)
-    assert said.message == "flights-1 is led by another: ask for flights-1."
+    assert said.message == str(said) == "flights-1: ask another"
     assert said.appended is Appended.MAYBE
+    assert error.message == f"{named}: ask another"
 
 
-def test_directories_and_other_partitions_keep_their_names(
+def test_directories_and_what_else_an_error_says_keep_their_names(
     cluster: Cluster, named: TopicPartition
 ) -> None:
     other = TopicPartition(named.topic_id, named.partition * 10)
-    error = NotLeaderError(f"/data/{named} is not {other}")
-    assert cluster.driver.image.in_words(error, named) is error
+    error = CorruptLogError(f"/data/{named} is not {other}", topic_partition=named)
+    said = cluster.driver.image.in_words(error)
+    assert said.message == f"flights-1: /data/{named} is not {other}"
+
+
+def test_an_error_that_is_about_no_partition_stays_as_it_is(cluster: Cluster) -> None:
+    error = NotLeaderError("gone")
+    assert cluster.driver.image.in_words(error) is error
 
 
 def test_an_error_about_a_topic_that_is_gone_stays_as_it_is(cluster: Cluster) -> None:
     gone = TopicPartition(TopicId(b"gone" * 4), 0)
-    error = NotLeaderError(f"{gone} was deleted")
-    assert cluster.driver.image.in_words(error, gone) is error
+    error = NotLeaderError("it was deleted", topic_partition=gone)
+    assert cluster.driver.image.in_words(error) is error
 
 
 def test_a_name_goes_with_its_topic_and_not_with_a_namesake_of_it() -> None:

@@ -15,7 +15,15 @@ from millrace.core.errors import (
     StaleBrokerEpochError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+)
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.requests import AlterPartitions, DrainBroker
@@ -177,3 +185,20 @@ def test_a_recovering_leader_is_alone_until_it_says_that_it_is_done(cluster: Clu
     done = accepted(cluster.change_isr(topic, follower))
     assert (done.is_recovering, done.leader_epoch) == (False, state.leader_epoch)
     assert ids(accepted(cluster.change_isr(topic, *both)).isr) == [*both]
+
+
+def test_what_a_leader_says_is_committed_is_kept_for_those_who_are_eligible(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    """P26."""
+    first, second = (EpochEnd(LeaderEpoch(0), Offset(at)) for at in (10, 12))
+    assert accepted(cluster.change_isr(topic, 0, 1, committed_end=first)).elr == ()
+    assert cluster.state(topic).committed_end == NOTHING_WRITTEN
+    accepted(cluster.change_isr(topic, 0, committed_end=first))
+    assert cluster.state(topic).committed_end == first
+    accepted(cluster.change_isr(topic, 0, committed_end=second))
+    assert cluster.state(topic).committed_end == second
+    before = cluster.state(topic)
+    assert accepted(cluster.change_isr(topic, 0, committed_end=first)) is before
+    accepted(cluster.change_isr(topic, 0, 2))
+    assert cluster.state(topic).committed_end == NOTHING_WRITTEN

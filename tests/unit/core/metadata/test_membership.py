@@ -25,6 +25,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.decisions import LEADER_BALANCE_INTERVAL_MS
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.lease import Deposed
@@ -647,7 +648,7 @@ def test_deleted_topics_do_not_wait_for_a_broker_that_was_forgotten(cluster: Clu
         cluster.driver.ask(ConfirmDeletions(broker_id=broker_id, topic_ids=[topic]))
     unregister(cluster, C)
     assert cluster.driver.image.deletions_of(C) == [topic]
-    cluster.driver.pass_time(cluster.config.leader_balance_interval_ms, silent=[C])
+    cluster.driver.pass_time(LEADER_BALANCE_INTERVAL_MS, silent=[C])
     cluster.driver.settle()
     assert not any(shard.deletions for shard in cluster.driver.image.shards)
 

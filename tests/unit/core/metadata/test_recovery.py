@@ -1,13 +1,15 @@
-"""Partitions of which nobody is known to have all records (P31)."""
+"""Partitions that nobody leads until logs were looked at (P26, P31)."""
 
 import pytest
 from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.effects import AskLogEnds
-from millrace.core.metadata.requests import Heartbeat, LogEnd
+from millrace.core.metadata.effects import AskLogEnds, LackingCommitted
+from millrace.core.metadata.requests import ElectionKind, ElectLeaders, Heartbeat, LogEnd
+from millrace.core.topics import TopicName
 
 REPLICATED = {"durability": "replicated"}
 
@@ -18,8 +20,9 @@ def forget(cluster: Cluster, *broker_ids: int) -> None:
         cluster.driver.kill(BrokerId(broker_id))
 
 
-def log_end(topic: TopicId, leader_epoch: int, end_offset: int) -> LogEnd:
-    return LogEnd(TopicPartition(topic, 0), LeaderEpoch(leader_epoch), Offset(end_offset))
+def log_end(topic: TopicId, leader_epoch: int, end_offset: int, committed: int = 0) -> LogEnd:
+    key = TopicPartition(topic, 0)
+    return LogEnd(key, LeaderEpoch(leader_epoch), Offset(end_offset), Offset(committed))
 
 
 @pytest.fixture
@@ -108,7 +111,8 @@ def test_the_greatest_epoch_and_then_the_longest_log_is_elected_and_loss_reporte
 ) -> None:
     lives = [cluster.life(0), cluster.life(1), cluster.restart(2, "2")]
     cluster.driver.pass_time(600)
-    assert cluster.driver.asks == [AskLogEnds(life, (TopicPartition(topic, 0),)) for life in lives]
+    asks = [AskLogEnds(life, (TopicPartition(topic, 0),)) for life in lives]
+    assert cluster.driver.asks == 2 * asks
     cluster.driver.beat(lives[0], log_ends=[log_end(topic, 2, 900)])
     cluster.driver.beat(lives[1], log_ends=[log_end(topic, 3, 100)])
     cluster.driver.pass_time(1000)
@@ -127,7 +131,7 @@ def test_who_has_not_reported_is_asked_again(cluster: Cluster, topic: TopicId) -
     cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 5)])
     cluster.driver.asks.clear()
     cluster.driver.pass_time(500)
-    assert [each.broker for each in cluster.driver.asks] == [cluster.life(1), life]
+    assert {each.broker for each in cluster.driver.asks} == {cluster.life(1), life}
 
 
 def test_a_report_is_of_one_life(cluster: Cluster, topic: TopicId) -> None:
@@ -203,8 +207,9 @@ def test_a_broker_is_asked_for_so_many_at_a_time_and_may_report_no_more() -> Non
     cluster.restart(0, "2")
     cluster.restart(1, "2")
     cluster.driver.pass_time(600)
-    assert [len(each.partitions) for each in cluster.driver.asks] == [2, 2]
-    ends = [LogEnd(TopicPartition(topic, each), LeaderEpoch(0), Offset(0)) for each in range(3)]
+    assert {len(each.partitions) for each in cluster.driver.asks} == {2}
+    assert {each.broker for each in cluster.driver.asks} == {cluster.life(0), cluster.life(1)}
+    ends = [log_end(topic, 0, 0) for _ in range(3)]
     beat = Heartbeat(life=cluster.life(0), metadata_epoch=0, log_ends=ends)
     assert isinstance(cluster.driver.ask(beat), MalformedRequestError)
 
@@ -214,3 +219,181 @@ def test_partitions_that_are_well_are_not_reported_on(cluster: Cluster) -> None:
     cluster.driver.beat(cluster.life(1), log_ends=[log_end(topic, 99, 99)])
     cluster.driver.pass_time(600)
     assert cluster.state(topic).leader == 0
+
+
+# Eligible replicas (P26).
+
+END = EpochEnd(LeaderEpoch(0), Offset(70))
+MIN_ISR = {"min.insync.replicas": "2"}
+
+
+def lose(cluster: Cluster, topic: TopicId) -> None:
+    """Let 2 die, then 1, so that it is eligible; the leader 0 says what is committed, and dies."""
+    for broker_id in (2, 1):
+        cluster.driver.kill(BrokerId(broker_id))
+    cluster.change_isr(topic, 0, committed_end=END)
+    cluster.driver.kill(BrokerId(0))
+    state = cluster.state(topic)
+    assert (state.leader, ids(state.elr), state.committed_end) == (NO_BROKER, [0, 1], END)
+    cluster.driver.asks.clear()
+
+
+@pytest.fixture
+def lost(cluster: Cluster) -> TopicId:
+    """A partition that nobody leads: 0 and 1 are eligible, all are dead."""
+    topic_id = cluster.create(config=MIN_ISR)
+    lose(cluster, topic_id)
+    return topic_id
+
+
+def test_an_eligible_replica_is_asked_for_its_log_as_soon_as_it_is_back_and_then_leads(
+    cluster: Cluster, lost: TopicId
+) -> None:
+    back = cluster.restart(1, "2")
+    assert cluster.state(lost).leader == NO_BROKER
+    cluster.driver.pass_time(100)
+    assert cluster.driver.asks == [AskLogEnds(back, (TopicPartition(lost, 0),))]
+    cluster.driver.beat(back, log_ends=[log_end(lost, 0, 75, committed=70)])
+    cluster.driver.pass_time(100)
+    state = cluster.state(lost)
+    assert (state.leader, ids(state.isr), ids(state.elr)) == (1, [1], [0])
+    assert (state.is_recovering, state.committed_end) == (False, END)
+    assert not cluster.driver.lacking
+
+
+@pytest.mark.parametrize("committed", [-1, 0, 69])
+def test_one_that_lacks_committed_records_does_not_lead_and_another_is_waited_for(
+    cluster: Cluster, lost: TopicId, committed: int
+) -> None:
+    """Its disk was put back from a snapshot of the same life, or damage cut its log off."""
+    copy = cluster.restart(1, "2")
+    said = log_end(lost, 0, 69, committed=committed)
+    cluster.driver.beat(copy, log_ends=[said])
+    cluster.driver.pass_time(3000)
+    assert cluster.state(lost).leader == NO_BROKER
+    assert cluster.driver.lacking == [
+        LackingCommitted(copy, ((TopicName("default", "t"), said, END),))
+    ]
+    third = cluster.restart(2, "2")
+    cluster.driver.beat(third, log_ends=[log_end(lost, 0, 99, committed=70)])
+    cluster.driver.pass_time(1000)
+    assert cluster.state(lost).leader == NO_BROKER  # It is not eligible, whatever it says.
+    newest = cluster.restart(0, "2")
+    cluster.driver.beat(newest, log_ends=[log_end(lost, 0, 70, committed=70)])
+    cluster.driver.pass_time(100)
+    state = cluster.state(lost)
+    assert (state.leader, ids(state.isr), ids(state.elr)) == (0, [0], [1])
+
+
+def test_one_of_whose_log_nothing_is_known_does_not_lead_and_is_asked_again(
+    cluster: Cluster, lost: TopicId
+) -> None:
+    back = cluster.restart(1, "2")
+    cluster.driver.pass_time(1000)
+    cluster.driver.asks.clear()
+    cluster.driver.pass_time(500)
+    assert [each.broker for each in cluster.driver.asks] == [back]
+    assert cluster.state(lost).leader == NO_BROKER
+
+
+def test_what_an_earlier_life_has_shown_counts_for_nothing(cluster: Cluster, lost: TopicId) -> None:
+    back = cluster.restart(1, "2")
+    cluster.driver.send(
+        Heartbeat(
+            life=back,
+            metadata_epoch=cluster.driver.image.epoch,
+            log_ends=[log_end(lost, 0, 70, committed=70)],
+        )
+    )
+    again = cluster.restart(1, "3", previous_broker_epoch=back.broker_epoch)
+    cluster.driver.pass_time(600)
+    assert cluster.state(lost).leader == NO_BROKER
+    cluster.driver.beat(again, log_ends=[log_end(lost, 0, 60, committed=-1)])
+    cluster.driver.pass_time(600)
+    assert cluster.state(lost).leader == NO_BROKER
+
+
+def test_another_controller_asks_again(cluster: Cluster, lost: TopicId) -> None:
+    back = cluster.restart(1, "2")
+    cluster.driver.tick()
+    cluster.replace_controller()
+    cluster.driver.pass_time(100)
+    assert cluster.state(lost).leader == NO_BROKER
+    assert cluster.driver.asks == [AskLogEnds(back, (TopicPartition(lost, 0),))]
+
+
+def test_a_live_eligible_replica_shows_its_log_too_when_the_last_in_sync_one_dies(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.create(config=MIN_ISR)
+    cluster.change_isr(topic, 0, committed_end=END)
+    cluster.driver.kill(BrokerId(0))
+    assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (NO_BROKER, [0, 1, 2])
+    cluster.driver.beat(cluster.life(2), log_ends=[log_end(topic, 0, 70, committed=70)])
+    cluster.driver.pass_time(100)
+    assert (cluster.state(topic).leader, cluster.state(topic).committed_end) == (2, END)
+
+
+def test_nobody_is_asked_where_no_leader_has_said_what_is_committed(cluster: Cluster) -> None:
+    """Neither where all die at once, nor where there is one replica, nor where nothing was written.
+
+    5,000 partitions that are back together cost no questions.
+    """
+    topic = cluster.create(config=MIN_ISR)
+    alone = cluster.create("alone", replication_factor=1)
+    cluster.driver.pass_time(4100, silent=map(BrokerId, range(3)))
+    assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (NO_BROKER, [0, 1, 2])
+    assert cluster.state(topic).committed_end == NOTHING_WRITTEN
+    for broker_id in range(3):
+        cluster.restart(broker_id, "2")
+    cluster.driver.pass_time(600)
+    assert NO_BROKER not in (cluster.state(topic).leader, cluster.state(alone).leader)
+    assert not cluster.driver.asks
+
+
+def test_a_person_may_elect_one_that_lacks_records(cluster: Cluster, lost: TopicId) -> None:
+    copy = cluster.restart(1, "2")
+    cluster.restart(2, "2")
+    said = log_end(lost, 0, 69, committed=-1)
+    cluster.driver.beat(copy, log_ends=[said])
+    cluster.driver.pass_time(600)
+    key = TopicPartition(lost, 0)
+    cluster.driver.ask(ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=[key]))
+    state = cluster.state(lost)
+    assert (state.leader, ids(state.isr), state.elr) == (1, [1], ())
+    assert (state.is_recovering, state.committed_end) == (True, NOTHING_WRITTEN)
+    (report,) = cluster.driver.unclean
+    assert (report.leader, report.log_end) == (copy, said)
+
+
+def test_where_it_is_allowed_one_that_lacks_records_leads_uncleanly_once_that_is_known(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.create(config=MIN_ISR | {"unclean.leader.election.enable": "true"})
+    cluster.driver.kill(BrokerId(2))
+    cluster.driver.kill(BrokerId(1))
+    cluster.change_isr(topic, 0, committed_end=END)
+    copy = cluster.restart(1, "2")
+    cluster.driver.kill(BrokerId(0))
+    cluster.driver.pass_time(1000)
+    assert cluster.state(topic).leader == NO_BROKER
+    cluster.driver.beat(copy, log_ends=[log_end(topic, 0, 60, committed=-1)])
+    cluster.driver.pass_time(600)
+    assert (cluster.state(topic).leader, cluster.state(topic).is_recovering) == (1, True)
+
+
+def test_a_damaged_leader_is_replaced_by_an_eligible_replica_that_shows_its_log(
+    cluster: Cluster,
+) -> None:
+    """P65."""
+    topic = cluster.create(config=MIN_ISR)
+    cluster.change_isr(topic, 0, committed_end=END)
+    cluster.report_offline(0, topic)
+    assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (NO_BROKER, [0, 1, 2])
+    cluster.driver.pass_time(600)
+    assert {each.broker.broker_id for each in cluster.driver.asks} == {1, 2}
+    cluster.driver.beat(cluster.life(1), log_ends=[log_end(topic, 0, 70, committed=70)])
+    cluster.driver.pass_time(600)
+    assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (1, [0, 2])
+    cluster.report_offline(0, topic)
+    assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (1, [2])

@@ -10,9 +10,11 @@ from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     TopicId,
 )
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.encoding import encode_shard
 from millrace.core.metadata.model import BrokerLife, PartitionState, StateShard, Topic
 from millrace.core.metadata.shard_size import (
@@ -40,8 +42,12 @@ def partition(replicas: int, *, is_led: bool) -> PartitionState:
         leader=IDS[0] if is_led else BrokerId(-1),
         leader_epoch=LeaderEpoch(EPOCH),
         partition_epoch=PartitionEpoch(EPOCH),
-        isr=lives,
+        isr=lives if is_led else (),
+        elr=() if is_led else lives,
         last_known_leader=BrokerId(-1) if is_led else IDS[0],
+        committed_end=EpochEnd(LeaderEpoch(EPOCH), Offset(10**15 - 1))
+        if not is_led
+        else NOTHING_WRITTEN,
         is_recovering=True,
         is_unflushed=True,
         unclean_epoch=LeaderEpoch(EPOCH),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
-from millrace.core.positions import machine as machines
-from millrace.core.positions.machine import PositionsMachine, Result
+from millrace.core.positions.machine import SLACK_RECORDS, PositionsMachine
 from millrace.core.positions.position import (
     NAME_BYTES_MAX,
     REQUEST_POSITIONS_MAX,
@@ -38,13 +38,17 @@ def position(offset: int, leader_epoch: int = 3, metadata: str = "") -> Position
 class Log:
     """A machine at the head of the log that it writes, as a leader's shell keeps it."""
 
-    def __init__(self, config: PositionsConfig | None = None) -> None:
+    def __init__(self, config: PositionsConfig | None = None, **bounds: int) -> None:
         self.config = config or PositionsConfig()
+        self.bounds = bounds
         self.records: list[tuple[bytes, bytes | None, WallMs]] = []
         self.start = 0
-        self.machine = PositionsMachine(self.config, Offset(0))
+        self.machine = self.new_machine()
 
-    def take(self, result: Result[object]) -> None:
+    def new_machine(self) -> PositionsMachine:
+        return PositionsMachine(self.config, Offset(self.start), **self.bounds)
+
+    def take(self, result: Result[PositionRecord, object]) -> None:
         for record in result.records:
             self.machine.replay(record, Offset(self.start + len(self.records)))
             self.records.append((*encode(record), record.timestamp))
@@ -68,7 +72,7 @@ class Log:
         self.start += gone
 
     def read_again(self) -> PositionsMachine:
-        machine = PositionsMachine(self.config, Offset(self.start))
+        machine = self.new_machine()
         for offset, record in enumerate(self.records, self.start):
             machine.replay(decode(*record), Offset(offset))
         return machine
@@ -215,9 +219,8 @@ def test_where_nothing_was_committed_the_initial_positions_are_kept_longer() -> 
     assert expire(log, 90.1) == []
 
 
-def test_much_is_forgotten_in_several_goes_and_names_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "EXPIRED_AT_ONCE", 3)
-    log = Log()
+def test_much_is_forgotten_in_several_goes_and_names_whole() -> None:
+    log = Log(expired_at_once=3)
     for name in "abcd":
         log.resolve(name, {at(0): position(1)})
         log.commit(name, {at(0): position(1)})
@@ -252,7 +255,7 @@ def test_the_log_stays_short_whatever_is_written_how_often() -> None:
         log.commit("hot", {at(0): position(number)})
         log.advance_start()
         longest = max(longest, len(log.records))
-    assert longest <= 3 * (cold + 1) + machines.SLACK_RECORDS
+    assert longest <= 3 * (cold + 1) + SLACK_RECORDS
     assert state(log.read_again()) == state(log.machine)
     assert log.machine.positions("cold-7", Kind.INITIAL) == {at(0): position(7)}
 
@@ -265,11 +268,8 @@ def test_an_empty_machine_needs_nothing_of_its_log() -> None:
     assert log.machine.oldest_offset == log.machine.next_offset == 2
 
 
-def test_records_that_move_on_keep_the_time_at_which_they_were_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(machines, "SLACK_RECORDS", 2)
-    log = Log()
+def test_records_that_move_on_keep_the_time_at_which_they_were_stored() -> None:
+    log = Log(slack_records=2)
     log.commit("old", {at(0): position(1)})
     for number in range(20):
         log.commit("new", {at(0): position(number)}, WallMs(NOW + 6 * DAY))
@@ -304,20 +304,17 @@ def test_the_log_from_its_start_is_the_state_and_the_state_is_the_models(
     data: st.DataObject,
 ) -> None:
     """With failovers that lose what was not committed, and a log start that moves."""
-    normal, machines.SLACK_RECORDS = machines.SLACK_RECORDS, slack  # type: ignore[misc]
-    try:
-        _run(steps, data)
-    finally:
-        machines.SLACK_RECORDS = normal  # type: ignore[misc]
+    _run(Log(slack_records=slack), steps, data)
 
 
 Model = dict[tuple[str, Kind, TopicPartition], Position]
 
 
 def _run(
-    steps: list[tuple[str, str, Mapping[TopicPartition, Position]]], data: st.DataObject
+    log: Log,
+    steps: list[tuple[str, str, Mapping[TopicPartition, Position]]],
+    data: st.DataObject,
 ) -> None:
-    log = Log()
     model: Model = {}
     history = [(0, model)]  # After each request: the log's end, and what was kept then.
     for what, name, positions in steps:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.fakes.replicated_partition import PARTITION, Batch
+from tests.fakes.batch import PARTITION, Batch
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -32,7 +32,7 @@ from millrace.core.replication.follower import (
     PartitionFollower,
     Phase,
     RecordsLost,
-    StartAnew,
+    StartOver,
     StopFetching,
     Truncate,
 )
@@ -331,7 +331,7 @@ def test_what_an_unclean_election_has_cost_is_reported_before_it_is_cut() -> Non
 def test_a_log_that_lies_before_and_behind_all_that_the_leader_shares_is_lost_as_a_whole() -> None:
     machine = follower((2, 4), start=4, end=9, state=state_of(unclean_epoch=5))
     effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
-    assert effects == [lost(4, 9, committed=4), StartAnew(Offset(0))]
+    assert effects == [lost(4, 9, committed=4), StartOver(Offset(0))]
 
 
 def test_a_tail_that_was_never_committed_is_nothing_lost() -> None:
@@ -402,13 +402,13 @@ def test_what_arrives_while_the_log_is_being_cut_is_dropped() -> None:
 def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None:
     machine = follower((1, 0), end=4, high_watermark=4)
     assert machine.position is not None
-    assert machine.on_out_of_range(machine.position, Offset(10)) == [StartAnew(Offset(10))]
-    assert machine.on_started_anew(Offset(10)) == [position(10, NO_LEADER_EPOCH, 2)]
+    assert machine.on_out_of_range(machine.position, Offset(10)) == [StartOver(Offset(10))]
+    assert machine.on_started_over(Offset(10)) == [position(10, NO_LEADER_EPOCH, 2)]
     assert (machine.log_start_offset, machine.high_watermark) == (10, 10)
     assert machine.progress == (10, 10, 10, NO_LEADER_EPOCH)
     machine = follower((1, 0), end=4)
     effects = machine.on_fetch_response(response(machine, log_start=10))
-    assert effects == [StartAnew(Offset(10))]
+    assert effects == [StartOver(Offset(10))]
 
 
 def test_a_position_behind_the_leaders_end_cuts_nothing() -> None:
@@ -423,7 +423,7 @@ def test_a_position_behind_the_leaders_end_cuts_nothing() -> None:
 def test_a_log_that_shares_nothing_with_the_leaders_is_begun_anew() -> None:
     machine = follower((3, 5), end=9, start=5, high_watermark=5)
     effects = machine.on_fetch_response(response(machine, diverging=(2, 3), log_start=6))
-    assert effects == [StartAnew(Offset(6))]
+    assert effects == [StartOver(Offset(6))]
     machine = follower((3, 5), end=9, start=5, high_watermark=8)
     with pytest.raises(SafetyViolationError):
         machine.on_fetch_response(response(machine, diverging=(2, 3), log_start=6))
@@ -432,8 +432,8 @@ def test_a_log_that_shares_nothing_with_the_leaders_is_begun_anew() -> None:
 def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
     machine = follower(end=8, start=8, high_watermark=8)
     effects = machine.on_fetch_response(response(machine, diverging=(-1, 9), log_start=6))
-    assert effects == [StartAnew(Offset(6))]
-    assert machine.on_started_anew(Offset(6)) == [position(6, NO_LEADER_EPOCH, 2)]
+    assert effects == [StartOver(Offset(6))]
+    assert machine.on_started_over(Offset(6)) == [position(6, NO_LEADER_EPOCH, 2)]
     assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH)
 
 
@@ -443,7 +443,7 @@ def test_an_empty_log_is_not_begun_anew_where_its_leader_has_lost_what_was_commi
         machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
     machine = follower(end=8, start=8, high_watermark=8, state=state_of(unclean_epoch=5))
     effects = machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
-    assert effects == [StartAnew(Offset(6))]
+    assert effects == [StartOver(Offset(6))]
 
 
 def test_the_log_start_follows_the_leaders_as_far_as_the_log_is_committed() -> None:

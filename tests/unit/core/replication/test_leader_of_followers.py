@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.fakes.replicated_partition import PARTITION, WALL, header_of
+from tests.fakes.batch import PARTITION, WALL, header_of
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -27,11 +27,12 @@ from millrace.core.ids import (
     Offset,
     PartitionEpoch,
 )
-from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd, LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.in_sync import BrokerStanding, IsrProposal, standings_of
+from millrace.core.replication.isr_states import FollowerState
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
@@ -45,9 +46,7 @@ LAG = 10_000
 CONFIG = ReplicationConfig(
     replica_lag_time_max_ms=LAG,
     isr_retry_ms=500,
-    isr_flap_window_ms=120_000,
     isr_rejoin_pause_ms=30_000,
-    isr_rejoin_pause_max_ms=45_000,
 )
 
 
@@ -136,7 +135,7 @@ class Leading:
         end = self.now + ms
         while self.now < end:
             self.now = MonotonicMs(min(self.now + step, end))
-            _, proposal = self.machine.tick(self.now)
+            _, proposal = self.machine.tick(self.now, self.epochs)
             if proposal is not None:
                 return proposal
         return None
@@ -265,8 +264,73 @@ def test_nobody_waits_for_one_that_falls_silent_before_it_joined_or_may_not_join
     waiter = leading.append("second")
     leading.report(FIRST, 2)
     for seconds in range(2, 14):
-        done, _ = leading.machine.tick(MonotonicMs(1000 * seconds))
+        done, _ = leading.machine.tick(MonotonicMs(1000 * seconds), leading.epochs)
         assert done == ([waiter] if seconds == 12 else [])
+
+
+# --- What eligible replicas are counted on for (P26) ---------------------------------------------
+
+
+def short(leading: Leading, *, committed: EpochEnd = NOTHING_WRITTEN) -> PartitionState:
+    """Let the controller fence the followers, after which FIRST is eligible."""
+    before = leading.machine.state
+    state = before.successor(
+        leader=LEADER.broker_id, isr=(LEADER,), elr=(FIRST,), committed_end=committed
+    )
+    fenced = {
+        life.broker_id: BrokerStanding(life.broker_epoch, can_join=life == LEADER) for life in ALL
+    }
+    leading.machine.on_state(state, fenced, leading.now)
+    return state
+
+
+def test_a_leader_says_what_is_committed_when_the_controller_has_taken_a_follower_out() -> None:
+    leading = Leading()
+    leading.append(records=3)
+    for follower in (FIRST, SECOND):
+        leading.report(follower, 3)
+    leading.append()  # Nobody else has it.
+    state = short(leading)
+    assert leading.machine.due_at(leading.now) == leading.now
+    end = EpochEnd(EPOCH, Offset(3))
+    proposal = leading.pass_time(100)
+    assert proposal == proposed(state.partition_epoch, (LEADER,), end)
+    assert leading.pass_time(1000) is None, "one is in flight"
+    said = state.successor(leader=LEADER.broker_id, isr=(LEADER,), elr=(FIRST,), committed_end=end)
+    leading.machine.on_isr_accepted(proposal, said, leading.now)
+    assert leading.pass_time(60_000) is None
+
+
+def test_one_who_lags_leaves_with_the_high_watermark_of_then() -> None:
+    leading = Leading((LEADER, FIRST))
+    leading.append(records=3)
+    leading.report(FIRST, 3)
+    leading.append()
+    proposal = leading.pass_time(LAG + 1000)
+    assert proposal == proposed(7, (LEADER,), EpochEnd(EPOCH, Offset(3)))
+    leading.report(FIRST, 4)  # It has caught up while that is under way, and counts until then.
+    assert leading.machine.high_watermark == 4
+    state = short(leading, committed=proposal.committed_end)
+    end = EpochEnd(EPOCH, Offset(4))
+    assert leading.pass_time(1000) == proposed(state.partition_epoch, (LEADER,), end)
+
+
+def test_what_is_committed_is_named_by_the_leader_that_wrote_it() -> None:
+    leading = Leading(end=5, high_watermark=4, epochs=((1, 0), (3, 4)))
+    state = short(leading)
+    assert leading.pass_time(100) == proposed(
+        state.partition_epoch, (LEADER,), EpochEnd(LeaderEpoch(1), Offset(4))
+    )
+
+
+def test_a_leader_that_knows_no_more_than_the_metadata_says_nothing() -> None:
+    """It may have been elected since, and know an older high watermark."""
+    leading = Leading(end=5, high_watermark=4, epochs=((1, 0),))
+    short(leading, committed=EpochEnd(LeaderEpoch(1), Offset(5)))
+    assert leading.pass_time(LAG) is None
+    empty = Leading()
+    short(empty)
+    assert empty.pass_time(LAG) is None
 
 
 # --- Whose reports count -------------------------------------------------------------------------
@@ -325,7 +389,7 @@ def test_an_empty_log_that_begins_where_the_leaders_does_counts() -> None:
     leading = Leading((LEADER,), end=5, epochs=((1, 0),))
     leading.log_start_offset = Offset(5)
     assert emptied(leading, FIRST, 5) is None
-    assert leading.machine.followers[0].has_caught_up
+    assert leading.machine.followers[0].state is FollowerState.CAUGHT_UP
     assert emptied(leading, SECOND, 3) is None, "its position is out of range, and says so"
 
 
@@ -446,7 +510,7 @@ def test_a_resigned_leader_advances_nothing() -> None:
         leading.report(SECOND, 1)
     assert leading.machine.on_flushed(Offset(1)) == []
     assert leading.machine.high_watermark == 0
-    assert leading.machine.tick(MonotonicMs(60_000)) == ([], None)
+    assert leading.machine.tick(MonotonicMs(60_000), leading.epochs) == ([], None)
 
 
 def test_another_life_of_the_same_broker_does_not_lead_on() -> None:
@@ -467,6 +531,16 @@ def test_a_state_from_the_past_changes_nothing() -> None:
 # --- The in-sync replicas ------------------------------------------------------------------------
 
 
+def proposed(
+    partition_epoch: int,
+    isr: tuple[BrokerLife, ...],
+    committed_end: EpochEnd,
+    *,
+    is_unflushed: bool = False,
+) -> IsrProposal:
+    return IsrProposal(EPOCH, PartitionEpoch(partition_epoch), isr, is_unflushed, committed_end)
+
+
 def test_a_follower_that_has_caught_up_is_proposed() -> None:
     leading = Leading((LEADER, FIRST))
     leading.append()
@@ -476,7 +550,7 @@ def test_a_follower_that_has_caught_up_is_proposed() -> None:
     assert leading.pass_time(3000) is None
     leading.report(SECOND, 1)
     assert leading.machine.is_expansion_due(leading.now)
-    assert leading.pass_time(1000) == IsrProposal(EPOCH, PartitionEpoch(7), ALL)
+    assert leading.pass_time(1000) == proposed(7, ALL, EpochEnd(EPOCH, Offset(1)))
     assert not leading.machine.is_expansion_due(leading.now), "one is in flight"
 
 
@@ -501,7 +575,7 @@ def test_a_leader_says_when_all_have_flushed_what_was_committed_before_they_had_
     leading.report(FIRST, 1)
     assert leading.pass_time(1000) is None
     leading.report(SECOND, 1)
-    assert leading.pass_time(1000) == IsrProposal(EPOCH, PartitionEpoch(8), ALL)
+    assert leading.pass_time(1000) == proposed(8, ALL, EpochEnd(EPOCH, Offset(1)))
 
 
 def test_who_leaves_before_that_takes_the_doubt_along() -> None:
@@ -514,7 +588,8 @@ def test_who_leaves_before_that_takes_the_doubt_along() -> None:
     for _ in range(30):
         leading.report(FIRST, 1)
         proposal = proposal or leading.pass_time(1000)
-    assert proposal == IsrProposal(EPOCH, PartitionEpoch(8), (LEADER, FIRST), is_unflushed=True)
+    end = EpochEnd(EPOCH, Offset(1))
+    assert proposal == proposed(8, (LEADER, FIRST), end, is_unflushed=True)
 
 
 def test_a_new_leader_knows_what_was_committed_only_once_its_own_epoch_is() -> None:
@@ -526,7 +601,7 @@ def test_a_new_leader_knows_what_was_committed_only_once_its_own_epoch_is() -> N
     assert leading.pass_time(1000) is None
     for follower in (FIRST, SECOND):
         leading.report(follower, 5)
-    assert leading.pass_time(1000) == IsrProposal(EPOCH, PartitionEpoch(8), ALL)
+    assert leading.pass_time(1000) == proposed(8, ALL, EpochEnd(LeaderEpoch(1), Offset(5)))
 
 
 def test_a_follower_below_the_high_watermark_does_not_join() -> None:
@@ -757,7 +832,7 @@ def test_a_new_epoch_forgets_what_followers_reported_in_the_last_one() -> None:
 def test_a_follower_that_falls_behind_again_and_again_waits_longer_each_time() -> None:
     leading = Leading()
     pauses = []
-    for _ in range(4):
+    for _ in range(7):
         leading.append(acks=Acks.LEADER)
         leading.report(FIRST, leading.machine.next_offset)
         shrink = leading.pass_time(2 * LAG)
@@ -771,7 +846,7 @@ def test_a_follower_that_falls_behind_again_and_again_waits_longer_each_time() -
             expand = leading.pass_time(1000)
         pauses.append((leading.now - left_at) // 1000)
         leading.accept(expand)
-    assert pauses == [1, 30, 45, 45]
+    assert pauses == [1, 30, 60, 120, 240, 300, 300]
 
 
 def test_with_too_few_in_sync_nobody_waits_to_come_back() -> None:
@@ -875,11 +950,11 @@ def test_a_leader_that_looks_when_it_is_time_decides_as_one_that_looks_always(se
         now = MonotonicMs(always.now + random.choice([100, 500, 2000]))
         due_at = in_time.machine.due_at(in_time.now)
         always.now = in_time.now = now
-        done, proposed = always.machine.tick(now)
+        done, proposed = always.machine.tick(now, always.epochs)
         told = [(each.base_offset, each.error) for each in done]
         if due_at is not None and due_at <= now:
             looked += 1
-            in_time_done, in_time_proposed = in_time.machine.tick(now)
+            in_time_done, in_time_proposed = in_time.machine.tick(now, in_time.epochs)
             assert [(each.base_offset, each.error) for each in in_time_done] == told
             assert in_time_proposed == proposed
         else:

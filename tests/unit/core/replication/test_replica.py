@@ -1,8 +1,8 @@
 """One replica: which role it has, and that no role begins while the disk is at work."""
 
 import pytest
+from tests.fakes.batch import PARTITION, WALL, Batch, header_of
 from tests.fakes.replica_log import FakeReplicaLog
-from tests.fakes.replicated_partition import PARTITION, WALL, Batch, header_of
 
 from millrace.core.errors import NotLeaderError, SafetyViolationError, StorageFullError
 from millrace.core.ids import (
@@ -98,6 +98,17 @@ def test_a_state_of_an_earlier_life_makes_it_no_leader() -> None:
     made.on_state(state_of(earlier, 1, here=earlier), STANDINGS, NOW)
     assert not made.leads
     assert made.follower is not None  # P37
+
+
+def test_only_one_that_leads_has_a_leader_to_ask() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.leader is not None
+    assert made.require_leader() is made.leader
+    made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
+    made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    for replica_ in (made, replica(FakeReplicaLog())):  # The first one has resigned.
+        with pytest.raises(NotLeaderError, match="this broker does not lead it"):
+            replica_.require_leader()
 
 
 def test_without_a_leader_it_waits() -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.fakes.batch import WALL, Batch, header_of
 from tests.fakes.calls import calls_in
 from tests.fakes.cluster import Cluster, registration
 from tests.fakes.replica_log import FakeReplicaLog
-from tests.fakes.replicated_partition import WALL, Batch, header_of
 
 from millrace.core.errors import (
     CorruptLogError,
@@ -279,7 +279,32 @@ def test_a_log_end_is_told_when_nobody_leads_and_nothing_is_being_written(follow
     assert machine.log_end(partition) is None
     machine.on_written(partition, Offset(3), NOW)
     end = follower.log.log_end_offset
-    assert machine.log_end(partition) == LogEnd(partition, NO_LEADER_EPOCH, end)
+    assert machine.log_end(partition) == LogEnd(partition, NO_LEADER_EPOCH, end, Offset(0))
+
+
+@pytest.mark.parametrize(("end", "epoch", "shown"), [(3, 0, 3), (4, 0, 3), (2, 0, -1), (4, 1, -1)])
+def test_an_eligible_replica_tells_whether_its_log_has_what_it_is_counted_on_for(
+    leader: World, end: int, epoch: int, shown: int
+) -> None:
+    """P26. Records of another leader epoch are not those that were committed."""
+    cluster, topic = leader.cluster, leader.topic_id
+    committed_end = EpochEnd(LeaderEpoch(0), Offset(3))
+    cluster.change_isr(topic, leader.here, committed_end=committed_end)
+    for each in cluster.state(topic).replicas:
+        leader.fail(each)
+    machine = Replicas(cluster.restart(leader.here, "2"), CONFIG)
+    machine.on_image(leader.image, NOW)
+    assert cluster.state(topic).committed_end == committed_end
+    assert machine.log_end(leader.partition) is None  # It is not open yet.
+    log = FakeReplicaLog()
+    log.end_at(end, epoch)
+    machine.on_opened(leader.partition, log, Offset(0), NOW)
+    told = LogEnd(leader.partition, LeaderEpoch(epoch), Offset(end), Offset(shown))
+    assert machine.log_end(leader.partition) == told
+    why = [error.message for error in machine.lacking().values()]
+    assert bool(why) == (shown < 0)
+    assert all(f"ends at {end} (leader epoch {epoch}), lacks some" in each for each in why)
+    assert machine.get(leader.partition).lacks_committed == (shown < 0)
 
 
 def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader: World) -> None:

@@ -1,7 +1,7 @@
-"""Where the API server is, and who we are to it.
+"""Address of the API server, and the credentials for it.
 
-Kubernetes tells a pod, and a kubeconfig a person. A kubeconfig may name a token, a file with one,
-or a client certificate. Ways to log in that run a program or a vendor's library are refused: a
+A pod gets both from Kubernetes, a person from a kubeconfig. A kubeconfig may name a token, a file
+with one, or a client certificate. Logins that run a program or a vendor's library are refused: a
 broker outside of its cluster is for development, and inside of it needs none of them.
 """
 
@@ -30,11 +30,10 @@ class ApiAccess:
 
     Attributes:
         server: its URL.
-        namespace: what the pod or the kubeconfig's context has for a default.
+        namespace: the default of the pod or of the kubeconfig's context.
         tls: None with a server of plain HTTP, such as `kubectl proxy`.
         tls_server_name: that the server's certificate must have; None: the URL's host.
-        token: returns the token to show now, None when there is none. It changes every hour in a
-            pod.
+        token: returns the current token, None when there is none. It changes every hour in a pod.
     """
 
     server: str
@@ -45,7 +44,7 @@ class ApiAccess:
 
 
 def in_cluster(server: str, directory: Path = SERVICE_ACCOUNT) -> ApiAccess:
-    """Return how a pod reaches the API server.
+    """Return a pod's access to the API server.
 
     Args:
         server: its URL, as the pod's environment has it; empty when this is no pod.
@@ -77,7 +76,7 @@ def in_cluster(server: str, directory: Path = SERVICE_ACCOUNT) -> ApiAccess:
 
 
 def from_kubeconfig(path: Path, context_name: str = "") -> ApiAccess:
-    """Return how a kubeconfig says to reach the API server.
+    """Return the access to the API server in a kubeconfig.
 
     Args:
         context_name: which of its contexts; empty: its current one.
@@ -132,15 +131,15 @@ class _Kubeconfig:
     def tls(self, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
         if cluster.get("insecure-skip-tls-verify"):
             raise InvalidConfigError(
-                f"{self._path}: insecure-skip-tls-verify is refused, for the cluster's metadata "
-                "would go to whoever answers: name the certificate-authority"
+                f"{self._path}: insecure-skip-tls-verify is refused, as the cluster's metadata "
+                "would go to any server that answers: name the certificate-authority"
             )
         authority = self._text(cluster, "certificate-authority")
         context = _trusting(ssl.create_default_context(cadata=authority))
         certificate = self._text(user, "client-certificate")
         key = self._text(user, "client-key")
         if certificate and key:
-            # OpenSSL's own functions take a file only; this one nobody else can read.
+            # OpenSSL's own functions take only a file; no other user can read this one.
             with tempfile.NamedTemporaryFile("w", encoding="ascii") as pair:
                 pair.write(f"{certificate}\n{key}\n")
                 pair.flush()

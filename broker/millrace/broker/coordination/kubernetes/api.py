@@ -1,8 +1,8 @@
 """Requests to the API server: bounded in time, over connections that are kept.
 
-Nothing is sent twice from here. Whoever gets no clear answer is told so, looks again and decides
-(F43): a write whose answer was lost may have been done. An API server that asks for a pause (429,
-or 503 with Retry-After) gets it: until it is over, requests fail here and are not sent.
+Nothing is sent twice from here. Without a clear answer the caller gets an error, reads again and
+decides (F43): a write whose answer was lost may have been done. The API server may ask for a pause
+(429, or 503 with Retry-After): until it is over, requests fail here and are not sent.
 """
 
 import json
@@ -27,7 +27,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept: of each object only its metadata, so that states do not travel back with every write."""
 
 _USER_AGENT: Final = "millrace-broker"
-_PAUSE_S: Final = 1  # When the API server asks for one and does not say how long.
+_PAUSE_S: Final = 1  # When the API server asks for one and names no time.
 _PAUSE_MS_MAX: Final = 60_000
 _EVENT_BYTES_MAX: Final = 4 << 20
 
@@ -45,8 +45,8 @@ class Answer:
 
     Attributes:
         status: of HTTP.
-        document: the object, or a `Status` that says why not; empty when it was no JSON object.
-        text: of an answer that was none, shortened.
+        document: the object, or a `Status` with the reason; empty when it was no JSON object.
+        text: of an answer that is no JSON object, shortened.
     """
 
     status: int
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """What a `Status` says, for a person."""
+        """The message of a `Status`, for a person."""
         return str(self.document.get("message") or self.text or f"status {self.status}")
 
 
@@ -71,8 +71,7 @@ class KubernetesApi:
         connections_max: that are kept open; more requests at a time make connections of their own.
         request_timeout_ms: for connecting and the answer's beginning together, and for each wait
             for more of it.
-        pause_ms_max: the longest pause that is kept; who asks for a longer one is asked again
-            after this.
+        pause_ms_max: the longest pause that is kept; after it requests are sent again.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class KubernetesApi:
         """Send a request and return the answer, which may be a refusal (404, 409, 410, 422, ...).
 
         Raises:
-            CoordinationUnavailableError: it could not be sent, or may or may not have been done.
+            CoordinationUnavailableError: it could not be sent, or its outcome is unknown.
         """
         response = self._send(method, path, accept, body, read_timeout_s=self._timeout_s)
         return self._judged(method, path, response, response.data)
@@ -127,7 +126,7 @@ class KubernetesApi:
 
         Args:
             path: with the parameters of a watch, but for its time-out.
-            seconds: after which the API server ends it. One that is silent for longer is dead.
+            seconds: after which the API server ends it. A watch that is silent for longer is dead.
 
         Raises:
             CoordinationUnavailableError: it could not be opened.
@@ -196,7 +195,7 @@ class KubernetesApi:
     def _judged(
         self, method: str, path: str, response: urllib3.BaseHTTPResponse, content: bytes
     ) -> Answer:
-        """Return an answer that says something about the object; raise for the others."""
+        """Return an answer about the object; raise for the others."""
         status = response.status
         try:
             document = json.loads(content)

@@ -1,13 +1,13 @@
 """The controller's lease as a Lease of `coordination.k8s.io`.
 
-What counts is in annotations: all fields of the record, the version among them, which no field of
-the resource can stand for. `spec` says the same to people (`kubectl get lease`); of it only the
-holder is looked at, so that somebody who takes the lease away by hand is heard: his write counts as
-a version. Times are written for people and never read: expiry is judged by each observer's own
-clock (P38). `leaseTransitions` begins anew with a new Lease and means nothing either (P35).
+The annotations count: they have all fields of the record, also the version, which no field of the
+resource can express. `spec` shows the same to people (`kubectl get lease`). Only its holder is
+read, so that a person can take the lease away by hand: such a write counts as a version. Times are
+written for people and never read: each observer judges expiry by its own clock (P38).
+`leaseTransitions` starts over with a new Lease and means nothing either (P35).
 
-A Lease that was deleted is made again under the next version by its holder, or by whoever finds
-that it ran out; the API server lets one of them.
+The holder of a deleted Lease creates it again under the next version, or another broker does when
+the lease has run out; the API server accepts one of them.
 """
 
 import json
@@ -73,7 +73,7 @@ class KubernetesLease:
             self._latest = _stored(answer.document)
             return True
         if answer.status == 409 or (answer.status == 404 and latest.record is not None):
-            return False  # Somebody was first, or deleted it.
+            return False  # Another broker was first, or it was deleted.
         raise self._unexpected(answer)
 
     def _body(self, new: LeaseRecord, latest: _Stored) -> bytes:
@@ -132,7 +132,7 @@ def _stored(document: dict[str, Any]) -> _Stored:
 
 def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     holder = spec.get("holderIdentity") or NOBODY
-    # An earlier release wrote no incarnation, and its lease is held all the same.
+    # An earlier release wrote no incarnation, and its lease is valid, too.
     annotations = {_annotation("incarnation"): "", **annotations}
     values: dict[str, Any] = {}
     try:
@@ -140,7 +140,7 @@ def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
             text = annotations[_annotation(each.name)]
             values[each.name] = text if each.type is str else int(text)
     except (KeyError, ValueError):
-        # Written by somebody else: it protects nobody, and may be taken at once.
+        # Another program wrote it: it protects no broker, and may be taken at once.
         return LeaseRecord(holder=holder, address="", duration_ms=0, version=1)
     record = LeaseRecord(**values)
     if record.holder != holder:  # Taken away, or given back, by hand.

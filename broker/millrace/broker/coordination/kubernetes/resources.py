@@ -1,4 +1,4 @@
-"""Names: which resource of the API server is which object of the coordination store.
+"""Names of the API server's resources for the objects of the coordination store.
 
 | key         | resource                            | name          |
 |-------------|-------------------------------------|---------------|

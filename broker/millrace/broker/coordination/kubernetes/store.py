@@ -1,17 +1,18 @@
-"""The coordination store of a cluster on Kubernetes (design D6-D8).
+"""The coordination store of a cluster on Kubernetes (ARCHITECTURE.md, "Metadata").
 
 Every object of the store is one custom resource, written whole and only over the resource version
 that was read (P36). The API server checks once more by its own rules (`crds/`) that versions are
-counted one by one and that controller epochs never go back. Reads ask the API server for what is
-stored now, never for what it remembers.
+counted one by one and that controller epochs never go back. Reads ask the API server for the stored
+objects, never for cached ones.
 
-Writes that are given together are sent side by side, so many at a time. An answer that is lost, or
-that says nothing, is told as such: the caller reads and decides, nothing is repeated here (F43).
+Writes that are given together are sent in parallel, a bounded number at a time. A lost or
+meaningless answer is reported as such: the caller reads and decides, nothing is repeated here
+(F43).
 
 An object that this process has seen and that is gone, or has gone back, was deleted or restored by
-somebody: that is an error, and never a reason to begin anew (F41, F45). Nor is it one to end, as it
-is none that the definitions are gone, or refuse what this release writes: all of it can be put
-right, and what brokers serve needs none of it.
+a person: that is an error, and never a reason to start over (F41, F45). Neither that, nor
+definitions that are gone or refuse this release's writes, end the process: an operator can repair
+all of it, and serving does not need it.
 """
 
 import json
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.api import (
@@ -44,13 +45,16 @@ from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
+REQUESTS_IN_FLIGHT_MAX: Final = 8
+"""Objects written or read in parallel; the metadata has 33."""
+
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
 class _Known:
-    """What this process knows of a stored object.
+    """This process's knowledge of a stored object.
 
     Attributes:
         version: the highest that was seen.
@@ -70,12 +74,12 @@ class KubernetesStore:
     Args:
         access: to the API server.
         cluster_name: names the resources.
-        namespace: that they are in; empty: the one that `access` has for a default.
+        namespace: of the resources; empty: the default of `access`.
         request_timeout_ms: for each request.
-        requests_in_flight_max: how many writes, or reads, are sent side by side.
+        requests_in_flight_max: how many writes, or reads, are sent in parallel.
         object_bytes_max: the largest object, as it is sent. etcd takes 1.5 MiB by default.
-        lease_pause_ms_max: how long the lease may be left alone because the API server asks for a
-            pause: well within its holder's renew deadline.
+        lease_pause_ms_max: the longest pause of lease requests that the API server may ask for:
+            well within the holder's renew deadline.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class KubernetesStore:
         cluster_name: str,
         namespace: str = "",
         request_timeout_ms: int = 1500,
-        requests_in_flight_max: int = 8,
+        requests_in_flight_max: int = REQUESTS_IN_FLIGHT_MAX,
         object_bytes_max: int = 1_500_000,
         lease_pause_ms_max: int = 1000,
     ) -> None:
@@ -98,14 +102,14 @@ class KubernetesStore:
             requests_in_flight_max, thread_name_prefix="kubernetes-object"
         )
         # With connections and pauses of its own, so that no object's write costs the lease. Nor
-        # does a pause: a request or two a second are no burden to whoever asks for a long one.
+        # does a long pause: one or two requests a second are no burden for the API server.
         self._lease_api = api(connections_max=1, pause_ms_max=lease_pause_ms_max)
         self._lease = KubernetesLease(self._lease_api, self._resources)
         self._watcher = LeaseWatcher(api(connections_max=1), self._resources.lease)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
-        # Each once: of two answers about one object the older one may come last.
+        # Each once: the older of two answers about one object may come last.
         distinct = list(dict.fromkeys(keys))
         found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
         return [found[key] for key in keys]
@@ -202,7 +206,7 @@ class KubernetesStore:
             raise _gone(resource) if is_gone else _not_installed(answer)
         if answer.status == 422:
             # By a rule of the definition: against a controller that was replaced, or against this
-            # release. In the second case trying again would never end.
+            # release. In the second case retries would never end.
             stored = self._read(key)
             if stored is not None and (
                 stored.version != new.version - 1 or stored.controller_epoch > new.controller_epoch
@@ -211,7 +215,7 @@ class KubernetesStore:
         raise _refused(resource, answer)
 
     def _birthright(self, key: str) -> dict[str, Any]:
-        """Return the metadata that a new object begins with: shards go with the cluster's state."""
+        """Return the metadata of a new object: shards are deleted with the cluster's state."""
         if key == CLUSTER_KEY:
             return {}
         state = self._resources.objects[CLUSTER_KEY]
@@ -226,7 +230,7 @@ class KubernetesStore:
             "apiVersion": resource.kind.api_version,
             "kind": resource.kind.name,
             "metadata": {
-                **metadata,  # What others set stays: labels, owners, finalizers.
+                **metadata,  # Labels, owners and finalizers of others stay.
                 "name": resource.name,
                 "namespace": resource.namespace,
                 "labels": {**metadata.get("labels", {}), **self._resources.labels},
@@ -237,7 +241,7 @@ class KubernetesStore:
         return self._api.request(method, path, body.encode("ascii"), accept=METADATA)
 
     def _spec(self, key: str, new: StoredObject) -> str:
-        """Return what is to be stored as JSON."""
+        """Return the object to store as JSON."""
         assert new.version >= 1
         spec = {
             "controllerEpoch": new.controller_epoch,
@@ -266,7 +270,7 @@ class KubernetesStore:
     ) -> list[_Result]:
         """Call for each, several at a time; return when no call is running any more.
 
-        What was not begun when one fails is left out.
+        After a failure no further call begins.
         """
         given = list(given)
         if len(given) == 1:
@@ -281,7 +285,7 @@ class KubernetesStore:
             for future in futures
             if not future.cancelled() and (error := future.exception()) is not None
         ]
-        # An error that is here to stay says more than one that passes.
+        # A permanent error is more useful than a passing one.
         errors.sort(key=lambda error: isinstance(error, CoordinationUnavailableError))
         for error in errors:
             raise error
@@ -304,14 +308,14 @@ def _stored(resource: Resource, document: dict[str, Any]) -> StoredObject:
 
 
 def _is_absent(answer: Answer, resource: Resource) -> bool:
-    """Whether the object is not there, and not its kind."""
+    """Whether the object is missing, rather than its kind."""
     return (answer.document.get("details") or {}).get("name") == resource.name
 
 
 def _gone(resource: Resource) -> CorruptMetadataError:
     return CorruptMetadataError(
-        f"{resource} was deleted: restore it from a backup. It is not made anew, for the cluster's "
-        "topics would be lost"
+        f"{resource} was deleted: restore it from a backup. It is not created again, as the "
+        "cluster's topics would be lost"
     )
 
 

@@ -1,11 +1,9 @@
-"""A watch of the controller's Lease, in a thread of its own: who waits for it looks at once.
+"""A watch of the controller's Lease, in a thread of its own: brokers read a change at once.
 
-Brokers look at the Lease every now and then anyway, and believe only what they read. So nothing is
-believed of an event but that there was one; one that is lost, late, doubled or in the wrong order
-costs a late look or one too many, and a watch that cannot be had costs nothing else (F44).
-
-Each watch begins with what is there (it names no resource version), so nothing is missed between
-two of them, and no history can be gone.
+Brokers read the Lease every now and then anyway, and trust only their own reads. So an event only
+causes a read. An event that is lost, late, doubled or in the wrong order costs a late read or one
+too many, and so does a watch that fails (F44). Each watch begins with the present state (it names
+no resource version), so nothing is missed between two of them, and no history can be gone.
 """
 
 import contextlib
@@ -22,12 +20,12 @@ from millrace.broker.coordination.store import CoordinationUnavailableError
 
 _log = logging.getLogger(__name__)
 
-_WATCH_S: Final = 60  # Then it is begun anew: a connection that is dead, and silent, is found out.
+_WATCH_S: Final = 60  # Then it is opened again, which detects a dead, silent connection.
 _PAUSE_S: Final = 1.0  # Watches begin no closer together.
 
 
 class LeaseWatcher:
-    """See the module. It watches from when it is first asked.
+    """See the module. It watches from the first call of `events` on.
 
     Args:
         api: of the watcher alone: the watch keeps a connection busy.
@@ -46,7 +44,7 @@ class LeaseWatcher:
 
     @property
     def events(self) -> int:
-        """How many there were. Asked by one thread at a time."""
+        """Return the number of events so far. Called by one thread at a time."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="watch-lease", daemon=True)
             self._thread.start()

@@ -1,0 +1,109 @@
+"""The share of the lines of broker and client that simulated clusters execute.
+
+Each core runs the named scenarios and seeds of the swarm in turn, until its time is up. Left out
+are what only a real machine has: files of the operating system, the metrics page, and what puts
+the process together around the broker.
+"""
+
+import logging
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = (ROOT / "broker" / "millrace" / "broker", ROOT / "client" / "millrace" / "client")
+LEFT_OUT: Final = ("storage/posix_file_system.py", "telemetry/", "broker/app.py")
+SHARE_MIN: Final = 0.85
+SECONDS: Final = 120
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process has executed: lines by file; and all that each file has."""
+
+    runs: int
+    violations: list[str]
+    lines: dict[str, frozenset[int]]
+    executed: dict[str, frozenset[int]]
+
+
+def run_for(first: int, step: int, seconds: float) -> Share:
+    """Run every so-manieth run of all, until the time is up."""
+    from coverage import Coverage
+
+    ends = time.monotonic() + seconds
+    coverage = Coverage(
+        data_file=None, config_file=False, source=list(map(str, SOURCES)), concurrency="greenlet"
+    )
+    coverage.start()
+    # Only now, so that what runs when a module is imported counts.
+    from tests.sim.mutants.catalogue import MUTANTS
+    from tests.sim.mutants.runs import runs
+
+    logging.disable(logging.CRITICAL)
+    violations: list[str] = []
+    done = 0
+    for number, (name, run) in enumerate(runs(MUTANTS[0])):
+        if number % step != first:
+            continue
+        outcome = run()
+        done += 1
+        if outcome.violation is not None:
+            violations.append(f"{name}: {outcome.violation.splitlines()[0]}")
+        if time.monotonic() >= ends:
+            break
+    coverage.stop()
+    lines, executed = {}, {}
+    for source in SOURCES:
+        for path in sorted(source.rglob("*.py")):
+            name = str(path.relative_to(source.parents[1]))
+            if any(part in name for part in LEFT_OUT):
+                continue
+            _, statements, _, missing, _ = coverage.analysis2(str(path))
+            lines[name] = frozenset(statements)
+            executed[name] = frozenset(statements) - frozenset(missing)
+    return Share(done, violations, lines, executed)
+
+
+def measure(bench: Bench) -> Outcome:
+    """Run on every core for as long as all rounds take: what counts is what they have together."""
+    cores = os.cpu_count() or 1
+    seconds = bench.rounds * bench.seconds
+    with multiprocessing.get_context("spawn").Pool(cores) as pool:
+        shares = pool.starmap(run_for, [(core, cores, seconds) for core in range(cores)])
+    violations = [each for share in shares for each in share.violations]
+    if violations:
+        raise LoadFailedError("; ".join(violations))
+    lines = shares[0].lines
+    executed = {
+        name: frozenset[int]().union(*(share.executed[name] for share in shares)) for name in lines
+    }
+    by_file = {name: len(executed[name]) / len(of) for name, of in sorted(lines.items()) if of}
+    for name, share in sorted(by_file.items(), key=lambda each: each[1])[:20]:
+        say(f"{share:6.1%} {name}")
+    return Outcome(
+        bounds=[
+            Bound(
+                what="share of the lines of broker and client that are executed",
+                value=sum(map(len, executed.values())) / sum(map(len, lines.values())),
+                at_least=SHARE_MIN,
+            )
+        ],
+        detail={
+            "cores": cores,
+            "seconds": seconds,
+            "runs": sum(share.runs for share in shares),
+            "lines": sum(map(len, lines.values())),
+            "share_by_file": by_file,
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("sim_share", unit="share", goal=">= 0.85", measure=measure, seconds=SECONDS)

@@ -1,0 +1,143 @@
+"""The calls to one listener: their callers, their decoding, and their errors.
+
+Each call has one `Caller`, made when it begins: a stream of requests costs one. A `MillraceError`
+in a handler ends the call, is named in its trailing metadata, and is recorded with the caller.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf.message import Message
+
+from millrace.broker.rpc.errors import abort
+from millrace.broker.rpc.refusals import Refusals, printable
+from millrace.broker.rpc.requests import Request, decode_request
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import ANONYMOUS, Caller
+from millrace.core.errors import Appended, MessageTooLargeError, MillraceError
+from millrace.core.metadata.model import Listener
+from millrace.proto.callers import client_id_from_metadata
+
+Stream = grpc.aio.ServicerContext[bytes, bytes]
+"""A call with a stream in each direction; its messages are bytes."""
+UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], type[Any]]
+"""A method with one request and one response, and the class of its request."""
+StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
+"""A method with a stream in each direction."""
+
+_SOFTWARE_CHARACTERS_MAX: Final = 100
+
+_R = TypeVar("_R", bound=Request)
+
+
+class Calls:
+    """See the module.
+
+    Args:
+        listener: which one of the broker it is.
+        limits: of requests and answers.
+        refusals: records each.
+
+    Attributes:
+        listener: as given.
+        refusals: as given.
+    """
+
+    def __init__(self, listener: Listener, limits: LimitsConfig, refusals: Refusals) -> None:
+        self.listener = listener
+        self._limits = limits
+        self.refusals = refusals
+
+    def handlers(
+        self,
+        service: str,
+        *,
+        unary: Mapping[str, UnaryMethod] | None = None,
+        streams: Mapping[str, StreamMethod] | None = None,
+    ) -> grpc.GenericRpcHandler:
+        """Return the handlers of a service.
+
+        Args:
+            service: its full name.
+            unary: its methods with one request and one response, by name. A request has at most
+                `request_entries_max` entries in a list, an answer at most `message_bytes_max`
+                bytes.
+            streams: its other methods, by name.
+        """
+        handlers: dict[str, Any] = {}
+        for name, (method, kind) in (unary or {}).items():
+            handlers[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, method, kind))
+        for name, serve in (streams or {}).items():
+            handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, serve))
+        return grpc.method_handlers_generic_handler(service, handlers)
+
+    def _unary(
+        self, name: str, method: Callable[[_R, Caller], Awaitable[Message]], kind: type[_R]
+    ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
+        async def call(data: bytes, context: Stream) -> bytes:
+            async with self._begun(context, name) as caller:
+                request = decode_request(kind, data, self._limits.request_entries_max)
+                response = await method(request, caller)
+                self._check_size(response)
+                return response.SerializeToString()
+
+        return call
+
+    def _stream(
+        self, name: str, serve: StreamMethod
+    ) -> Callable[[object, Stream], Awaitable[None]]:
+        async def call(_: object, context: Stream) -> None:
+            async with self._begun(context, name) as caller:
+                try:
+                    # Otherwise gRPC sends them with the first message, and cannot end the stream
+                    # before it.
+                    await context.send_initial_metadata(())
+                    await serve(context, caller)
+                except grpc.aio.InternalError:
+                    pass  # The peer went away in the middle of a message, which is allowed.
+
+        return call
+
+    @asynccontextmanager
+    async def _begun(self, context: Stream, method: str) -> AsyncIterator[Caller]:
+        """Provide a call's caller; end the call with the error of its handler."""
+        caller = _nameless(context, self.listener)
+        try:
+            client_id = client_id_from_metadata(context.invocation_metadata() or ())
+            caller = replace(caller, client_id=client_id)
+            yield caller
+        except MillraceError as error:
+            self.refusals.on_refused(error, caller, method)
+            await abort(context, error)
+
+    def _check_size(self, response: Message) -> None:
+        size, size_max = response.ByteSize(), self._limits.message_bytes_max
+        if size > size_max:
+            raise MessageTooLargeError(
+                f"the answer has {size} bytes, and the setting limits.message_bytes_max allows "
+                f"{size_max}: ask for less at a time, or raise it",
+                appended=Appended.MAYBE,
+            )
+
+
+def principal_of(context: Stream) -> str:
+    """Return the principal that a connection's credentials prove (`client/host.py`)."""
+    identities = context.peer_identities()
+    return printable(next(iter(identities)).decode(errors="replace")) if identities else ANONYMOUS
+
+
+def _nameless(context: Stream, listener: Listener) -> Caller:
+    """Return the caller of a call, without the client id, which may be malformed."""
+    metadata = context.invocation_metadata() or ()
+    software = next((str(value) for key, value in metadata if key == "user-agent"), "")
+    return Caller(
+        principal=principal_of(context),
+        client_id="",
+        address=unquote(context.peer()).partition(":")[2],
+        listener=listener,
+        software=printable(software[:_SOFTWARE_CHARACTERS_MAX]),
+    )

@@ -1,0 +1,96 @@
+"""Finds and reads the batches of a log, by offset and by time. Takes no lock: see `state`."""
+
+from millrace.broker.storage import scan
+from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.segment import ReadPlan, segment_of
+from millrace.broker.storage.sparse_index import Place
+from millrace.broker.storage.time_search import TimestampedOffset, first_record
+from millrace.core.ids import Offset, WallMs
+
+
+class LogReader:
+    """See the module. Any thread may call."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def plan_read(
+        self, start_offset: Offset, max_bytes: int, limit_offset: Offset, *, may_block: bool
+    ) -> ReadPlan | None:
+        """Return where whole batches from `start_offset` on lie, in one file."""
+        state = self._state
+        state.health.check()
+        found, end = state.tail
+        if not state.log_start_offset <= start_offset <= end.offset:
+            raise state.out_of_range(start_offset)
+        limit_offset = min(limit_offset, end.offset)
+        if start_offset >= limit_offset:
+            return None
+        if start_offset < found.base_offset:
+            segments = state.segments
+            at = segment_of(segments, start_offset)
+            if at < 0:
+                raise state.out_of_range(start_offset)
+            found = segments[at]
+            end = Place(found.next_offset, found.size)
+        try:
+            return found.plan(start_offset, max_bytes, limit_offset, end, may_block=may_block)
+        except FileNotFoundError:  # Deleted by retention meanwhile.
+            state.health.check_not_closed()
+            raise state.out_of_range(start_offset) from None
+        except BlockingIOError:
+            raise
+        except (*scan.DAMAGE, OSError) as error:
+            if found not in state.segments:  # Cut meanwhile: another object has the rest.
+                return self.plan_read(start_offset, max_bytes, limit_offset, may_block=may_block)
+            raise state.health.unread(error, found.path) from error
+
+    def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
+        """Return where the whole batches from `start_offset` on end that take at most `size`."""
+        start = at = Offset(max(start_offset, self._state.log_start_offset))
+        left = size
+        while left > 0:
+            plan = self.plan_read(at, left, limit_offset, may_block=True)
+            if plan is None or (at > start and plan.length > left):
+                break
+            at, left = plan.end_offset, left - plan.length
+        return at
+
+    def read(self, plan: ReadPlan) -> bytes:
+        """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile."""
+        try:
+            return plan.segment.file.pread(plan.length, plan.position)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise self._state.health.unread(error, plan.segment.path) from error
+
+    def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
+        """Read the batches of a plan into `buffer`; -1 unless all of them are in memory."""
+        done = plan.segment.file.pread_into_cached(buffer[: plan.length], plan.position)
+        return done if done == plan.length else -1
+
+    def offset_for_timestamp(
+        self, timestamp: WallMs, limit_offset: Offset | None
+    ) -> TimestampedOffset | None:
+        """Return the first record whose timestamp is `timestamp` or later; None: no such."""
+        state = self._state
+        state.health.check()
+        limit = state.log_end_offset if limit_offset is None else limit_offset
+        for found in state.segments:
+            if found.base_offset >= limit:
+                break
+            try:
+                record = first_record(found, timestamp, state.log_start_offset, limit)
+            except FileNotFoundError:
+                state.health.check_not_closed()
+                continue  # Deleted by retention meanwhile.
+            except (*scan.DAMAGE, OSError) as error:
+                if found not in state.segments:  # Cut meanwhile.
+                    return self.offset_for_timestamp(timestamp, limit_offset)
+                raise state.health.unread(error, found.path) from error
+            if record is not None:
+                return record
+        return None

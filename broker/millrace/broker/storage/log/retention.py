@@ -1,0 +1,116 @@
+"""Deletes the oldest records of a log: by the topic's retention, and where its start is advanced.
+
+Segments are deleted whole, the oldest first, and never the active one. The new log start is durable
+before a file is removed.
+"""
+
+from millrace.broker.storage.log.flusher import LogFlusher
+from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.log.writer import LogWriter
+from millrace.broker.storage.log_config import UNLIMITED, LogConfig
+from millrace.broker.storage.segment import Segment, segment_of
+from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+
+
+class LogRetention:
+    """See the module."""
+
+    __slots__ = ("_flusher", "_state", "_writer")
+
+    def __init__(self, state: LogState, flusher: LogFlusher, writer: LogWriter) -> None:
+        self._state = state
+        self._flusher = flusher
+        self._writer = writer
+
+    def apply(self, now: WallMs, limit_offset: Offset) -> int:
+        """Delete the segments beyond the limits of time or size; return how many."""
+        state = self._state
+        with state.lock:
+            state.health.check_open()
+            try:
+                active = state.segments[-1]
+                if (
+                    active.size
+                    and active.next_offset <= limit_offset
+                    and is_old(active, state.config.retention_ms, now)
+                ):
+                    self._writer.roll_held(now)
+                doomed = overtaken(state.segments, state.config, now, limit_offset)
+                if doomed:
+                    self._delete_before(state.segments[doomed].base_offset)
+            except OSError as error:
+                raise state.health.refusal(error, "deleting segments of") from error
+        return doomed
+
+    def advance_log_start(self, offset: Offset) -> None:
+        """Delete all records before `offset`, durably, with the segments that end there."""
+        state = self._state
+        with state.lock:
+            state.health.check_open()
+            if offset > state.log_end_offset:
+                raise state.out_of_range(offset)
+            if offset < state.log_start_offset:
+                return
+            try:
+                self._delete_before(offset)
+            except OSError as error:
+                raise state.health.refusal(error, "advancing the start of") from error
+
+    def _delete_before(self, offset: Offset) -> None:
+        """Advance the log start durably, then remove the files before it, the oldest first.
+
+        If the disk refuses, the next call removes the rest.
+        """
+        state = self._state
+        with state.flush_lock:
+            if offset > state.recovery_point:
+                self._flusher.flush_held()
+            else:
+                self._flusher.make_names_durable()
+        state.recovery_point = max(state.recovery_point, offset)
+        state.log_start_offset = offset
+        self._flusher.write_point()
+        first = segment_of(state.segments, offset)
+        for found in state.segments[:first]:
+            if state.files.exists(found.path):
+                state.files.unlink(found.path)
+            found.index.reset()
+            state.segments = state.segments[1:]
+            found.file.close()  # A reader in between would open it again.
+        with state.flush_lock:
+            state.snapshots.remove_before(offset)
+        state.epochs.truncate_from_start(offset)
+        state.files.fsync_directory(state.directory)
+
+
+def overtaken(
+    segments: tuple[Segment, ...], config: LogConfig, now: WallMs, limit_offset: Offset
+) -> int:
+    """Return how many of the oldest segments may be deleted; never the last, which is active.
+
+    Args:
+        segments: of a log, ascending.
+        config: how much and how long to keep.
+        now: the time.
+        limit_offset: the high watermark; the log keeps every record from there on.
+    """
+    size = sum(segment.size for segment in segments)
+    for number, segment in enumerate(segments[:-1]):
+        size -= segment.size
+        is_too_much = config.retention_bytes != UNLIMITED and size >= config.retention_bytes
+        if segment.next_offset > limit_offset or not (
+            is_too_much or is_old(segment, config.retention_ms, now)
+        ):
+            return number
+    return len(segments) - 1
+
+
+def is_old(segment: Segment, retention_ms: int, now: WallMs) -> bool:
+    """Return whether all records of a segment have been kept for long enough.
+
+    Its time is its largest timestamp, but not later than its closing: records with timestamps in
+    the future are not kept longer.
+    """
+    closed_at = now if segment.closed_at == NO_TIMESTAMP else segment.closed_at
+    newest = closed_at if segment.largest_timestamp < 0 else segment.largest_timestamp
+    return retention_ms != UNLIMITED and now - min(newest, closed_at) > retention_ms

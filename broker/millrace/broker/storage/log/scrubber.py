@@ -1,0 +1,82 @@
+"""Verifies the closed segments of a log, a little with each call (P67).
+
+Their indexes are verified, too, and rebuilt if they are damaged. The active segment is left out:
+recovery verifies its unflushed part.
+"""
+
+from millrace.broker.storage import scan
+from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.recovery import rebuild
+from millrace.broker.storage.segment import Segment, segment_of
+from millrace.core.ids import NO_LEADER_EPOCH, Offset
+
+
+class LogScrubber:
+    """See the module. One thread at a time calls; appends go on meanwhile."""
+
+    __slots__ = ("_offset", "_state")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self._offset = Offset(0)  # Where the next call goes on.
+
+    def scrub(self, max_bytes: int) -> int:
+        """Verify about `max_bytes`; return how many were verified, 0 at the end of a round."""
+        state = self._state
+        state.health.check()
+        segments = state.segments
+        offset = max(self._offset, state.log_start_offset)
+        found = segments[max(segment_of(segments, offset), 0)]
+        if found is segments[-1]:
+            self._offset = Offset(0)
+            return 0
+        verified = 0
+        fresh: Segment | None = None
+        try:
+            if offset in (found.base_offset, state.log_start_offset):  # Once for each segment.
+                found.index.verify()
+                if found.index.is_damaged:
+                    fresh = self._rebuild_index(found)
+            place = found.locate(offset, found.size)
+            for position, header in scan.verified_batches(
+                found.file,
+                state.topic_partition,
+                position=place.position,
+                end_position=found.size,
+                next_offset=place.offset,
+                leader_epoch=NO_LEADER_EPOCH,
+            ):
+                verified = position + header.length - place.position
+                self._offset = header.next_offset
+                if verified >= max_bytes:
+                    break
+        except FileNotFoundError:  # Deleted by retention meanwhile.
+            self._offset = found.next_offset
+        except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
+            with state.lock:  # While a segment is cut, it is still one of the log's.
+                is_whole = found in state.segments
+            if is_whole:
+                raise state.health.unread(error, found.path) from error
+        if fresh is not None:
+            self._replace(found, fresh)
+        return max(verified, 1)
+
+    def _rebuild_index(self, found: Segment) -> Segment:
+        """Read a closed segment for a new index; appends go on meanwhile."""
+        fresh = self._state.open_segment(found.base_offset)
+        fresh.file = found.file
+        rebuild(fresh, found.size, self._state.config.index_interval_bytes, found.created_at)
+        fresh.restore(found.coverage)
+        return fresh
+
+    def _replace(self, found: Segment, fresh: Segment) -> None:
+        """Use a segment's new index; without room for it, the next round tries again."""
+        state = self._state
+        with state.lock:
+            if state.health.is_closed or found not in state.segments[:-1]:
+                return  # Deleted or cut meanwhile.
+            try:
+                fresh.index.save(fresh.coverage)
+            except OSError as error:
+                raise state.health.refusal(error, "rebuilding an index of") from error
+            state.segments = tuple(fresh if each is found else each for each in state.segments)

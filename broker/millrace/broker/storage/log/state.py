@@ -1,0 +1,142 @@
+"""What all parts of a log share: its segments, its offsets, and its two locks.
+
+    log_start_offset <= recovery_point <= flushed_offset <= log_end_offset
+
+- `recovery_point`: flushed, and known to be so after a crash. A damaged batch below it is
+  corruption: the partition is kept as it is and refused, never truncated (P65).
+- `flushed_offset`: flushed. Never runs ahead of what the disk confirmed.
+- `log_end_offset`: written.
+
+A segment is flushed before the next one begins, so all unflushed batches are in the active one,
+which is the last: recovery reads nothing else.
+
+Locks. A change of the log holds `lock`; a wait for a flush of the disk holds `flush_lock`. A thread
+that needs both takes `lock` first. So a checkpoint in one thread flushes while another thread
+appends.
+
+| what                                                                       | changes under |
+|----------------------------------------------------------------------------|---------------|
+| `segments`, `tail`, `log_start_offset`, `recovery_point`                   | `lock`        |
+| `epochs`, `producer_states`                                                | `lock`        |
+| `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
+| `flushed_offset`, `snapshots`                                              | `flush_lock`  |
+| all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
+| `high_watermark`, unless the log is truncated or emptied; `config`         | neither       |
+
+Reads take no lock. They use `segments`, which is replaced as a whole, and `tail`, which holds the
+active segment together with its end. A read of a segment that is deleted or truncated meanwhile
+returns fewer bytes than planned, or none.
+"""
+
+from typing import NamedTuple
+
+from millrace.broker.storage.epoch_checkpoint import EpochCheckpoint
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log.health import LogHealth
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.recovery import RecoveredLog
+from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
+from millrace.broker.storage.segment import Segment
+from millrace.broker.storage.sparse_index import IndexCache, Place
+from millrace.core.errors import OffsetOutOfRangeError
+from millrace.core.ids import Offset, TopicPartition
+
+
+class Tail(NamedTuple):
+    """The end of the log at one moment."""
+
+    active: Segment
+    end: Place
+
+
+class LogState:
+    """See the module.
+
+    Attributes:
+        files, directory: where the files are.
+        topic_partition: the partition of the batches.
+        config: the settings; may be replaced at any time.
+        cache: the indexes that are loaded.
+        health: whether the log may be used.
+        lock, flush_lock: see the module.
+        segments: ascending by offset; the last one is active.
+        tail: the active segment, and where it ends.
+        log_start_offset: records before it are deleted.
+        recovery_point, flushed_offset: see the module.
+        uncheckpointed_bytes: appended since the last checkpoint.
+        high_watermark: everything before it is committed, by the replica's last report; before the
+            first report the stored one, which may be far behind (P68). Set on the event loop.
+        epochs: the leader epochs and their file.
+        producer_states: as of the end of the log; belongs to the thread that appends.
+        snapshots: of producer states, as files.
+    """
+
+    __slots__ = (
+        "cache",
+        "config",
+        "directory",
+        "epochs",
+        "files",
+        "flush_lock",
+        "flushed_offset",
+        "health",
+        "high_watermark",
+        "lock",
+        "log_start_offset",
+        "producer_states",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "tail",
+        "topic_partition",
+        "uncheckpointed_bytes",
+    )
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        cache: IndexCache,
+        recovered: RecoveredLog,
+        known: RecoveryPoint | None,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.cache = cache
+        self.health = LogHealth(files, directory, topic_partition)
+        self.lock = files.new_mutex()
+        self.flush_lock = files.new_mutex()
+        self.segments = recovered.segments
+        active = self.segments[-1]
+        self.tail = Tail(active, Place(active.next_offset, active.size))
+        self.log_start_offset = recovered.log_start_offset
+        self.flushed_offset = self.recovery_point = recovered.recovery_point
+        self.uncheckpointed_bytes = recovered.scanned_bytes - recovered.truncated_bytes
+        committed = Offset(0) if known is None else min(known.high_watermark, active.next_offset)
+        self.high_watermark = max(committed, self.log_start_offset)
+        self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
+        self.producer_states = recovered.producer_states
+        self.snapshots = recovered.snapshots
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset behind the last batch that is written."""
+        return self.tail.end.offset
+
+    def open_segment(self, base_offset: Offset) -> Segment:
+        """Return a segment of this log with an existing file; it counts as empty until it is
+        read."""
+        return Segment(self.files, self.directory, self.topic_partition, base_offset, self.cache)
+
+    def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        """Return the error of an offset that the log does not have."""
+        return OffsetOutOfRangeError(
+            f"the log has the offsets {self.log_start_offset} to {self.log_end_offset}, not "
+            f"{offset}: seek to one of them",
+            topic_partition=self.topic_partition,
+        )

@@ -1,0 +1,166 @@
+"""Appends batches to a log, and begins a new segment when the active one is full or old.
+
+An append is all or nothing, also when the disk is full half-way: the file is cut back to its last
+good length, which is verified, and the log is unchanged (P64). If the process lacks descriptors or
+memory, nothing is changed either. Any other error of a write fails the log for good (P63).
+"""
+
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.broker.storage import segment
+from millrace.broker.storage.file_system import BUFFERS_MAX, is_passing
+from millrace.broker.storage.log.flusher import LogFlusher
+from millrace.broker.storage.log.health import may_pass
+from millrace.broker.storage.log.state import LogState, Tail
+from millrace.broker.storage.log.truncation import LogTruncation
+from millrace.broker.storage.segment import Segment, offset_name
+from millrace.broker.storage.sparse_index import Place
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import StorageError
+from millrace.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, WallMs
+from millrace.core.records.header import Buffer
+
+_CHECKPOINTS_BEHIND_MAX: Final = 2
+
+
+class LogWriter:
+    """See the module."""
+
+    __slots__ = ("_flusher", "_state", "_truncation")
+
+    def __init__(self, state: LogState, flusher: LogFlusher, truncation: LogTruncation) -> None:
+        self._state = state
+        self._flusher = flusher
+        self._truncation = truncation
+
+    def append(self, batches: Sequence[StampedBatch], now: WallMs) -> None:
+        """Append batches, all of them or none."""
+        state = self._state
+        if state.uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * state.config.checkpoint_bytes:
+            self._flusher.checkpoint()
+        with state.lock:
+            state.health.check_open()
+            length = sum(batch.length for batch in batches)
+            assert self._follow_on(batches)
+            epochs = state.epochs.current
+            try:
+                self._truncation.finish()
+                if self._must_roll(length, batches[-1].next_offset, now):
+                    self.roll_held(now)
+                self._begin_epochs(batches)
+            except OSError as error:
+                raise state.health.refusal(error, "appending to") from error
+            active = state.segments[-1]
+            try:
+                self._write(active, batches, length)
+            except StorageError:
+                state.epochs.take_back(epochs)
+                raise
+            active.extend(
+                [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
+                batches[-1].next_offset,
+                state.config.index_interval_bytes,
+                now,
+            )
+            for batch in batches:
+                if batch.producer_id != NO_PRODUCER_ID:
+                    state.producer_states.update(batch, batch.base_offset, now)
+            state.uncheckpointed_bytes += length
+            state.tail = Tail(active, Place(active.next_offset, active.size))
+
+    def roll(self, now: WallMs) -> None:
+        """Close the active segment, unless it is empty, and begin another."""
+        state = self._state
+        with state.lock:
+            state.health.check_open()
+            if state.segments[-1].size:
+                try:
+                    self.roll_held(now)
+                except OSError as error:
+                    raise state.health.refusal(error, "rolling") from error
+
+    def roll_held(self, now: WallMs) -> None:
+        """Close the active segment, which is not empty; the caller holds `lock`.
+
+        Raises:
+            OSError: the disk refused; nothing changed.
+        """
+        state = self._state
+        self._truncation.finish()
+        old = state.segments[-1]
+        with state.flush_lock:
+            self._flusher.flush_held()
+            # Retention may delete the batches that it was made from.
+            self._flusher.save_snapshot(old.next_offset, state.producer_states, durable=True)
+        old.closed_at = now
+        try:
+            old.index.save(old.coverage)
+        except OSError:
+            old.closed_at = NO_TIMESTAMP
+            raise
+        path = f"{state.directory}/{offset_name(old.next_offset)}{segment.SUFFIX}"
+        state.files.open(path, create=True, writable=True).close()
+        state.files.fsync_directory(state.directory)
+        new = state.open_segment(old.next_offset)
+        state.segments = (*state.segments, new)
+        state.tail = Tail(new, Place(new.base_offset, 0))
+        self._flusher.advance_point(old.next_offset)
+
+    def _follow_on(self, batches: Sequence[StampedBatch]) -> bool:
+        next_offset = self._state.log_end_offset
+        epoch = self._state.epochs.current.latest_epoch
+        for batch in batches:
+            if batch.base_offset != next_offset or batch.leader_epoch < max(epoch, 0):
+                return False
+            next_offset, epoch = batch.next_offset, batch.leader_epoch
+        return bool(batches)
+
+    def _must_roll(self, length: int, next_offset: Offset, now: WallMs) -> bool:
+        active, config = self._state.segments[-1], self._state.config
+        return active.size > 0 and (
+            active.size + length > config.segment_bytes
+            or now - active.created_at >= config.segment_ms
+            or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
+        )
+
+    def _begin_epochs(self, batches: Sequence[StampedBatch]) -> None:
+        """Make the start of every new epoch durable before its first batch is written (P2)."""
+        epochs = self._state.epochs
+        if batches[-1].leader_epoch == epochs.current.latest_epoch and epochs.is_saved:
+            return
+        self._flusher.make_names_durable()  # Epochs without a segment count as a lost log.
+        self._flusher.begin_line()
+        epochs.begin((batch.leader_epoch, batch.base_offset) for batch in batches)
+
+    def _write(self, active: Segment, batches: Sequence[StampedBatch], length: int) -> None:
+        buffers: list[Buffer] = []
+        for batch in batches:
+            buffers += (batch.header, batch.body)
+        error: OSError | None = None
+        written = 0
+        try:
+            for at in range(0, len(buffers), BUFFERS_MAX):
+                part = buffers[at : at + BUFFERS_MAX]
+                done = active.file.append(part)
+                written += done
+                if done != sum(map(len, part)):
+                    break
+        except OSError as raised:
+            error = raised
+        if written == length:
+            return
+        health = self._state.health
+        if error is not None and is_passing(error) and active.file.size() == active.size:
+            raise health.refusal(error, "appending to") from error
+        try:
+            active.file.truncate(active.size)
+            if active.file.size() != active.size:
+                raise OSError("the file could not be cut back")
+        except OSError as raised:
+            raise health.fail(raised, "cutting back") from raised
+        if error is not None and not may_pass(error):
+            raise health.fail(error, "appending to") from error
+        full = error or OSError(errno.ENOSPC, "short write")
+        raise health.refusal(full, "appending to") from error

@@ -1,0 +1,89 @@
+"""Space that is taken from the disk in advance, for small files when the disk is full (P64).
+
+Recovery points and the other small files of a log directory must be written even then. So the
+ballast is removed when one of them finds no room, and appends wait until it is taken again.
+"""
+
+from collections.abc import Callable
+
+from millrace.broker.storage.file_system import FileSystem, is_full
+from millrace.broker.storage.refusals import refusal
+from millrace.core.errors import StorageFullError
+
+
+class Ballast:
+    """See the module. Any thread may call.
+
+    Args:
+        files: where.
+        directory: the log directory.
+        size: bytes to take; 0 takes none.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, size: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/ballast"
+        self._size = size
+        self._lock = files.new_mutex()
+        self._is_missing = False
+
+    def take(self) -> bool:
+        """Take the space unless it is taken; return whether it is.
+
+        To be called now and then, as a full disk uses it up.
+
+        Raises:
+            LogDirFailedError: the disk refused.
+        """
+        with self._lock:
+            try:
+                if self._size and not self._is_there():
+                    self._files.allocate(self._path, self._size)
+            except OSError as error:
+                if not is_full(error):
+                    raise refusal(error, f"taking the ballast of {self._directory}") from error
+                self._remove()
+            else:
+                self._is_missing = False
+            return not self._is_missing
+
+    def check(self) -> None:
+        """Take the ballast again before an append, if it was used up.
+
+        The small files will need it again: appends must not take the room.
+
+        Raises:
+            StorageFullError: there is no room for it.
+            LogDirFailedError: the disk refused.
+        """
+        if self._is_missing and not self.take():
+            raise StorageFullError(
+                f"appending in {self._directory}: the disk is full, but for less than the "
+                f"{self._size} bytes that are kept for checkpoints (storage.ballast_bytes); "
+                "nothing was changed. Free some space or lower the retention"
+            )
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Write a small file, with the ballast's room if there is no other.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        try:
+            write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            with self._lock:
+                self._remove()
+            write()
+
+    def _is_there(self) -> bool:
+        return self._files.exists(self._path) and self._files.size(self._path) >= self._size
+
+    def _remove(self) -> None:
+        if self._size:
+            self._is_missing = True
+        if self._files.exists(self._path):
+            self._files.unlink(self._path)

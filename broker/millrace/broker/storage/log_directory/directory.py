@@ -1,0 +1,401 @@
+"""A log directory as the broker sees it."""
+
+import os.path
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from millrace.broker.storage.file_system import FileSystem, Lock
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import clean_shutdown
+from millrace.broker.storage.log_directory.ballast import Ballast
+from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
+from millrace.broker.storage.log_directory.moves import Moves
+from millrace.broker.storage.log_directory.ownership import Identity, Ownership, identify
+from millrace.broker.storage.log_directory.partitions import Partitions
+from millrace.broker.storage.log_directory.retired import RetiredLogs
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.refusals import refusal
+from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
+from millrace.broker.storage.sparse_index import IndexCache
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition, WallMs
+from millrace.core.media import DEFAULT_MEDIA, Media
+from millrace.core.metadata.seen import Seen
+
+_LOCK: Final = "lock"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DirectoryConfig:
+    """Settings of a log directory."""
+
+    media: Media = DEFAULT_MEDIA
+    """The kind of disk, by the broker's settings; this class does not depend on it."""
+    ballast_bytes: int = 64 * 2**20
+    """Space taken from the disk in advance, for checkpoints when it is full; 0 is none."""
+    index_cache_bytes: int = 32 * 2**20
+    """Entries of indexes that are kept in memory, of all partitions together."""
+    file_delete_delay_ms: int = 86_400_000
+    """How long a deleted partition is kept under another name, so that a mistake can be undone."""
+    damaged_logs_max: int = 16
+    """Most damaged logs that are set aside; a further one stays in its place."""
+
+
+class LogDirectory:
+    """One log directory. Any thread may call; calls about one partition must not overlap.
+
+    Attributes:
+        path: the directory.
+        media: of its disk.
+        ballast: space for small files when the disk is full.
+        moves: the logs that come from, and go to, other directories of the broker.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        config: DirectoryConfig,
+        *,
+        lock: Lock,
+        identity: Identity,
+    ) -> None:
+        self.path = path
+        self.media = config.media
+        self.ballast = Ballast(files, path, config.ballast_bytes)
+        self._files = files
+        self._lock = lock
+        self._checkpoints = RecoveryCheckpoint(files, path, self.ballast.write)
+        self._partitions = Partitions(
+            files, path, self._checkpoints, IndexCache(config.index_cache_bytes)
+        )
+        self._retired = RetiredLogs(
+            self._partitions,
+            delete_delay_ms=config.file_delete_delay_ms,
+            damaged_max=config.damaged_logs_max,
+        )
+        self.moves = Moves(self._partitions, identity.directory_id)
+        self._scrubbed = 0  # Logs that this round of scrubbing has finished.
+        checkpoint = self._checkpoints.read()
+        if checkpoint is not None:
+            self._partitions.clean_shutdown = clean_shutdown.read_marker(
+                files, path, identity.directory_id, checkpoint
+            )
+        self._ownership = Ownership(files, path, self.ballast, identity)
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        path: str,
+        config: DirectoryConfig,
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
+        new_directory_id: str,
+    ) -> Self:
+        """Open a directory for this broker; a missing or empty one becomes this broker's.
+
+        Args:
+            files: where.
+            path: the directory.
+            config: its settings.
+            cluster_id: must be that of the directory.
+            broker_id: likewise; -1 while the broker has none yet.
+            new_directory_id: drawn by the caller, for a directory that has none.
+
+        Raises:
+            LogDirFailedError: another process uses it, it belongs to another broker or cluster, it
+                has partitions but no identity, or the disk refused.
+            StorageFullError: the disk is full.
+        """
+        try:
+            _make_durable_directory(files, path)
+            lock = files.lock(f"{path}/{_LOCK}")
+        except BlockingIOError:
+            raise LogDirFailedError(
+                f"{path} is in use by another process: give each broker its own log_dirs"
+            ) from None
+        except OSError as error:
+            raise refusal(error, f"opening {path}") from error
+        try:
+            wanted = Identity(cluster_id, broker_id, new_directory_id)
+            identity = identify(files, path, wanted)
+            directory = cls(files, path, config, lock=lock, identity=identity)
+            directory._prepare()
+        except OSError as error:
+            lock.release()
+            raise refusal(error, f"opening {path}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _prepare(self) -> None:
+        """Remove leftovers, and find the partitions."""
+        names = self._files.list(self.path)
+        if clean_shutdown.FILE_NAME in names:
+            self._files.unlink(f"{self.path}/{clean_shutdown.FILE_NAME}")
+            self._files.fsync_directory(self.path)
+        for name in names:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.unlink(f"{self.path}/{name}")
+        self.moves.remove_unfinished(names)
+        self._partitions.look_for(names)
+        self.moves.look_for_unsettled()
+        self._retired.look_for_damaged(names)
+        self.ballast.take()
+
+    # --- Identity, and the last shutdown -----------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        """The broker and cluster that it belongs to."""
+        return self._ownership.identity
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether it was closed cleanly."""
+        return self._partitions.clean_shutdown is not None
+
+    @property
+    def closed_by(self) -> BrokerEpoch | None:
+        """The life that closed it cleanly; None when none did, or that one had no epoch."""
+        marker = self._partitions.clean_shutdown
+        return None if marker is None else marker.closed_by
+
+    @property
+    def used_by(self) -> BrokerEpoch | None:
+        """The latest life that used it; None when it does not say."""
+        return self._ownership.used_by
+
+    @property
+    def companions(self) -> frozenset[str] | None:
+        """Ids of the broker's other directories; None when they are unknown."""
+        return self._ownership.companions
+
+    def begin_life(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        companions: Collection[str] = (),
+    ) -> None:
+        """Store which life of which broker uses the directory from now on.
+
+        To be called when the life is granted, before it does anything.
+
+        Args:
+            broker_id: the broker.
+            broker_epoch: its life.
+            companions: ids of its other directories, missing ones included.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        self._ownership.begin_life(broker_id, broker_epoch, companions)
+
+    def keep_seen(self, seen: Seen) -> None:
+        """Store the versions seen of the metadata's store (P39).
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        self._ownership.keep_seen(seen)
+
+    # --- Partitions --------------------------------------------------------------------------
+
+    @property
+    def found(self) -> list[TopicPartition]:
+        """The partitions that it had when it was opened, also missing ones that it had before."""
+        return self._partitions.found
+
+    @property
+    def logs(self) -> dict[TopicPartition, PartitionLog]:
+        """The partitions that are open."""
+        return self._partitions.logs
+
+    @property
+    def corrupt(self) -> dict[TopicPartition, CorruptLogError]:
+        """Those that could not be opened, or were found damaged, and why."""
+        return self._partitions.corrupt
+
+    @property
+    def damaged(self) -> list[str]:
+        """Paths of the logs that were set aside, the oldest of each partition first."""
+        return self._retired.damaged
+
+    def damaged_of(self, topic_partition: TopicPartition) -> list[str]:
+        """Return the paths of a partition's logs that were set aside, the oldest first."""
+        return self._retired.damaged_of(topic_partition)
+
+    def open_partition(
+        self, topic_partition: TopicPartition, config: LogConfig, now: WallMs
+    ) -> PartitionLog:
+        """Open a partition's log, recover it if need be, or begin with an empty one.
+
+        Raises:
+            CorruptLogError: it is damaged below what was flushed; also noted in `corrupt`.
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        return self._partitions.open(topic_partition, config, now)
+
+    def delete_partitions(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
+        """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
+
+        The checkpoint is written once for all, and the directory flushed once. After a refusal the
+        caller tries all of them again.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        self._retired.delete(topic_partitions, now)
+
+    def empty_trash(self, now: WallMs) -> int:
+        """Remove partitions deleted `file_delete_delay_ms` ago; return how many.
+
+        Raises:
+            LogDirFailedError: the disk refused.
+        """
+        return self._retired.empty_trash(now)
+
+    def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
+        """Rename a damaged log, durably; return its new path.
+
+        A new one may replace it. The caller knows that the metadata does not count on this replica
+        (P65).
+
+        Raises:
+            CorruptLogError: as many were set aside as may be; the log stays where it is.
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        return self._retired.set_aside(topic_partition, now)
+
+    # --- Keeping in order --------------------------------------------------------------------
+
+    def free_space(self) -> int:
+        """Return the bytes that the disk has left."""
+        return self._files.free_space(self.path)
+
+    def checkpoint(self, now: MonotonicMs) -> int:
+        """Advance the recovery points that are due, and make all of them durable.
+
+        To be called about once a second, in a thread that may wait for the disk; appends go on
+        beside it. Returns how many logs were flushed for it.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        due = [log for log in self._partitions.opened() if log.checkpoint_due(now)]
+        for log in due:
+            try:
+                log.checkpoint()
+            except StorageError as error:
+                if self.logs.get(log.topic_partition) is not log:
+                    continue  # Deleted meanwhile, and its files with it.
+                if not isinstance(error, CorruptLogError):
+                    raise
+                self.corrupt[log.topic_partition] = error
+        self.keep_points()
+        return len(due)
+
+    def keep_points(self) -> None:
+        """Make all recovery points durable: from now on the loss of a new log is detected.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        try:
+            self._checkpoints.write()
+        except OSError as error:
+            raise refusal(error, f"writing checkpoints of {self.path}") from error
+
+    def scrub(self, max_bytes: int) -> int:
+        """Verify about `max_bytes` of closed segments, from the end of the last call on.
+
+        Returns: The bytes that were verified; 0 at the end of a round over all partitions. Damaged
+        partitions are in `corrupt`.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused; where it may
+                pass, the next call goes on.
+        """
+        logs = self._partitions.opened()
+        verified = 0
+        while self._scrubbed < len(logs) and verified < max_bytes:
+            log = logs[self._scrubbed]
+            try:
+                step = log.scrub(max_bytes - verified)
+            except CorruptLogError as error:
+                if self.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
+                    self.corrupt[log.topic_partition] = error
+                step = 0
+            verified += step
+            if step == 0:
+                self._scrubbed += 1
+        if verified == 0:
+            self._scrubbed = 0
+        return verified
+
+    def close(
+        self,
+        *,
+        clean: bool,
+        broker_epoch: BrokerEpoch | None = None,
+        others: Collection[TopicPartition] = (),
+    ) -> None:
+        """Close all logs, and leave the marker if everything was closed cleanly.
+
+        Args:
+            clean: False closes the files and writes nothing, as when the disk failed.
+            broker_epoch: the life of the broker that ends with this, if it had one.
+            others: partitions here of which the broker has no replica: the cluster does not rely on
+                them, so their state does not matter.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
+        """
+        try:
+            logs = self._partitions.opened()
+            # Only recovery can find the end of a log that is being cut.
+            ends_are_known = not any(log.is_being_cut for log in logs)
+            for log in logs:
+                try:
+                    log.close(clean=clean)
+                except CorruptLogError as error:
+                    self.corrupt[log.topic_partition] = error
+            if clean:
+                if self._checkpoints.is_lost:
+                    self._checkpoints.require()  # The marker is bound to it, also to an empty one.
+                self.keep_points()
+            # The state of a log that was not opened is unknown.
+            unjudged = frozenset(self.found) - self.logs.keys()
+            if clean and ends_are_known and not self.corrupt and unjudged <= set(others):
+                self._mark_clean(CleanShutdown(broker_epoch, unjudged))
+        finally:
+            self.logs.clear()
+            self._lock.release()
+
+    def _mark_clean(self, said: CleanShutdown) -> None:
+        write = partial(
+            clean_shutdown.write_marker,
+            self._files,
+            self.path,
+            self.identity.directory_id,
+            self._checkpoints.payload(),
+            said,
+        )
+        try:
+            self.ballast.write(write)
+        except OSError as error:
+            raise refusal(error, f"marking {self.path} as closed") from error
+
+
+def _make_durable_directory(files: FileSystem, path: str) -> None:
+    parent = os.path.dirname(path) or "."
+    if not files.exists(parent):
+        _make_durable_directory(files, parent)
+    files.make_directory(path)
+    files.fsync_directory(parent)

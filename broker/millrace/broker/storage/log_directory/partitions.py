@@ -1,0 +1,174 @@
+"""The partitions of a log directory: the logs that are open, and the directories of all of them.
+
+A partition with a line in the recovery checkpoint, but without a directory, is missing and not new.
+So an intended removal of a partition also removes its line.
+"""
+
+import errno
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log import PartitionLog, open_log
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.sparse_index import IndexCache
+from millrace.core.errors import CorruptLogError
+from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
+
+CAME_FROM: Final = "came-from"
+"""Name of a file in a copy whose original may still count: see `moves`."""
+
+_log = logging.getLogger(__name__)
+
+
+class Partitions:
+    """See the module. Any thread may call; calls about one partition must not overlap.
+
+    Attributes:
+        files, path: the log directory.
+        checkpoints: the recovery points of its logs.
+        clean_shutdown: the marker when it was opened; None when there was none.
+        found: the partitions that it had when it was opened, also missing ones that it had before.
+        logs: the partitions that are open.
+        corrupt: those that could not be opened, or were found damaged, and why.
+        unsettled: copies of logs that may still lie in another directory, and that one's id.
+    """
+
+    def __init__(
+        self, files: FileSystem, path: str, checkpoints: RecoveryCheckpoint, cache: IndexCache
+    ) -> None:
+        self.files = files
+        self.path = path
+        self.checkpoints = checkpoints
+        self._cache = cache
+        self._lock = files.new_mutex()
+        self.clean_shutdown: CleanShutdown | None = None
+        self.found: list[TopicPartition] = []
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.corrupt: dict[TopicPartition, CorruptLogError] = {}
+        self.unsettled: dict[TopicPartition, str] = {}
+
+    def look_for(self, names: list[str]) -> None:
+        """Set `found` by the names in the directory and by the recovery checkpoint."""
+        present = (parse_topic_partition(name) for name in names)
+        known = {found: None for found in present if found is not None}
+        known.update(dict.fromkeys(self.checkpoints.partitions()))
+        self.found = list(known)
+
+    # --- Logs --------------------------------------------------------------------------------
+
+    def open(self, topic_partition: TopicPartition, config: LogConfig, now: WallMs) -> PartitionLog:
+        """Open a partition's log, recover it if need be, or begin with an empty one."""
+        marker = self.clean_shutdown
+        try:
+            self._check_settled(topic_partition)
+            log = open_log(
+                self.files,
+                self.directory_of(topic_partition),
+                topic_partition,
+                config,
+                checkpoints=self.checkpoints,
+                cache=self._cache,
+                is_clean=marker is not None and topic_partition not in marker.unjudged,
+                now=now,
+            )
+        except CorruptLogError as error:
+            with self._lock:
+                self.corrupt[topic_partition] = error
+            raise
+        with self._lock:
+            self.logs[topic_partition] = log
+        return log
+
+    def opened(self) -> list[PartitionLog]:
+        """Return the logs that are open now."""
+        with self._lock:
+            return list(self.logs.values())
+
+    def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Close the logs of partitions that are about to leave, and forget them here."""
+        gone = frozenset(topic_partitions)
+        with self._lock:
+            logs = [self.logs.pop(each, None) for each in gone]
+            for each in gone:
+                self.corrupt.pop(each, None)
+                self.unsettled.pop(each, None)
+            self.found = [found for found in self.found if found not in gone]
+        for log in logs:
+            if log is not None:
+                log.close(clean=False)
+
+    def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Remove partitions from the checkpoint: a missing directory is no loss then.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for topic_partition in topic_partitions:
+            self.checkpoints.remove(topic_partition)
+        self.checkpoints.write()
+
+    def _check_settled(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self.unsettled:
+            path = self.directory_of(topic_partition)
+            raise CorruptLogError(
+                f"{path} is the copy of a log in a log directory that is not here, and may be "
+                "older than that one: bring the directory back. If it is lost for good, and no "
+                f"other broker has the partition, remove {path}/{CAME_FROM} to go on with the copy"
+            )
+
+    # --- Directories -------------------------------------------------------------------------
+
+    def directory_of(self, topic_partition: TopicPartition) -> str:
+        """Return where the log of a partition is, or would be."""
+        return f"{self.path}/{topic_partition}"
+
+    def has_files_of(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition's log is on disk."""
+        return self.files.exists(self.directory_of(topic_partition))
+
+    def rename(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
+        """Rename a partition's directory, if there is one; return its new path.
+
+        The caller flushes the directory.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        source = self.directory_of(topic_partition)
+        target = self.free_name(topic_partition, now, suffix)
+        if self.files.exists(source):
+            self.files.rename(source, target)
+        return target
+
+    def free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
+        """Return a path that no directory has, even if the clock went back."""
+        while self.files.exists(path := f"{self.directory_of(topic_partition)}.{now}{suffix}"):
+            now = WallMs(now + 1)
+        return path
+
+    def remove_files(self, directory: str) -> bool:
+        """Remove a directory of log files; return whether it was there, and is gone.
+
+        People may remove it at the same time, or keep something in it: the disk is sound then.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        try:
+            for file in self.files.list(directory):
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    self.files.unlink(f"{directory}/{file}")
+            self.files.remove_directory(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            _log.warning("what is no file of a log stays where it is", extra={"path": directory})
+            return False
+        return True

@@ -1,0 +1,123 @@
+"""Logs that are retired: deleted, or set aside as damaged. They lie under other names.
+
+A partition is deleted only because its caller holds a tombstone of it. It is renamed first, and
+removed `file.delete.delay.ms` later.
+
+Unknown directories are left alone (P70). A damaged log is never repaired in place (P65). Once
+others have its records, and the metadata does not count on it, it is *set aside* under another
+name, for people to inspect: only they remove it, or the deletion of its topic. Their number is
+bounded, as each takes space, and a disk that damages so many should be replaced.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from millrace.broker.storage.log_directory.partitions import Partitions
+from millrace.broker.storage.refusals import refusal
+from millrace.core.errors import CorruptLogError
+from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
+
+DELETED: Final = ".deleted"
+_DAMAGED: Final = ".damaged"
+
+
+class RetiredLogs:
+    """See the module.
+
+    Attributes:
+        damaged: paths of the logs that were set aside, the oldest of each partition first.
+
+    Args:
+        partitions: of the log directory.
+        delete_delay_ms: how long a deleted log is kept.
+        damaged_max: how many may be set aside.
+    """
+
+    def __init__(self, partitions: Partitions, *, delete_delay_ms: int, damaged_max: int) -> None:
+        self._partitions = partitions
+        self._files = partitions.files
+        self._path = partitions.path
+        self._delete_delay_ms = delete_delay_ms
+        self._damaged_max = damaged_max
+        self.damaged: list[str] = []
+
+    def delete(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
+        """Give the directories of partitions, and those set aside, the names of deleted ones."""
+        self._partitions.let_go(topic_partitions)
+        try:
+            self._partitions.forget(topic_partitions)
+            moved: list[str] = []
+            for topic_partition in topic_partitions:
+                self._partitions.rename(topic_partition, now, DELETED)
+                for path in self.damaged_of(topic_partition):
+                    with suppress(FileNotFoundError):  # A person has removed it.
+                        target = self._partitions.free_name(topic_partition, now, DELETED)
+                        self._files.rename(path, target)
+                    moved.append(path)
+            self._files.fsync_directory(self._path)
+            for path in moved:
+                self.damaged.remove(path)
+        except OSError as error:
+            raise refusal(error, f"deleting partitions of {self._path}") from error
+
+    def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
+        """Rename a damaged log, durably; return its new path."""
+        try:
+            self.look_for_damaged(self._files.list(self._path))
+        except OSError as error:
+            raise refusal(error, f"listing {self._path}") from error
+        if len(self.damaged) >= self._damaged_max:
+            raise CorruptLogError(
+                f"the log in {self._path} is damaged, and is not copied from another broker: "
+                f"{len(self.damaged)} damaged logs were set aside there already, and the "
+                "setting storage.damaged_logs_max allows no more. Replace the disk, or remove "
+                f"those directories, whose names end in {_DAMAGED}",
+                topic_partition=topic_partition,
+            )
+        self._partitions.let_go([topic_partition])
+        try:
+            self._partitions.forget([topic_partition])
+            path = self._partitions.rename(topic_partition, now, _DAMAGED)
+            self._files.fsync_directory(self._path)
+            self.look_for_damaged(self._files.list(self._path))
+        except OSError as error:
+            raise refusal(error, f"setting {self._path}/{topic_partition} aside") from error
+        return path
+
+    def damaged_of(self, topic_partition: TopicPartition) -> list[str]:
+        """Return the paths of a partition's logs that were set aside, the oldest first."""
+        prefix = f"{self._path}/{topic_partition}."
+        return [path for path in self.damaged if path.startswith(prefix)]
+
+    def look_for_damaged(self, names: list[str]) -> None:
+        """Set `damaged` by the names in the directory: people may remove some."""
+        self.damaged = [
+            f"{self._path}/{name}" for name in names if _stamp(name, _DAMAGED) is not None
+        ]
+
+    def empty_trash(self, now: WallMs) -> int:
+        """Remove partitions deleted long enough ago; return how many."""
+        removed = 0
+        try:
+            names = self._files.list(self._path)
+            self.look_for_damaged(names)
+            for name in names:
+                deleted_at = _stamp(name, DELETED)
+                if deleted_at is None or now - deleted_at < self._delete_delay_ms:
+                    continue
+                removed += self._partitions.remove_files(f"{self._path}/{name}")
+            if removed:
+                self._files.fsync_directory(self._path)
+        except OSError as error:
+            raise refusal(error, f"emptying the trash of {self._path}") from error
+        return removed
+
+
+def _stamp(name: str, suffix: str) -> WallMs | None:
+    """Return when a partition was renamed with this suffix; None for any other name."""
+    partition, dot, stamp = name.removesuffix(suffix).rpartition(".")
+    is_one = name.endswith(suffix) and dot and stamp.isascii() and stamp.isdigit()
+    if not is_one or parse_topic_partition(partition) is None:
+        return None
+    return WallMs(int(stamp))

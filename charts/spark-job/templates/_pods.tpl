@@ -1,0 +1,308 @@
+{{- /* What pods of driver and executors share. */ -}}
+{{- define "job.pod" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  {{- with .Values.user }}
+  runAsUser: {{ int . }}
+  {{- end }}
+  {{- with .Values.group }}
+  runAsGroup: {{ int . }}
+  fsGroup: {{ int . }}
+  {{- end }}
+  # A volume with many files is not walked through each time.
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- if or .Values.nodeSelector .Values.zone }}
+nodeSelector:
+  {{- with .Values.zone }}
+  topology.kubernetes.io/zone: {{ . }}
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- define "job.environment" -}}
+- name: MILLRACE_BOOTSTRAP
+  value: {{ .Values.bootstrap }}
+- name: MILLRACE_NAMESPACE
+  {{- if .Values.topicNamespace }}
+  value: {{ .Values.topicNamespace }}
+  {{- else }}
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+  {{- end }}
+- name: MILLRACE_CLIENT_RACK
+  {{- if .Values.zone }}
+  value: {{ .Values.zone }}
+  {{- else }}
+  # Of Kubernetes 1.35 on, pods have their node's zone as a label; without, it is empty, and any replica is read.
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['topology.kubernetes.io/zone']
+  {{- end }}
+{{- end }}
+{{- define "job.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+{{- define "job.annotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8099"
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- /* What a driver's container has, whoever starts it. */ -}}
+{{- define "job.container" -}}
+ports:
+  - name: driver
+    containerPort: 7078
+    protocol: TCP
+  - name: blocks
+    containerPort: 7079
+    protocol: TCP
+  - name: pages
+    containerPort: 8099
+    protocol: TCP
+{{- if not .Values.schedule }}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: 2
+  failureThreshold: 150
+readinessProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: 5
+  timeoutSeconds: 5
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: {{ div .Values.silentSecondsMax 2 }}
+  timeoutSeconds: 10
+  # A long micro-batch is no reason: one that would be broken off would only begin again.
+  failureThreshold: 20
+{{- end }}
+# Its last words are the pod's status: `kubectl describe` shows them.
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  {{- include "job.security" . | nindent 2 }}
+{{- end }}
+{{- define "job.mounts" -}}
+- name: data
+  mountPath: /data
+- name: tmp
+  mountPath: /tmp
+{{- end }}
+{{- define "job.volumes" -}}
+- name: data
+  persistentVolumeClaim:
+    claimName: {{ include "job.claim" . }}
+- name: tmp
+  emptyDir: {}
+{{- end }}
+{{- /* The driver's pod of the Deployment and of the CronJob, in client mode. */ -}}
+{{- define "job.template" -}}
+metadata:
+  labels:
+    {{- include "job.labels" . | nindent 4 }}
+    app.kubernetes.io/component: spark-driver
+  annotations:
+    {{- /* A change of the settings is a change of the pod. */}}
+    millrace.dev/settings: {{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum | trunc 16 | quote }}
+    {{- include "job.annotations" . | nindent 4 }}
+spec:
+  serviceAccountName: {{ .Release.Name }}
+  {{- include "job.pod" . | nindent 2 }}
+  {{- if .Values.schedule }}
+  restartPolicy: Never
+  {{- end }}
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  containers:
+    - name: driver
+      image: {{ include "job.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      # Python and not spark-submit: it hears SIGTERM, and ends between two micro-batches.
+      args:
+        - python
+        - {{ .Values.job.file }}
+        {{- range .Values.job.arguments }}
+        - {{ . | quote }}
+        {{- end }}
+      env:
+        {{- include "job.environment" . | nindent 8 }}
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        - name: POD_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        - name: POD_IP
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+        - name: SPARK_IMAGE
+          value: {{ include "job.image" . }}
+        - name: SPARK_CONF_DIR
+          value: /opt/millrace/conf
+        # Executors find the driver by its address: a name may stand in DNS caches with that of the driver before.
+        - name: PYSPARK_SUBMIT_ARGS
+          value: >-
+            --conf spark.driver.host=$(POD_IP)
+            --conf spark.driver.bindAddress=0.0.0.0
+            --conf spark.kubernetes.namespace=$(POD_NAMESPACE)
+            --conf spark.kubernetes.container.image=$(SPARK_IMAGE)
+            --conf spark.kubernetes.driver.pod.name=$(POD_NAME)
+            pyspark-shell
+      resources:
+        requests:
+          cpu: {{ .Values.driver.cpu }}
+          memory: {{ add (include "job.mebibytes" .Values.driver.memory) (include "job.mebibytes" .Values.driver.memoryOverhead) }}Mi
+        limits:
+          memory: {{ add (include "job.mebibytes" .Values.driver.memory) (include "job.mebibytes" .Values.driver.memoryOverhead) }}Mi
+      {{- include "job.container" . | nindent 6 }}
+      volumeMounts:
+        - name: settings
+          mountPath: /opt/millrace/conf
+        {{- include "job.mounts" . | nindent 8 }}
+  volumes:
+    - name: settings
+      configMap:
+        name: {{ .Release.Name }}
+    {{- include "job.volumes" . | nindent 4 }}
+{{- end }}
+{{- /* The pod that submits a job in cluster mode; Spark makes the driver's, which lives as long as this one. */ -}}
+{{- define "job.submitter" -}}
+metadata:
+  labels:
+    {{- include "job.labels" . | nindent 4 }}
+    app.kubernetes.io/component: spark-submit
+  annotations:
+    millrace.dev/settings: {{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum | trunc 16 | quote }}
+spec:
+  serviceAccountName: {{ .Release.Name }}
+  {{- include "job.pod" . | nindent 2 }}
+  {{- if .Values.schedule }}
+  restartPolicy: Never
+  {{- end }}
+  containers:
+    - name: submit
+      image: {{ include "job.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        - /opt/millrace/submit.sh
+        - /opt/millrace/conf/driver.yaml
+        - --conf=spark.kubernetes.container.image=$(SPARK_IMAGE)
+        - local://{{ .Values.job.file }}
+        {{- range .Values.job.arguments }}
+        - {{ . | quote }}
+        {{- end }}
+      env:
+        - name: DRIVER
+          value: {{ .Release.Name }}-driver
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+        - name: POD_UID
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.uid
+        - name: POD_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        - name: SPARK_IMAGE
+          value: {{ include "job.image" . }}
+        - name: SPARK_CONF_DIR
+          value: /opt/millrace/conf
+      resources:
+        requests:
+          cpu: 100m
+          memory: 512Mi
+        limits:
+          memory: 512Mi
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- include "job.security" . | nindent 8 }}
+      volumeMounts:
+        - name: settings
+          mountPath: /opt/millrace/conf
+        - name: tmp
+          mountPath: /tmp
+  volumes:
+    - name: settings
+      configMap:
+        name: {{ .Release.Name }}
+    - name: tmp
+      emptyDir: {}
+{{- end }}
+{{- /* The driver's pod where Spark makes it. */ -}}
+{{- define "job.driverPod" -}}
+metadata:
+  labels:
+    {{- include "job.labels" . | nindent 4 }}
+    app.kubernetes.io/component: spark-driver
+  annotations:
+    {{- include "job.annotations" . | nindent 4 }}
+  {{- if eq .Values.submission "cluster" }}
+  # The pod that submits it, which fills this in.
+  ownerReferences:
+    - apiVersion: v1
+      kind: Pod
+      name: POD_NAME
+      uid: POD_UID
+  {{- end }}
+spec:
+  {{- include "job.pod" . | nindent 2 }}
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  containers:
+    - name: spark-kubernetes-driver
+      env:
+        {{- include "job.environment" . | nindent 8 }}
+      {{- include "job.container" . | nindent 6 }}
+      volumeMounts:
+        {{- include "job.mounts" . | nindent 8 }}
+  volumes:
+    {{- include "job.volumes" . | nindent 4 }}
+{{- end }}
+{{- define "job.executorPod" -}}
+metadata:
+  labels:
+    {{- include "job.labels" . | nindent 4 }}
+    app.kubernetes.io/component: spark-executor
+spec:
+  {{- include "job.pod" . | nindent 2 }}
+  # It asks the API server for nothing.
+  automountServiceAccountToken: false
+  containers:
+    - name: spark-kubernetes-executor
+      env:
+        {{- include "job.environment" . | nindent 8 }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- include "job.security" . | nindent 8 }}
+      volumeMounts:
+        {{- include "job.mounts" . | nindent 8 }}
+  volumes:
+    {{- include "job.volumes" . | nindent 4 }}
+{{- end }}

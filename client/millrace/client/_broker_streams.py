@@ -1,0 +1,147 @@
+"""The streams of a producer or a consumer, one to each broker that it uses.
+
+This is the shell of `millrace.core.routing`: it opens streams and looks up metadata as the machine
+requests, and reports the outcomes to the machine.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Generic, Protocol, TypeVar
+
+from millrace.client._clock import monotonic_ms
+from millrace.client._cluster import Cluster, Connection
+from millrace.client._tasks import Tasks
+from millrace.core.errors import MillraceError, RefreshMetadataError
+from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
+from millrace.core.routing.router import Connect, Effect
+
+
+class Machine(Protocol):
+    """What sender and fetcher have in common."""
+
+    def on_connected(self, broker_id: BrokerId, message_bytes_max: int) -> None: ...
+
+    def on_disconnected(self, broker_id: BrokerId, reason: str, now: MonotonicMs) -> None: ...
+
+    def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None: ...
+
+    def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None: ...
+
+    def on_refreshed(self, now: MonotonicMs) -> None: ...
+
+
+class Stream(Protocol):
+    """A stream to one broker, on a connection that others use as well."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+
+AnyStream = TypeVar("AnyStream", bound=Stream)
+
+
+class BrokerStreams(Generic[AnyStream]):
+    """See the module. Used on the client's loop.
+
+    Args:
+        cluster: connections and metadata.
+        machine: gets the outcomes.
+        lock: guards the machine; a fork may replace it.
+        tasks: of the client.
+        open_stream: opens a stream on a connection to a broker; `on_broken` is called when it ends.
+        on_told: the machine got an event, and may act on it.
+        on_looked_up: likewise; a look-up is over.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: Machine,
+        *,
+        lock: AbstractContextManager[object],
+        tasks: Tasks,
+        open_stream: Callable[[BrokerId, Connection], AnyStream],
+        on_told: Callable[[], None],
+        on_looked_up: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self.lock = lock
+        self._tasks = tasks
+        self._open_stream = open_stream
+        self._on_told = on_told
+        self._on_looked_up = on_looked_up
+        self._streams: dict[BrokerId, AnyStream] = {}
+
+    def get(self, broker_id: BrokerId) -> AnyStream | None:
+        """Return the stream to a broker; None: there is none."""
+        return self._streams.get(broker_id)
+
+    def open_streams(self) -> list[AnyStream]:
+        """Return all streams that are open."""
+        return list(self._streams.values())
+
+    def perform(self, effect: Effect) -> None:
+        """Perform an effect of the machine."""
+        if isinstance(effect, Connect):
+            self._tasks.spawn(self._connect(effect.broker_id))
+        else:
+            self._tasks.spawn(self._refresh(effect.topics))
+
+    async def _connect(self, broker_id: BrokerId) -> None:
+        try:
+            connection = await self._cluster.broker(broker_id)
+            self._streams[broker_id] = self._open_stream(broker_id, connection)
+        except MillraceError as error:
+            with self.lock:
+                self._machine.on_disconnected(broker_id, error.message, monotonic_ms())
+        else:
+            with self.lock:
+                self._machine.on_connected(broker_id, connection.hello.message_bytes_max)
+        self._on_told()
+
+    def on_broken(self, broker_id: BrokerId, stream: AnyStream, reason: str) -> None:
+        """A stream ended by itself."""
+        if self._streams.get(broker_id) is stream:
+            del self._streams[broker_id]
+            with self.lock:
+                self._machine.on_disconnected(broker_id, reason, monotonic_ms())
+        self._tasks.spawn(self._cluster.drop(stream.connection))
+        self._on_told()
+
+    def give_up(self, broker_id: BrokerId) -> None:
+        """End a stream whose broker the machine has given up."""
+        stream = self._streams.pop(broker_id)
+        stream.close()
+        self._tasks.spawn(self._cluster.drop(stream.connection))
+
+    async def _refresh(self, topics: list[str]) -> None:
+        with suppress(MillraceError):  # The machine asks again after its pause.
+            await self._cluster.refresh(topics)
+            with self.lock:
+                self._machine.on_topics(self._cluster.topic_ids(topics))
+        self.tell_leaders()
+        with self.lock:
+            self._machine.on_refreshed(monotonic_ms())
+        self._on_looked_up()
+
+    def tell_leaders(self) -> None:
+        """Tell the machine all leaders that the cluster's metadata names."""
+        leaders = self._cluster.leaders()
+        with self.lock:
+            self._machine.on_leaders(leaders)
+
+    def learn_address(self, error: MillraceError | None) -> None:
+        """Take the address of the leader that a refusal names: the machine goes there next."""
+        if isinstance(error, RefreshMetadataError) and error.leader is not None:
+            self._cluster.learn_address(error.leader)
+
+    async def close(self) -> None:
+        """End all streams, and wait until they have ended."""
+        for stream in self.open_streams():
+            stream.close()
+            await stream.wait_closed()

@@ -1,0 +1,80 @@
+"""The settings of `Consumer`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from millrace.client._arguments import LogEnd
+from millrace.client._settings import Bytes, ClientConfig, ClientSettings, Milliseconds, function
+from millrace.client.serialization import Deserializer
+from millrace.core.settings import Unit, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """Settings of `Consumer` and `SyncConsumer`."""
+
+    fetch_min_bytes: int = setting(
+        1,
+        "A broker waits until so much is there, but no longer than `fetch_max_wait_ms`.",
+        unit=Unit.BYTES,
+    )
+    fetch_max_wait_ms: int = setting(
+        500, "How long a broker waits for `fetch_min_bytes`.", unit=Unit.MILLISECONDS
+    )
+    fetch_max_bytes: int = setting(
+        50 << 20,
+        "Bytes that may be on their way or wait to be polled, per broker.",
+        unit=Unit.BYTES,
+        minimum=1024,
+        maximum=1 << 40,
+    )
+    max_partition_fetch_bytes: int = setting(
+        1 << 20, "Bytes of one partition in one response.", unit=Unit.BYTES, minimum=1
+    )
+    auto_offset_reset: str = setting(
+        "earliest",
+        "Where to begin without a position, and where to go when it lies outside of the log; "
+        "`none`: an error. `beginning` means `earliest`, and `end` means `latest`.",
+        choices=("earliest", "beginning", "latest", "end", "none"),
+    )
+    key_deserializer: Deserializer | None = setting(
+        None, "From the bytes of a key to what records show.", parse=function, allowed="a function"
+    )
+    value_deserializer: Deserializer | None = setting(
+        None, "Likewise for values.", parse=function, allowed="a function"
+    )
+    metadata_max_age_ms: int = setting(
+        300_000,
+        "After which to look whether topics have more partitions, and where to read from.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
+    client_rack: str = setting(
+        "",
+        "The zone of this client, as brokers name theirs (`node.rack`). With it, partitions are "
+        "read from an in-sync follower of the same zone where there is one; empty: from their "
+        "leaders.",
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if self.fetch_min_bytes > self.fetch_max_bytes:
+            yield (
+                f"fetch_min_bytes = {self.fetch_min_bytes}: must not be more than fetch_max_bytes "
+                f"= {self.fetch_max_bytes}"
+            )
+
+
+class ConsumerSettings(ClientSettings, total=False):
+    """See `ConsumerConfig`."""
+
+    fetch_min_bytes: Bytes
+    fetch_max_wait_ms: Milliseconds
+    fetch_max_bytes: Bytes
+    max_partition_fetch_bytes: Bytes
+    auto_offset_reset: LogEnd | Literal["none"]
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    metadata_max_age_ms: Milliseconds
+    client_rack: str

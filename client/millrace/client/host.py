@@ -1,0 +1,130 @@
+"""The machine's services for a process: clocks, threads, randomness, connections.
+
+Client and broker use only `host.current` for these. It is the machine itself, unless a simulator
+has replaced it: then the same code runs in virtual time, and one seed is one run. A broker gets its
+files and its coordination store as arguments: these are its only other access to the outside.
+
+Both ends of a connection take their credentials here, and nowhere else: `channel` and `listen`.
+Today these are none, so every connection is plaintext and its peer is anonymous.
+"""
+
+import os
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+ChannelOptions = Sequence[tuple[str, int | str]]
+
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""It runs while the machine sleeps, if there is such a clock."""
+
+
+class Thread(Protocol):
+    """A thread that runs."""
+
+    def join(self) -> None:
+        """Return when it has ended."""
+
+
+class Queue(Protocol):
+    """What `queue.SimpleQueue` has."""
+
+    def put(self, item: Any) -> None: ...
+    def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
+    def get_nowait(self) -> Any: ...
+
+
+class Event(Protocol):
+    """What `threading.Event` has."""
+
+    def is_set(self) -> bool: ...
+    def set(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class Host(Protocol):
+    """See the module."""
+
+    def monotonic_ns(self) -> int:
+        """Return nanoseconds that never jump and go on while the machine sleeps."""
+
+    def wall_ns(self) -> int:
+        """Return nanoseconds UTC since 1970."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes that cannot be guessed."""
+
+    def dice(self) -> random.Random:
+        """Return a generator for what may be guessed."""
+
+    def start_thread(self, name: str, run: Callable[[], None]) -> Thread:
+        """Run a function on a thread of its own."""
+
+    def new_queue(self) -> Queue:
+        """Return a queue between threads."""
+
+    def new_event(self) -> Event:
+        """Return an event that threads may wait for."""
+
+    def channel(self, address: str, options: ChannelOptions) -> grpc.aio.Channel:
+        """Return a connection to a server; nothing is sent before the first call."""
+
+    def server(self, interceptors: Sequence[Any], options: ChannelOptions) -> grpc.aio.Server:
+        """Return a server without services or ports."""
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        """Have a server listen; return its port.
+
+        Raises:
+            RuntimeError: the address cannot be bound.
+        """
+
+
+class RealHost:
+    """The machine that the process runs on; implements `Host`."""
+
+    def monotonic_ns(self) -> int:
+        return time.clock_gettime_ns(_MONOTONIC)
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def dice(self) -> random.Random:
+        return random.Random()
+
+    def start_thread(self, name: str, run: Callable[[], None]) -> Thread:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def new_queue(self) -> Queue:
+        return queue.SimpleQueue()
+
+    def new_event(self) -> Event:
+        return threading.Event()
+
+    def channel(self, address: str, options: ChannelOptions) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(address, options=options)
+
+    def server(self, interceptors: Sequence[Any], options: ChannelOptions) -> grpc.aio.Server:
+        return grpc.aio.server(interceptors=interceptors, options=options)
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        return server.add_insecure_port(address)
+
+
+current: Host = RealHost()
+
+
+def monotonic_s() -> float:
+    """Return seconds of the monotonic clock."""
+    return current.monotonic_ns() / 1e9

@@ -1,0 +1,57 @@
+"""The caller of a broker: logs, and later quotas and access control, use it.
+
+A broker makes one `Caller` for each call, and a stream of requests is one call. A request that a
+broker passes on to the controller carries the `Caller` of the client. Only the principal is proved,
+by the connection's credentials; a client may send any client id.
+
+Sources: Kafka's RequestContext; KIP-511 for the software, KIP-590 for forwarded requests.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+ANONYMOUS: Final = "anonymous"
+"""The principal of a connection that proves nothing."""
+CLIENT_ID_CHARACTERS_MAX: Final = 255
+_CLIENT_ID: Final = re.compile(rf"[!-~]{{1,{CLIENT_ID_CHARACTERS_MAX}}}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """See the module.
+
+    Attributes:
+        principal: the proved identity, or `anonymous`.
+        client_id: the name that the client gives itself; empty: none.
+        address: `host:port` from which it is connected.
+        listener: name of the listener that it is connected to.
+        software: its library and version, as it says; empty: it does not say.
+    """
+
+    principal: str
+    client_id: str
+    address: str
+    listener: str
+    software: str
+
+    def log_fields(self) -> Mapping[str, str]:
+        """Return the fields of a log line that names the caller."""
+        return {
+            "principal": self.principal,
+            "client_id": self.client_id,
+            "address": self.address,
+            "listener": self.listener,
+            "software": self.software,
+        }
+
+
+def client_id_problem(client_id: str) -> str:
+    """Return what is wrong with a client id; empty: nothing is."""
+    if _CLIENT_ID.fullmatch(client_id):
+        return ""
+    return (
+        f"client_id={client_id[:40]!r}: it must be 1 to {CLIENT_ID_CHARACTERS_MAX} visible ASCII "
+        "characters, without spaces"
+    )

@@ -1,0 +1,231 @@
+"""Fetch sessions of a consumer, one per broker: waiting batches, and the credit that bounds them.
+
+A session starts with `window` bytes of credit, and bytes are granted again as their batches are
+taken or dropped. A broker never sends more, so that at most `window` bytes per broker wait. Credit
+goes back in parts of the window, and not batch by batch.
+
+A partition is in a session under a handle. Batches wait, over all brokers in the order of their
+arrival, until they are taken or their handle is dropped.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFormatError
+from millrace.core.ids import (
+    UNKNOWN_OFFSET,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.records.batch import walk
+from millrace.core.records.header import BatchHeader, Buffer
+
+_GRANT_FRACTION: Final = 4
+
+
+@dataclass(slots=True)
+class AddedPartition:
+    """A partition that joins a session."""
+
+    handle: int
+    topic_partition: TopicPartition
+    fetch_offset: Offset
+    current_leader_epoch: LeaderEpoch
+    last_fetched_epoch: LeaderEpoch
+    from_leader: bool = False
+    """The leader must serve it, and not redirect the reader."""
+    end_offset: Offset | None = None
+    """Nothing is wanted from here on."""
+
+
+@dataclass(slots=True)
+class ChangeSession:
+    """Effect: write a message to the broker's fetch stream."""
+
+    broker_id: BrokerId
+    added: list[AddedPartition]
+    removed: list[int]
+    credit_bytes: int
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """News of one partition, as the broker sent them."""
+
+    handle: int
+    batches: Buffer
+    high_watermark: Offset
+    log_start_offset: Offset
+    fetch_offset: Offset
+    error: MillraceError | None = None
+    is_retriable: bool = False
+    diverging_epoch: LeaderEpoch | None = None
+    diverging_end_offset: Offset = UNKNOWN_OFFSET
+    preferred_read_replica: BrokerId | None = None
+    """Read there from now on."""
+
+
+@dataclass(slots=True)
+class FetchedBatch:
+    """A batch that waits to be taken. Records before `start_offset` are not wanted."""
+
+    topic: str
+    topic_partition: TopicPartition
+    handle: int
+    header: BatchHeader
+    data: memoryview
+    start_offset: Offset
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    broker_id: BrokerId
+    is_open: bool = False
+    buffered_bytes: int = 0
+    """Bytes received and neither taken nor dropped."""
+    ungranted_bytes: int = 0
+    """Bytes that were taken or dropped and not granted again yet."""
+    added: list[AddedPartition] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+
+
+class Sessions:
+    """All sessions of one consumer.
+
+    Args:
+        window: bytes that may be on their way or wait, per broker.
+
+    Attributes:
+        have_changes: a session has something to say to its broker.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._grant_bytes = window // _GRANT_FRACTION
+        self._sessions: dict[BrokerId, _Session] = {}
+        self._of_handle: dict[int, _Session] = {}
+        self._buffer: deque[FetchedBatch] = deque()
+        self.have_changes = False
+
+    def on_connected(self, broker_id: BrokerId) -> None:
+        """A stream is open; its session begins empty."""
+        session = self._session(broker_id)
+        session.is_open = True
+        session.added, session.removed = [], []
+        # Batches of an earlier stream that still wait count against the window.
+        session.ungranted_bytes = self._window - session.buffered_bytes
+
+    def on_disconnected(self, broker_id: BrokerId) -> None:
+        """A stream broke: its partitions leave."""
+        self._session(broker_id).is_open = False
+
+    def _session(self, broker_id: BrokerId) -> _Session:
+        session = self._sessions.get(broker_id)
+        if session is None:
+            session = self._sessions[broker_id] = _Session(broker_id)
+        return session
+
+    # Partitions by their handles.
+
+    def add(self, broker_id: BrokerId, partition: AddedPartition) -> None:
+        """Have a broker send a partition."""
+        session = self._sessions[broker_id]
+        session.added.append(partition)
+        self._of_handle[partition.handle] = session
+
+    def remove(self, handle: int) -> None:
+        """Have the broker send nothing more under a handle; waiting batches stay."""
+        session = self._of_handle[handle]
+        if session.is_open:
+            session.removed.append(handle)
+            self.have_changes = True
+
+    def drop(self, handle: int) -> None:
+        """Forget a handle and its waiting batches."""
+        session = self._of_handle.pop(handle)
+        kept: deque[FetchedBatch] = deque()
+        for batch in self._buffer:
+            if batch.handle == handle:
+                session.buffered_bytes -= len(batch.data)
+                self._give_back(session, len(batch.data))
+            else:
+                kept.append(batch)
+        self._buffer = kept
+
+    def has(self, handle: int) -> bool:
+        """Whether batches wait under a handle."""
+        return any(batch.handle == handle for batch in self._buffer)
+
+    # Batches.
+
+    def keep(
+        self, topic: str, topic_partition: TopicPartition, fetched: FetchedPartition
+    ) -> MillraceError | None:
+        """Keep received batches; return the problem of the bytes behind them, if there is one."""
+        session = self._of_handle[fetched.handle]
+        kept = 0
+        damage: MillraceError | None = None
+        try:
+            for header, data in walk(fetched.batches):
+                if header.next_offset > fetched.fetch_offset:
+                    start = Offset(max(fetched.fetch_offset, header.base_offset))
+                    self._buffer.append(
+                        FetchedBatch(topic, topic_partition, fetched.handle, header, data, start)
+                    )
+                    kept += len(data)
+        except (CorruptBatchError, UnsupportedFormatError) as error:
+            damage = error
+        session.buffered_bytes += kept
+        self._give_back(session, len(fetched.batches) - kept)
+        return damage
+
+    def refuse(self, broker_id: BrokerId, size: int) -> None:
+        """Give credit back for unwanted bytes."""
+        self._give_back(self._session(broker_id), size)
+
+    def take(self) -> FetchedBatch | None:
+        """Return the next batch; None: none waits."""
+        if not self._buffer:
+            return None
+        batch = self._buffer.popleft()
+        session = self._of_handle[batch.handle]
+        session.buffered_bytes -= len(batch.data)
+        self._give_back(session, len(batch.data))
+        return batch
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether a batch waits."""
+        return bool(self._buffer)
+
+    def _give_back(self, session: _Session, size: int) -> None:
+        if session.is_open:
+            session.ungranted_bytes += size
+            if self._is_grant_due(session):
+                self.have_changes = True
+
+    def _is_grant_due(self, session: _Session) -> bool:
+        return session.buffered_bytes <= 0 or session.ungranted_bytes >= self._grant_bytes
+
+    # Messages to brokers.
+
+    def changes(self) -> Iterator[ChangeSession]:
+        """Yield the messages to brokers."""
+        self.have_changes = False
+        for session in self._sessions.values():
+            if not session.is_open:
+                continue
+            credit = session.ungranted_bytes
+            is_due = credit > 0 and self._is_grant_due(session)
+            if session.added or session.removed or is_due:
+                session.ungranted_bytes = 0
+                added, session.added = session.added, []
+                removed, session.removed = session.removed, []
+                yield ChangeSession(session.broker_id, added, removed, credit)
+
+
+__all__ = ["AddedPartition", "ChangeSession", "FetchedBatch", "FetchedPartition", "Sessions"]

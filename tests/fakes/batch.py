@@ -1,0 +1,39 @@
+"""Batches for machines that look at offsets and epochs alone, and one partition to have them in."""
+
+from functools import cache
+from typing import NamedTuple
+
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import BatchHeader, parse_header
+
+PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
+WALL = WallMs(1_000_000)
+
+
+@cache
+def header_of(
+    records: int = 1, producer_id: int = -1, sequence: int = -1, timestamp: int = WALL
+) -> BatchHeader:
+    """Return a batch's header as a checking thread hands it over."""
+    prepared = prepare(PARTITION, Columns(records, WallMs(timestamp), [b"x"] * records))
+    epoch = ProducerEpoch(-1 if producer_id < 0 else 0)
+    return parse_header(prepared.finish(ProducerId(producer_id), epoch, sequence))
+
+
+class Batch(NamedTuple):
+    """A batch in a log; `text` stands for its bytes."""
+
+    base_offset: Offset
+    next_offset: Offset
+    leader_epoch: LeaderEpoch
+    text: str

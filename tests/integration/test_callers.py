@@ -1,0 +1,163 @@
+"""Brokers know who calls: in the log lines of refusals, and of changes that they pass on."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.hostile_http2 import Http2Connection, call_headers, message_frame
+from tests.integration.raw_client import FETCH, PRODUCE, RawClient, RawStream, batch_of
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import SyncAdmin, SyncProducer
+from millrace.core.errors import InvalidConfigError, InvalidTimestampError, TopicAlreadyExistsError
+from millrace.core.ids import TopicPartition, WallMs
+from millrace.proto.v1 import controller_pb2
+from millrace.proto.v1.common_pb2 import HelloRequest
+
+KEY = "millrace-client-id"
+HELLO = "/millrace.proto.v1.Cluster/Hello"
+SESSION = "/millrace.proto.v1.Controller/Session"
+
+
+def lines(broker: RunningBroker, event: str) -> list[dict[str, Any]]:
+    """Return the lines of a broker's log about an event."""
+    said = map(json.loads, broker.log_path.read_text().splitlines())
+    return [line for line in said if line["event"] == event]
+
+
+def refusals(broker: RunningBroker) -> list[dict[str, Any]]:
+    return lines(broker, "a caller was refused")
+
+
+def changes(*brokers: RunningBroker) -> list[dict[str, Any]]:
+    return [line for each in brokers for line in lines(each, "administrative request")]
+
+
+def test_a_client_that_is_refused_is_named_as_it_calls_itself(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address, client_id="setup") as admin:
+        admin.create_topic("strict", config={"message.timestamp.before.max.ms": "1000"})
+    with (
+        SyncProducer(broker.address, client_id="billing@7") as producer,
+        pytest.raises(InvalidTimestampError),
+    ):
+        producer.send("strict", b"old", timestamp=WallMs(1)).result(10)
+    (line,) = refusals(broker)
+    assert (line["principal"], line["client_id"]) == ("anonymous", "billing@7")
+    assert (line["listener"], line["method"]) == ("clients", "Produce")
+    assert line["address"].startswith("127.0.0.1:")
+    assert line["software"].startswith("millrace-python/")
+    assert "timestamps" in line["error"]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    running = RunningBroker(tmp_path_factory.mktemp("hostile"))
+    yield running.start()
+    running.abandon()
+
+
+MALFORMED = {
+    "too long": "x" * 256,
+    "with a space": "two words",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("client_id", MALFORMED.values(), ids=MALFORMED.keys())
+def test_calls_with_a_malformed_client_id_are_refused(
+    broker: RunningBroker, client_id: str
+) -> None:
+    with RawClient(broker.address) as client:
+        with pytest.raises(grpc.RpcError) as refused:
+            client.cluster.Hello(HelloRequest(), timeout=10, metadata=[(KEY, client_id)])
+        status: grpc.Call = refused.value  # type: ignore[assignment]
+        assert status.code() is grpc.StatusCode.INVALID_ARGUMENT
+        details = status.details()
+        assert details is not None
+        assert "it must be 1 to 255 visible ASCII characters" in details
+        for method in (PRODUCE, FETCH):
+            stream = RawStream(client.channel, method, metadata=[(KEY, client_id)])
+            assert stream.ended_with() is grpc.StatusCode.INVALID_ARGUMENT
+        assert client.cluster.Hello(HelloRequest(), timeout=10).cluster_id
+
+
+def test_two_client_ids_are_refused_and_none_is_served(broker: RunningBroker) -> None:
+    with RawClient(broker.address) as client:
+        with pytest.raises(grpc.RpcError, match="2 client ids"):
+            client.cluster.Hello(HelloRequest(), timeout=10, metadata=[(KEY, "a"), (KEY, "b")])
+        partition = TopicPartition(client.create_topic("nameless"), 0)
+        assert client.produce_batch(partition, batch_of(partition)).base_offset == 0
+
+
+@pytest.mark.parametrize("client_id", [b"\x1b[2J", b"a\r\nb", b"\x00", b"\xff\xfe", b"x" * 3000])
+def test_bytes_that_no_library_sends_reach_no_log_and_harm_nobody(
+    broker: RunningBroker, client_id: bytes
+) -> None:
+    with Http2Connection(broker.address) as connection:
+        connection.greet()
+        headers = call_headers(HELLO, 1, {KEY: client_id})
+        connection.send(headers + message_frame(b"", stream=1))
+        connection.is_closed_within(0.5)
+    assert b"\x1b" not in broker.log_path.read_bytes()
+    assert all(line["client_id"].isprintable() for line in refusals(broker))
+    with RawClient(broker.address) as client:
+        assert client.cluster.Hello(HelloRequest(), timeout=10).cluster_id
+
+
+def test_who_changes_topics_is_in_the_log_of_the_controller(cluster: RunningCluster) -> None:
+    brokers = cluster.brokers
+    for number, each in enumerate(brokers):  # One of them is the controller, two pass on.
+        with SyncAdmin(each.address, client_id=f"deploy-{number}") as admin:
+            admin.create_topic(f"t{number}", replication_factor=3)
+            with pytest.raises(TopicAlreadyExistsError):
+                admin.create_topic(f"t{number}")
+            admin.alter_topic(f"t{number}", set_config={"retention.ms": "1000"})
+            with suppress(InvalidConfigError):
+                admin.alter_topic(f"t{number}", set_config={"retention.ms": "no"})
+            admin.delete_topic(f"t{number}")
+    wait_until(lambda: len(changes(*brokers)) == 15, "all is logged")
+    written = [each for each in brokers if changes(each)]
+    assert len(written) == 1, "only the controller writes them"
+    for number in range(3):
+        mine = [line for line in changes(*brokers) if line["client_id"] == f"deploy-{number}"]
+        assert [(line["request"], line["entries"], line["refused"]) for line in mine] == [
+            ("create_topics", f"t{number}", ""),
+            ("create_topics", f"t{number}", f"t{number}: TOPIC_ALREADY_EXISTS"),
+            ("alter_topics", f"t{number} (retention.ms)", ""),
+            (
+                "alter_topics",
+                f"t{number} (retention.ms)",
+                f"t{number} (retention.ms): INVALID_CONFIG",
+            ),
+            ("delete_topics", f"t{number}", ""),
+        ]
+        for line in mine:
+            assert (line["principal"], line["listener"]) == ("anonymous", "clients")
+            assert line["address"].startswith("127.0.0.1:")
+            assert line["software"].startswith("millrace-python/")
+
+
+def test_what_only_validates_is_no_change(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address, client_id="careful") as admin:
+        admin.create_topic("t", validate_only=True)
+        admin.create_topic("u")
+    (line,) = changes(broker)
+    assert line["entries"] == "u"
+
+
+def test_a_client_cannot_speak_for_others(broker: RunningBroker) -> None:
+    """Brokers say for whom they ask, on a listener of their own."""
+    forged = controller_pb2.SessionRequest(
+        request=controller_pb2.ControllerRequest(caller=controller_pb2.Caller(principal="root"))
+    )
+    with RawClient(broker.address) as client:
+        stream = RawStream(client.channel, SESSION)
+        stream.send(forged.SerializeToString())
+        assert stream.ended_with() is grpc.StatusCode.UNIMPLEMENTED

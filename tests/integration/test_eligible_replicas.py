@@ -1,0 +1,152 @@
+"""An eligible replica must show what it is counted on for, before it leads (P26).
+
+A volume that is restored from a snapshot, and a log whose end damage has cut off, look like those
+of a broker that crashed.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster, read_all
+
+from millrace.client import PartitionDescription, SyncAdmin, SyncProducer
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.encoding import decode_shard
+from millrace.core.metadata.model import SHARD_KEYS
+from millrace.core.metadata.stored import StoredObject
+
+TOPIC = "fs"
+COUNT = 300
+Change = Callable[[RunningBroker, Path], None]
+
+
+def produce(address: str, first: int) -> None:
+    """Write numbers, and have each acknowledged."""
+    with SyncProducer(address, acks="all") as producer:
+        for each in [producer.send(TOPIC, b"%d" % (first + at)) for at in range(COUNT)]:
+            each.result(60)
+
+
+def put_a_snapshot_back(broker: RunningBroker, snapshot: Path) -> None:
+    (log,) = broker.log_dirs
+    shutil.rmtree(log)
+    shutil.copytree(snapshot, log)
+
+
+def cut_the_last_batch_off(broker: RunningBroker, snapshot: Path) -> None:
+    """Damage the end of the log: recovery takes it for a tail that was being written."""
+    (log,) = broker.log_dirs
+    (segment,) = (path for path in log.glob("*/*.log") if path.stat().st_size)
+    os.truncate(segment, segment.stat().st_size - 1)
+
+
+class Loss:
+    """Three brokers, of which one died, then another, which is eligible; then their leader.
+
+    Attributes:
+        first: led last; it has everything.
+        eligible: is counted on for all that was acknowledged.
+        third: died before more was acknowledged.
+    """
+
+    def __init__(self, cluster: RunningCluster, folder: Path, change: Change) -> None:
+        self.cluster = cluster
+        self._store = folder / "coordination.sqlite"
+        with SyncAdmin(cluster.bootstrap) as admin:
+            admin.create_topic(TOPIC, partitions=1, replication_factor=3)
+            before = self.state(admin)
+            self.first, self.eligible, self.third = (cluster[each] for each in before.replicas)
+            assert before.leader == before.replicas[0]
+            produce(cluster.bootstrap, 0)
+            (log,) = self.eligible.log_dirs
+            shutil.copytree(log, folder / "snapshot")
+            produce(cluster.bootstrap, COUNT)
+            self.third.kill()
+            produce(cluster.bootstrap, 2 * COUNT)
+            self.eligible.kill()
+            wait_until(lambda: self.state(admin).elr == before.replicas[1:2], "it is eligible")
+        wait_until(lambda: self.committed() == 3 * COUNT, "its leader has said what is committed")
+        self.first.kill()
+        change(self.eligible, folder / "snapshot")
+
+    def state(self, admin: SyncAdmin) -> PartitionDescription:
+        return admin.describe_topic(TOPIC).partitions[0]
+
+    def committed(self) -> int:
+        """What eligible replicas are counted on for, as stored."""
+        with closing(sqlite3.connect(self._store)) as store:
+            rows = store.execute(
+                "SELECT key, value, version, controller_epoch FROM objects"
+            ).fetchall()
+        return max(
+            topic.partitions[0].committed_end.end_offset
+            for key, value, version, epoch in rows
+            if key in SHARD_KEYS
+            for topic in decode_shard(
+                SHARD_KEYS.index(key), StoredObject(value, version, ControllerEpoch(epoch))
+            ).topics.values()
+        )
+
+    def start_without_the_first(self) -> None:
+        """Start the others; return once it is known that none of them can lead."""
+        self.eligible.start()
+        self.third.start()
+        bootstrap = f"{self.eligible.address},{self.third.address}"
+        millrace = CommandLine(bootstrap)
+        number = self.cluster.brokers.index(self.eligible)
+
+        def is_told() -> bool:
+            said = millrace.run("cluster", "health").output
+            return f"offline: {TOPIC}-0 on broker {number}: {TOPIC}-0: records were" in said
+
+        wait_until(is_told, "cluster health says what it lacks", 60)
+        said = millrace.run("topic", "describe", TOPIC).output
+        assert f"up to offset {3 * COUNT}" in said
+        assert "an older copy of the disk was put back" in said
+        with SyncAdmin(bootstrap) as admin:
+            assert self.state(admin).leader == -1
+
+
+@pytest.mark.parametrize("change", [put_a_snapshot_back, cut_the_last_batch_off])
+def test_one_that_lacks_records_does_not_lead_and_with_the_one_that_has_them_all_is_there(
+    cluster: RunningCluster, tmp_path: Path, change: Change
+) -> None:
+    loss = Loss(cluster, tmp_path, change)
+    loss.start_without_the_first()
+    wait_until(
+        lambda: any(
+            broker.log_has("eligible replicas lack acknowledged records")
+            for broker in cluster.brokers
+        ),
+        "the controller says so",
+    )
+    loss.first.start()
+    values = read_all(cluster.bootstrap, TOPIC, 3 * COUNT)
+    assert values == [b"%d" % number for number in range(3 * COUNT)]
+    with SyncAdmin(cluster.bootstrap) as admin:
+        wait_until(lambda: len(loss.state(admin).isr) == 3, "all are in sync again", 60)
+    produce(cluster.bootstrap, 3 * COUNT)
+
+
+def test_a_person_may_go_on_without_what_it_lacks(cluster: RunningCluster, tmp_path: Path) -> None:
+    loss = Loss(cluster, tmp_path, put_a_snapshot_back)
+    loss.start_without_the_first()
+    millrace = CommandLine(f"{loss.eligible.address},{loss.third.address}")
+    elected = millrace.run("elect-leaders", "--unclean", "--yes", f"{TOPIC}:0")
+    assert elected.exit_code == 0, elected.output
+    assert read_all(loss.eligible.address, TOPIC, COUNT) == [b"%d" % at for at in range(COUNT)]
+
+
+def test_one_that_has_everything_leads(cluster: RunningCluster, tmp_path: Path) -> None:
+    loss = Loss(cluster, tmp_path, lambda broker, snapshot: None)
+    loss.eligible.start()
+    loss.third.start()
+    values = read_all(loss.eligible.address, TOPIC, 3 * COUNT)
+    assert values == [b"%d" % number for number in range(3 * COUNT)]

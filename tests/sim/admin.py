@@ -1,0 +1,80 @@
+"""What operators ask of a simulated cluster, through the shipped `Admin`; they hear no answer."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tests.sim.machine import ClientMachine
+
+from millrace.client import Admin
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TopicId
+from millrace.core.metadata.model import Topic
+from millrace.core.metadata.requests import (
+    AlterTopics,
+    CreateTopics,
+    DeleteTopics,
+    DrainBroker,
+    ElectionKind,
+    ElectLeaders,
+    ReassignPartitions,
+    Request,
+)
+
+
+class Administration:
+    """See the module.
+
+    Args:
+        topics: as they are stored.
+    """
+
+    def __init__(
+        self, machine: ClientMachine, bootstrap: str, topics: Mapping[TopicId, Topic]
+    ) -> None:
+        self._machine = machine
+        self._bootstrap = bootstrap
+        self._topics = topics
+
+    def ask(self, request: Request) -> None:
+        """Ask for a change, and try for half a minute."""
+        work = self._work(request)
+        if work is not None:
+            self._machine.process.begin(lambda: self._do(work))
+
+    async def _do(self, work: Callable[[Admin], Coroutine[Any, Any, object]]) -> None:
+        async with Admin(self._bootstrap) as admin:
+            with suppress(MillraceError):
+                await work(admin)
+
+    def _work(self, request: Request) -> Callable[[Admin], Coroutine[Any, Any, object]] | None:
+        match request:
+            case CreateTopics(topics=[new]):
+                return lambda admin: admin.create_topic(
+                    new.name, new.partitions, new.replication_factor, new.config
+                )
+            case DeleteTopics(topics=[ref]) if name := self._name(ref.topic_id):
+                return lambda admin: admin.delete_topic(name)
+            case AlterTopics(changes=[change]) if name := self._name(change.topic.topic_id):
+                return lambda admin: admin.alter_topic(name, set_config=change.set_config)
+            case DrainBroker(broker_id=broker_id, is_drained=True):
+                return lambda admin: admin.drain_broker(broker_id)
+            case DrainBroker(broker_id=broker_id):
+                return lambda admin: admin.undrain_broker(broker_id)
+            case ReassignPartitions(reassignments=[one]) if name := self._name(one.topic_id):
+                place = (name, one.partition)
+                return lambda admin: admin.reassign_partitions({place: one.replicas})
+            case ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=partitions):
+                places = [
+                    (name, each.partition)
+                    for each in partitions
+                    if (name := self._name(each.topic_id))
+                ]
+                if places:
+                    return lambda admin: admin.elect_leaders(places, kind="unclean")
+        return None
+
+    def _name(self, topic_id: TopicId | None) -> str:
+        """Return a topic's name; empty: it is gone."""
+        topic = None if topic_id is None else self._topics.get(topic_id)
+        return "" if topic is None else str(topic.name)

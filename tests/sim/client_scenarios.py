@@ -1,0 +1,198 @@
+"""Scenarios of what stands between clients and the log: streams, look-ups, positions, retries.
+
+Clients call all of their interface while brokers and streams fail, and while nothing does: then no
+call may fail, nor keep its caller waiting.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final, TypeAlias
+
+from tests.checkers.history import OK, Recorder, Run
+from tests.sim.clients import Load
+from tests.sim.cluster import TopicPlan
+from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.world import MILLISECOND, Violation
+
+_SOON: Final = 100 * MILLISECOND
+_Taken: TypeAlias = defaultdict[str, defaultdict[int, list[tuple[int, int]]]]
+"""Offsets and values, by process and key."""
+
+
+def _taken(recorder: Recorder) -> _Taken:
+    """Return what each process read."""
+    taken: _Taken = defaultdict(lambda: defaultdict(list))
+    for op in recorder.ops:
+        if op.type == OK:
+            for key, entries in chain.from_iterable(polled.items() for polled in op.polls):
+                known = recorder.known.of(key)
+                for entry in entries:
+                    if isinstance(entry, Run):
+                        offsets = range(entry.first, entry.last + 1)
+                        taken[op.process][key] += [(offset, known[offset]) for offset in offsets]
+                    else:
+                        taken[op.process][key].append(entry)
+    return taken
+
+
+class Explored(ScenarioCluster):
+    """Clients call all that there is, and one keeps positions."""
+
+    topics = (
+        TopicPlan(
+            partitions=6,
+            loads=(
+                Load(every_us=_SOON, burst_max=5),
+                Load(every_us=3 * _SOON, is_patient=False, request_timeout_ms=300),
+            ),
+            polls_every_us=_SOON,
+            asks_ends=True,
+            keeps_positions=True,
+            is_explored=True,
+        ),
+    )
+
+
+class Calm(Explored):
+    """And nothing fails."""
+
+    is_calm = True
+
+
+class Unclean(Explored):
+    """Any live replica may lead, so records are lost."""
+
+    topics = (
+        TopicPlan(
+            partitions=3,
+            config={"unclean.leader.election.enable": "true", "durability": "replicated"},
+            loads=(Load(every_us=_SOON, burst_max=5),),
+            polls_every_us=_SOON,
+            is_explored=True,
+        ),
+    )
+
+    def finish(self) -> Mapping[str, float]:
+        """A reader that reads on behind lost records was told of the loss: it began again."""
+        measures = super().finish()
+        for topic in self.running.values():
+            assert topic.final is not None
+            taken = _taken(topic.recorder)
+            kept = taken.pop(topic.final.name)
+            for process, by_key in taken.items():
+                for key, records in by_key.items():
+                    is_kept = [each in kept[key] for each in records]
+                    # Lost records come last, unless it went on in the log that lacks them.
+                    if is_kept != sorted(is_kept, reverse=True):
+                        raise Violation(
+                            f"{process} read on in {key}, and was not told that records are gone"
+                        )
+            self._judge_readers(
+                {
+                    topic_partition: min(self._committed_before[topic_partition], len(kept[key]))
+                    for topic_partition, key in zip(topic.partitions, topic.keys, strict=True)
+                    if topic_partition in self._committed_before
+                }
+            )
+        return measures
+
+
+class PositionsKept(ScenarioCluster):
+    """Positions are committed all the time."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(Load(every_us=5 * _SOON),),
+            polls_every_us=_SOON // 5,
+            keeps_positions=True,
+            is_explored=True,
+        ),
+    )
+
+
+CLIENT_SCENARIOS: Final = (
+    Scenario(
+        about="P40",
+        name="nothing fails, and clients call all there is",
+        seeds=2,
+        quiet_s=15,
+        cluster=Calm,
+        mutants=[
+            "a look-up that waits does not hear that the log grows",
+            "nobody follows a refusal to the broker that keeps the positions",
+            "a paused partition hands out what is left of a poll",
+            "a seek keeps what is left of a poll",
+            "records before the position are handed out",
+            "offsets are taken for those of other partitions",
+            "a look-up tells where the log ends, committed or not",
+            "readers are told that all that is written is committed",
+            "a coordinator forgets what it appends",
+            "a follower hears of what is committed, and not of what is written",
+        ],
+    ),
+    Scenario(
+        about="P16",
+        name="streams break, and clients call all there is",
+        seeds=2,
+        quiet_s=15,
+        cluster=Explored,
+        steps=again("F17", 4, 1.5, 20, 0.1),
+        mutants=[
+            "a consumer does not hear that its stream broke",
+            "a follower does not hear that its stream broke",
+        ],
+    ),
+    Scenario(
+        about="P16",
+        name="leaders are killed, and clients call all there is",
+        seeds=2,
+        quiet_s=15,
+        cluster=Explored,
+        steps=again("F02", 4, 4, 7, 2),
+    ),
+    Scenario(
+        about="P16",
+        name="leaders stand still, and clients call all there is",
+        seeds=2,
+        quiet_s=15,
+        cluster=Explored,
+        steps=again("F08", 4, 9, 4, 7),
+    ),
+    Scenario(
+        about="P30",
+        name="all machines lose power, and the first ones back may lead",
+        seeds=2,
+        quiet_s=15,
+        cluster=Unclean,
+        steps=again("F06", 5, 5, 6, 1),
+        mutants=[
+            "a consumer does not hear that its log and the leader's part",
+            "a consumer does not show which epoch it has read",
+        ],
+    ),
+    Scenario(
+        about="P55",
+        name="leaders are cut off and come back, and positions are kept",
+        seeds=2,
+        quiet_s=15,
+        cluster=PositionsKept,
+        steps=again("F12", 4, 5, 6, 3),
+    ),
+    Scenario(
+        about="P63",
+        name="flushes fail and disks fill, and clients call all there is",
+        seeds=2,
+        quiet_s=15,
+        cluster=Explored,
+        steps=[
+            *again("F24", 4, 8, 4, 0.1),
+            *again("F23", 6, 8, 4, 2),
+        ],
+        mutants=[
+            "appends behind a failed one are written all the same",
+            "a directory whose flush failed takes appends",
+        ],
+    ),
+)

@@ -1,0 +1,463 @@
+"""Shipped clients of a simulated cluster, which report what they did and saw to `tests.checkers`.
+
+For each topic and each kind of load there is one process with a producer, which sends bursts to
+every partition; one that polls all partitions on and on, perhaps one beside it that reads from the
+replica in its zone, perhaps one that asks where the logs end, and one that keeps positions. A burst
+of which nobody knows how it ended retires the logical process that sent it, as the checkers want
+it.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
+from tests.sim.machine import ClientMachine
+from tests.sim.world import MILLISECOND, SECOND, Violation, World
+
+from millrace.client import Admin, Consumer, Position, Producer
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    LogTruncatedError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    RetriableError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+
+Acks = Literal["all", 0, 1]
+VALUE_BYTES: Final = 8
+_VALUES_OF_EACH: Final = 10_000_000
+_PATIENCE_MS: Final = 3_600_000
+_IMPATIENCE_MS: Final = 2_000
+_POLL_MS: Final = 500
+_NAMES: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one producer does with each partition.
+
+    Attributes:
+        every_us: the mean pause between two bursts.
+        burst_max: most batches of a burst.
+        acks: what it waits for.
+        is_patient: it sends until it is acknowledged, however long that takes.
+        request_timeout_ms: how long a broker may take to answer it; 0: as long as it is patient.
+        is_new: each burst is of a producer that nobody knows.
+    """
+
+    every_us: int = 300 * MILLISECOND
+    burst_max: int = 3
+    acks: Acks = "all"
+    is_patient: bool = True
+    request_timeout_ms: int = 0
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What clients of a topic have to know.
+
+    Attributes:
+        topic: its name.
+        keys: of the history, by partition.
+        partition_of: the partition of each of them.
+        may_be_cut: whether an unclean election of it is on record, so that records may be gone.
+        kept_from: up to where retention may have given up its records.
+        newest_epoch: its leader epoch, as stored.
+        committed: up to where any leader of it has ever committed.
+        is_gone: whether the topic was deleted, or is about to be.
+    """
+
+    world: World
+    bootstrap: str
+    topic: str
+    recorder: Recorder
+    keys: Sequence[int]
+    partitions: Sequence[TopicPartition]
+    may_be_cut: Callable[[TopicPartition], bool]
+    kept_from: Callable[[TopicPartition], Offset]
+    newest_epoch: Callable[[TopicPartition], LeaderEpoch]
+    committed: Callable[[TopicPartition], Offset]
+    is_gone: Callable[[], bool]
+
+    @property
+    def has_been_cut(self) -> bool:
+        """Whether any partition may have lost records in an unclean election."""
+        return any(map(self.may_be_cut, self.partitions))
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether retention may have given up records of any partition."""
+        return any(map(self.kept_from, self.partitions))
+
+
+class Client:
+    """A process that does something with a topic.
+
+    Attributes:
+        is_over: it has ended.
+    """
+
+    def __init__(self, name: str, site: Site, machine: ClientMachine) -> None:
+        self.name = name
+        self.is_over = False
+        self.is_stopped = False
+        self._site = site
+        self._world = site.world
+        self._machine = machine
+        self._dice = site.world.random(f"client {name}")
+        self._lives = itertools.count(1)
+
+    def start(self) -> None:
+        self._machine.process.begin(self._run)
+
+    async def _run(self) -> None:
+        await self._work()
+        self.is_over = True
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def _is_done(self) -> bool:
+        return self.is_stopped or self._site.is_gone()
+
+    def _record(
+        self,
+        process: str,
+        type: str,
+        f: str,
+        *,
+        sends: Sequence[Send] = (),
+        polled: Sequence[Mapping[int, Sequence[Sequence[int]]]] = (),
+        details: object = None,
+        error: str | None = None,
+    ) -> None:
+        at_ns = self._world.now * 1000
+        op = Op(at_ns, process, type, f, sends=sends, details=details, error=error)
+        self._site.recorder.record(op, polled)
+
+    def _judge(self, error: MillraceError) -> None:
+        """Refuse an error that no client should meet, whatever happens to brokers."""
+        if not isinstance(error, RetriableError | StorageError | ConnectionFailedError):
+            raise Violation(f"{self.name} is told {type(error).__name__}: {error}")
+
+    async def _pause(self, mean_us: int) -> None:
+        await asyncio.sleep((1 + self._dice.expovariate(1 / mean_us)) / SECOND)
+
+
+class Writer(Client):
+    """Sends bursts to every partition of its topic.
+
+    Attributes:
+        acknowledged: how many values, so far, of each partition.
+        waits_since: when each partition's burst that is under way was sent.
+        told: the errors that it got.
+    """
+
+    def __init__(
+        self, name: str, site: Site, machine: ClientMachine, *, number: int, load: Load
+    ) -> None:
+        super().__init__(name, site, machine)
+        self.load = load
+        self.acknowledged = dict.fromkeys(site.keys, 0)
+        self.waits_since: dict[int, int] = {}
+        self.told: list[str] = []
+        self._values = itertools.count(number * _VALUES_OF_EACH)
+
+    async def _work(self) -> None:
+        async with self._producer() as producer:
+            writing = [
+                asyncio.create_task(self._write(producer, partition, key))
+                for partition, key in enumerate(self._site.keys)
+            ]
+            await asyncio.gather(*writing)
+
+    def _producer(self) -> Producer:
+        load = self.load
+        return Producer(
+            self._site.bootstrap,
+            acks=load.acks,
+            linger_ms=1,
+            delivery_timeout_ms=_PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,
+            request_timeout_ms=load.request_timeout_ms
+            or (10_000 if load.is_patient else _IMPATIENCE_MS),
+            topic_wait_ms=_PATIENCE_MS,
+        )
+
+    async def _write(self, producer: Producer, partition: int, key: int) -> None:
+        process = f"{self.name}.{key}"
+        while not self._is_done:
+            self.waits_since[key] = self._world.now
+            if self.load.is_new:
+                async with self._producer() as new:
+                    is_known = await self._send(new, process, partition, key)
+            else:
+                is_known = await self._send(producer, process, partition, key)
+            self.waits_since.pop(key)
+            if not is_known:
+                process = f"{self.name}.{key}.{next(self._lives)}"
+            await self._pause(self.load.every_us)
+
+    async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
+        """Send a burst and wait for it; return whether it is known what became of it."""
+        dice = self._dice
+        batches = [
+            [next(self._values) for _ in range(1 + dice.randrange(3))]
+            for _ in range(1 + dice.randrange(self.load.burst_max))
+        ]
+        values = [value for batch in batches for value in batch]
+        self._record(process, INVOKE, "send", sends=[Send(key, value) for value in values])
+        handles = []
+        for batch in batches:
+            for value in batch:
+                data = value.to_bytes(VALUE_BYTES, "big")
+                handles.append(producer.send(self._site.topic, data, partition=partition))
+            await asyncio.sleep(0.002)  # So that the next ones get a batch of their own.
+        done: list[Send] = []
+        failed: list[tuple[int, MillraceError]] = []
+        for value, handle in zip(values, handles, strict=True):
+            try:
+                done.append(Send(key, value, (await handle).offset))
+            except MillraceError as error:
+                failed.append((value, error))
+                self._on_refused(partition, error)
+        self.acknowledged[key] += len(done)
+        if self.load.acks != "all":  # What the leader alone has may be lost.
+            done = [Send(key, value) for _, value, _ in done]
+        if done:
+            self._record(process, INFO if self.load.acks == 0 else OK, "send", sends=done)
+        for value, why in failed:
+            kind = FAIL if why.appended is Appended.NO else INFO
+            self._record(process, kind, "send", sends=[Send(key, value)], error=repr(why))
+        return not failed and self.load.acks != 0
+
+    def _on_refused(self, partition: int, error: MillraceError) -> None:
+        self.told.append(str(error))
+        if isinstance(error, OutOfOrderSequenceError):
+            topic_partition = self._site.partitions[partition]
+            if self.load.acks == "all" and not self._site.may_be_cut(topic_partition):
+                raise Violation(f"{self.name} is told {error!r}")
+        elif self.load.is_patient or not isinstance(error, DeliveryTimedOutError):
+            self._judge(error)
+
+
+class Reader(Client):
+    """Polls all partitions of its topic, from their beginning.
+
+    Args:
+        zone: reads from the replica there, if there is one.
+
+    Attributes:
+        began_at: since when it reads; it begins again after an error.
+        next_offsets: where it is in each partition.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        machine: ClientMachine,
+        *,
+        every_us: int,
+        zone: str = "",
+    ) -> None:
+        super().__init__(name, site, machine)
+        self.began_at = 0
+        self.next_offsets: dict[int, int] = {}
+        self._every_us = every_us
+        self._zone = zone
+
+    async def _work(self) -> None:
+        while not self._is_done:
+            process = f"{self.name}.{next(self._lives)}"
+            async with self._consumer() as consumer:
+                with suppress(UnknownTopicOrPartitionError):
+                    await self._read(consumer, process)
+            await self._pause(self._every_us)
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            self._site.bootstrap,
+            request_timeout_ms=10_000,
+            client_rack=self._zone,
+            metadata_max_age_ms=5_000,
+            auto_offset_reset="none",
+        )
+
+    async def _read(self, consumer: Consumer, process: str) -> None:
+        await self._assign(consumer)
+        self.began_at, self.next_offsets = self._world.now, {}
+        self._record(process, OK, "assign", details=list(self._site.keys))
+        while not self._is_done:
+            self._record(process, INVOKE, "poll")
+            try:
+                polled = await self._poll(consumer)
+            except MillraceError as error:
+                self._record(process, INFO, "poll", error=repr(error))
+                self._on_refused(error)
+                return
+            self._record(process, OK, "poll", polled=[polled])
+            await self._pause(self._every_us)
+
+    async def _assign(self, consumer: Consumer) -> None:
+        while True:
+            try:
+                await consumer.assign([self._site.topic], start="beginning")
+                return
+            except RetriableError:
+                await self._pause(self._every_us)
+
+    async def _poll(self, consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        keys = self._site.keys
+        for record in await consumer.poll(_POLL_MS):
+            topic_partition = self._site.partitions[record.partition]
+            if record.offset >= self._site.committed(topic_partition):
+                raise Violation(f"{self.name} gets offset {record.offset}: it is not committed")
+            self.next_offsets[record.partition] = record.offset + 1
+            value = int.from_bytes(record.value, "big")
+            found.setdefault(keys[record.partition], []).append((record.offset, value))
+        return found
+
+    def _on_refused(self, error: MillraceError) -> None:
+        site = self._site
+        if isinstance(error, LogTruncatedError | OffsetOutOfRangeError):
+            is_old = isinstance(error, OffsetOutOfRangeError) and site.has_given_up
+            if not site.has_been_cut and not is_old:
+                raise Violation(f"{self.name} is told {type(error).__name__}: {error}")
+        else:
+            self._judge(error)
+
+
+class FinalReader(Reader):
+    """Reads every partition once, up to where it ended before."""
+
+    async def _work(self) -> None:
+        while True:
+            self._record(self.name, INVOKE, "final")
+            try:
+                polled = await self._read_all()
+            except OffsetOutOfRangeError as error:  # Retention goes on meanwhile.
+                self._record(self.name, INFO, "final", error=repr(error))
+                self._on_refused(error)
+                await self._pause(SECOND)
+            else:
+                self._record(self.name, OK, "final", polled=polled)
+                return
+
+    async def _read_all(self) -> list[dict[int, list[tuple[int, int]]]]:
+        site = self._site
+        polled: list[dict[int, list[tuple[int, int]]]] = [{key: [] for key in site.keys}]
+        async with Admin(site.bootstrap) as admin:
+            starts = await admin.list_offsets(site.topic, "beginning")
+            ends = await admin.list_offsets(site.topic)
+        left = {
+            site.keys[number]: end.offset
+            for (topic, number), end in ends.items()
+            if end.offset > starts[topic, number].offset
+        }
+        async with self._consumer() as consumer:
+            await self._assign(consumer)
+            while left:
+                some = await self._poll(consumer)
+                polled.append(some)
+                for key, read in some.items():
+                    if read[-1][0] + 1 >= left.get(key, 0):
+                        left.pop(key, None)
+        return polled
+
+
+class EndReader(Client):
+    """Asks where the partitions of its topic end."""
+
+    def __init__(self, name: str, site: Site, machine: ClientMachine, *, every_us: int) -> None:
+        super().__init__(name, site, machine)
+        self._every_us = every_us
+
+    async def _work(self) -> None:
+        process = self.name
+        keys, partitions = self._site.keys, self._site.partitions
+        async with Admin(self._site.bootstrap, request_timeout_ms=5_000) as admin:
+            while not self._is_done:
+                self._record(process, INVOKE, "list_offsets", details=dict.fromkeys(keys))
+                try:
+                    found = await admin.list_offsets(self._site.topic)
+                except MillraceError as error:
+                    self._record(process, INFO, "list_offsets", error=repr(error))
+                    process = f"{self.name}.{next(self._lives)}"
+                    self._judge(error)
+                else:
+                    # Who was replaced, and has not heard of it, says what was true a moment ago
+                    # (P40).
+                    for (_, number), end in found.items():
+                        if end.offset > self._site.committed(partitions[number]):
+                            raise Violation(f"{self.name} is told {end}: it is not committed")
+                    ends = {
+                        keys[number]: end.offset
+                        for (_, number), end in found.items()
+                        if end.leader_epoch >= self._site.newest_epoch(partitions[number])
+                    }
+                    self._record(process, OK, "list_offsets", details=ends)
+                await self._pause(self._every_us)
+
+
+class Keeper(Client):
+    """Commits positions in its topic under many names, and looks at them.
+
+    A position that is fetched is never older than one that was acknowledged, and none of which an
+    error said that it is not kept.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        machine: ClientMachine,
+        *,
+        every_us: int,
+        may_be_lost: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, site, machine)
+        self._every_us = every_us
+        self._may_be_lost = may_be_lost
+
+    async def _work(self) -> None:
+        acknowledged: dict[str, int] = {}
+        refused: set[int] = set()
+        place = (self._site.topic, 0)
+        said = 0
+        async with Admin(self._site.bootstrap, request_timeout_ms=5_000) as admin:
+            while not self._is_done:
+                name = f"reader-{self._dice.randrange(_NAMES)}"
+                said += 1
+                try:
+                    await admin.commit_positions(name, {place: Position(said)})
+                except MillraceError as error:
+                    self._judge(error)
+                    if error.appended is Appended.NO:
+                        refused.add(said)
+                else:
+                    acknowledged[name] = said
+                try:
+                    name = f"reader-{self._dice.randrange(_NAMES)}"
+                    least = acknowledged.get(name, 0)
+                    found = (await admin.fetch_positions(name)).get(place, Position(0))
+                except MillraceError as error:
+                    self._judge(error)
+                else:
+                    if found.offset < least and not self._may_be_lost():
+                        raise Violation(f"{name} is at {found.offset}, and {least} was committed")
+                    if found.offset in refused:
+                        raise Violation(f"{name} is at {found.offset}, which was refused")
+                await self._pause(self._every_us)

@@ -1,0 +1,405 @@
+"""Shipped clients that call all of their interface on one topic, and judge every answer.
+
+Each draws one call after another, whatever happens to brokers meanwhile. What an answer may say
+follows from what is committed: an offset is never beyond that, the records of a partition follow
+each other without a gap, and a call that asks for a check alone changes nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from tests.sim.clients import Client, Site
+from tests.sim.machine import ClientMachine
+from tests.sim.world import SECOND, Violation
+
+from millrace.client import Admin, AfterBytes, Consumer, Position, Record
+from millrace.core.errors import (
+    Appended,
+    BrokerIdNotRegisteredError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    LogTruncatedError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    PreferredLeaderNotAvailableError,
+    ReassignmentRefusedError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import Offset
+
+_TIMEOUT_MS: Final = 5_000
+_NOT_A_BROKER: Final = 999
+_NAME: Final = "explorer"
+_POLL_MS: Final = 400
+_LOOP_S: Final = 1.0
+_LONGEST_US: Final = 3 * SECOND
+"""How long a call may take where nothing fails."""
+_CALLS_OF_EACH: Final = 40
+"""Then there is another client, with new connections."""
+
+
+class Explorer(Client):
+    """Makes one call after another.
+
+    Args:
+        is_calm: nothing fails, so that no call may, and none takes long.
+    """
+
+    def __init__(
+        self, name: str, site: Site, machine: ClientMachine, *, every_us: int, is_calm: bool
+    ) -> None:
+        super().__init__(name, site, machine)
+        self._every_us = every_us
+        self._is_calm = is_calm
+
+    def _wrong(self, what: str) -> Violation:
+        return Violation(f"{self.name} on {self._site.topic}: {what}")
+
+    def _any_place(self) -> tuple[str, int]:
+        return self._site.topic, self._dice.randrange(len(self._site.partitions))
+
+    def _committed(self, partition: int) -> Offset:
+        return self._site.committed(self._site.partitions[partition])
+
+    def _time_ago(self, ms_max: int) -> int:
+        """Return a drawn time within the last milliseconds, by this machine's clock."""
+        wall_ms = self._machine.process.host.wall_ns() // 1_000_000
+        return max(0, wall_ms - self._dice.randrange(ms_max))
+
+    async def _make_calls(self, calls: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        for _ in range(_CALLS_OF_EACH):
+            if self._is_done:
+                return
+            call = self._dice.choice(calls)
+            began = self._world.now
+            try:
+                await call()
+            except MillraceError as error:
+                if self._is_calm:
+                    raise self._wrong(f"{call.__name__} fails with {error!r}") from error
+                self._judge(error)
+            took = self._world.now - began
+            if self._is_calm and took > _LONGEST_US:
+                raise self._wrong(f"{call.__name__} takes {took / SECOND:.3f} s")
+            await self._pause(self._every_us)
+
+
+class AdminExplorer(Explorer):
+    """Calls all of `Admin`."""
+
+    _admin: Admin
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        machine: ClientMachine,
+        *,
+        every_us: int,
+        is_calm: bool,
+        may_be_lost: Callable[[], bool],
+    ) -> None:
+        super().__init__(name, site, machine, every_us=every_us, is_calm=is_calm)
+        self._may_be_lost = may_be_lost
+        self._begun: Position | None = None
+        self._topics_made = 0
+
+    async def _work(self) -> None:
+        calls = [
+            self._describe_topic,
+            self._describe_cluster,
+            self._describe_logs,
+            self._look_up_offsets,
+            self._wait_for_news,
+            self._change_nothing,
+            self._create_and_delete,
+            self._ask_for_what_is_wrong,
+            self._take_back_moves,
+            self._elect_preferred,
+            self._keep_positions,
+            self._begin_where_it_began,
+        ]
+        while not self._is_done:
+            async with Admin(self._site.bootstrap, request_timeout_ms=_TIMEOUT_MS) as self._admin:
+                await self._make_calls(calls)
+
+    async def _describe_topic(self) -> None:
+        site, admin = self._site, self._admin
+        described = (await admin.describe_topics([site.topic]))[site.topic]
+        at_length = await admin.describe_topic(site.topic)
+        for topic in (described, at_length):
+            if len(topic.partitions) != len(site.partitions):
+                raise self._wrong(f"{len(topic.partitions)} partitions are described")
+            for each in topic.partitions:
+                if each.leader >= 0 and each.leader not in each.replicas:
+                    raise self._wrong(f"its leader is no replica: {each}")
+        await admin.list_topics(internal=True)
+
+    async def _describe_cluster(self) -> None:
+        cluster = await self._admin.describe_cluster()
+        brokers = {each.broker_id for each in cluster.brokers}
+        if len(brokers) < len(cluster.brokers) or not brokers.issuperset(cluster.unreachable):
+            raise self._wrong(f"brokers are {cluster.brokers}, unreachable {cluster.unreachable}")
+        health = await self._admin.describe_health()
+        for each in health.offline:
+            if each.leader >= 0 or health.is_healthy:
+                raise self._wrong(f"it is called offline: {each}")
+
+    async def _describe_logs(self) -> None:
+        for log in await self._admin.describe_logs(self._site.topic):
+            committed = self._committed(log.partition)
+            if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+                raise self._wrong(f"offsets out of order: {log}")
+            if log.high_watermark > committed or log.flushed_offset > log.log_end_offset:
+                raise self._wrong(f"{committed} is committed of {log}")
+        await self._admin.describe_damage(self._site.topic)
+
+    async def _look_up_offsets(self) -> None:
+        place = self._any_place()
+        committed = self._committed(place[1])
+        after = AfterBytes(self._dice.randrange(committed + 1), self._dice.randrange(1, 5_000))
+        for at in ("beginning", "end", "max_timestamp", self._time_ago(60_000), after):
+            found = (await self._admin.list_offsets({place: at}))[place]
+            if found.offset > self._committed(place[1]):
+                raise self._wrong(f"{at} is at {found}, which is not committed")
+        both = await self._admin.list_offsets([self._site.topic], return_errors=True)
+        if len(both) != len(self._site.partitions):
+            raise self._wrong(f"ends of {len(both)} partitions are told")
+
+    async def _wait_for_news(self) -> None:
+        place = self._any_place()
+        end = (await self._admin.list_offsets([place]))[place]
+        epochs = {place: max(end.leader_epoch, 0)}
+        reached = (await self._admin.find_epoch_ends(epochs))[place]
+        if reached < 0:
+            raise self._wrong(f"epoch {end.leader_epoch} ends at {reached}")
+        # It returns at the next record; there may be one already.
+        await self._admin.wait_for_news({place: end.offset}, 2 * _LONGEST_US // 1_000)
+
+    async def _change_nothing(self) -> None:
+        admin, topic = self._admin, self._site.topic
+        await admin.alter_topic(topic, set_config={"retention.ms": "1"}, validate_only=True)
+        await admin.alter_topic(topic, unset_config=["retention.ms"], validate_only=True)
+        await admin.delete_topic(topic, validate_only=True)
+        await admin.create_topic("never", 1, 1, validate_only=True)
+        if "never" in await admin.list_topics():
+            raise self._wrong("a topic was made that was to be checked alone")
+
+    async def _create_and_delete(self) -> None:
+        """Make a topic and delete it; where an error says it was not made, it is not there."""
+        self._topics_made += 1
+        name = f"{self._own_name}-{self._topics_made}"
+        try:
+            await self._admin.create_topic(name, partitions=1, replication_factor=1)
+        except MillraceError as error:
+            if error.appended is Appended.NO and name in await self._admin.list_topics():
+                raise self._wrong(f"{name} is there, though {error!r} was told") from error
+            raise
+        await self._admin.delete_topic(name)
+
+    async def _ask_for_what_is_wrong(self) -> None:
+        admin, topic = self._admin, self._site.topic
+        wrong: list[tuple[type[MillraceError], Callable[[], Awaitable[object]]]] = [
+            (TopicAlreadyExistsError, lambda: admin.create_topic(topic, validate_only=True)),
+            (InvalidConfigError, lambda: admin.alter_topic(topic, set_config={"no": "setting"})),
+            (InvalidPartitionsError, lambda: admin.alter_topic(topic, partitions=-1)),
+            (BrokerIdNotRegisteredError, lambda: admin.unregister_broker(_NOT_A_BROKER)),
+            (BrokerIdNotRegisteredError, lambda: admin.drain_broker(_NOT_A_BROKER)),
+            (UnknownTopicOrPartitionError, lambda: admin.list_offsets([(topic, 999)])),
+            (UnknownTopicOrPartitionError, lambda: admin.delete_topic("never")),
+        ]
+        expected, ask = self._dice.choice(wrong)
+        try:
+            await ask()
+        except expected:
+            return
+        if not self._site.is_gone():
+            raise self._wrong(f"{expected.__name__} does not come")
+
+    async def _take_back_moves(self) -> None:
+        place = self._any_place()
+        outcome = (await self._admin.reassign_partitions({place: None}))[place]
+        if outcome is not None and not isinstance(outcome, ReassignmentRefusedError):
+            self._judge(outcome)
+
+    async def _elect_preferred(self) -> None:
+        places = None if self._dice.random() < 0.5 else [self._any_place()]
+        for outcome in (await self._admin.elect_leaders(places)).values():
+            if outcome is not None and not isinstance(outcome, PreferredLeaderNotAvailableError):
+                self._judge(outcome)
+
+    async def _keep_positions(self) -> None:
+        admin, place = self._admin, self._any_place()
+        position = Position(self._dice.randrange(1_000))
+        await admin.commit_positions(self._own_name, {place: position})
+        kept = (await admin.fetch_positions(self._own_name)).get(place)
+        names = await admin.position_names()
+        if (kept != position or self._own_name not in names) and not self._may_be_lost():
+            raise self._wrong(f"{position} was committed, and {kept} is kept; names are {names}")
+        await admin.delete_positions(self._own_name)
+        kept = (await admin.fetch_positions(self._own_name)).get(place)
+        if kept is not None and not self._may_be_lost():
+            raise self._wrong(f"{kept} is kept, though positions were deleted")
+
+    async def _begin_where_it_began(self) -> None:
+        place, name = (self._site.topic, 0), f"{self._own_name}-began"
+        proposal = Position(self._dice.randrange(1_000))
+        began = (await self._admin.resolve_initial(name, {place: proposal}))[place]
+        if self._begun not in (None, began) and not self._may_be_lost():
+            raise self._wrong(f"it began at {self._begun}, and is now said to at {began}")
+        self._begun = began
+
+    def _judge(self, error: MillraceError) -> None:
+        # There may be no broker just now that can take a replica.
+        if isinstance(error, InvalidReplicationFactorError):
+            return
+        # It asks for offsets that are gone by now.
+        may_be_gone = self._site.has_been_cut or self._site.has_given_up
+        if not (isinstance(error, OffsetOutOfRangeError) and may_be_gone):
+            super()._judge(error)
+
+    @property
+    def _own_name(self) -> str:
+        return f"{_NAME}-{self.name}"
+
+
+class ConsumerExplorer(Explorer):
+    """Calls all of `Consumer`: it seeks, pauses, and takes records in every way there is."""
+
+    _consumer: Consumer
+    _expected: dict[int, int | None]
+    """The next offset by partition; None: any."""
+
+    async def _work(self) -> None:
+        calls = [
+            self._poll,
+            self._poll,
+            self._poll_batches,
+            self._poll_batches,
+            self._iterate,
+            self._seek,
+            self._seek_to_time,
+            self._pause_and_resume,
+            self._tell_position,
+            self._tell_lag,
+            self._assign_some,
+        ]
+        while not self._is_done:
+            async with Consumer(
+                self._site.bootstrap,
+                request_timeout_ms=_TIMEOUT_MS,
+                auto_offset_reset="earliest",
+                fetch_max_bytes=self._dice.choice((1_024, 1_000_000)),
+            ) as self._consumer:
+                self._expected = {}
+                try:
+                    await self._consumer.subscribe([self._site.topic], start="beginning")
+                except MillraceError as error:
+                    self._judge(error)
+                else:
+                    self._expect_anything()
+                    await self._make_calls(calls)
+            await self._pause(SECOND)
+
+    def _expect_anything(self) -> None:
+        self._expected = dict.fromkeys(range(len(self._site.partitions)))
+
+    def _judge(self, error: MillraceError) -> None:
+        self._expect_anything()
+        if isinstance(error, LogTruncatedError):
+            if not self._site.has_been_cut:
+                raise self._wrong(f"it is told {error!r}")
+            for place in self._consumer.assignment():
+                self._consumer.seek(place, "beginning")
+        else:
+            super()._judge(error)
+
+    def _check(self, partition: int, first: int, count: int) -> None:
+        """Judge records that were handed out."""
+        topic_partition = self._site.partitions[partition]
+        expected = self._expected.get(partition)
+        self._expected[partition] = first + count
+        if first + count > self._site.committed(topic_partition):
+            raise self._wrong(f"it gets {first + count - 1} of {partition}: not committed")
+        if expected not in (None, first) and not self._may_jump(partition):
+            raise self._wrong(f"{first} of {partition} comes where {expected} is next")
+
+    def _may_jump(self, partition: int) -> bool:
+        """Whether records may be gone: cut off, or given up, so that it begins again."""
+        topic_partition = self._site.partitions[partition]
+        return self._site.may_be_cut(topic_partition) or bool(self._site.kept_from(topic_partition))
+
+    def _check_records(self, records: list[Record]) -> None:
+        for record in records:
+            self._check(record.partition, record.offset, 1)
+
+    async def _poll(self) -> None:
+        count = self._dice.choice((1, 100))
+        self._check_records(list(await self._consumer.poll(_POLL_MS, max_records=count)))
+
+    async def _poll_batches(self) -> None:
+        for fetched in await self._consumer.poll_batches(_POLL_MS, max_bytes=20_000):
+            offsets = fetched.records["offset"].to_pylist()
+            if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+                raise self._wrong(f"{fetched.partition} has gaps: {offsets}")
+            self._check(fetched.partition, offsets[0], len(offsets))
+
+    async def _iterate(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOP_S):
+                async for record in self._consumer:
+                    self._check_records([record])
+                    if self._dice.random() < 0.2:
+                        break
+
+    async def _seek(self) -> None:
+        assigned = self._consumer.assignment()
+        topic, partition = self._dice.choice(assigned)
+        to = self._dice.randrange(self._committed(partition) + 1)
+        self._consumer.seek((topic, partition), to)
+        self._expected[partition] = to
+
+    async def _seek_to_time(self) -> None:
+        self._expect_anything()
+        await self._consumer.seek_to_time(self._time_ago(120_000))
+
+    async def _pause_and_resume(self) -> None:
+        paused = self._dice.choice(self._consumer.assignment())
+        self._consumer.pause(paused)
+        records = list(await self._consumer.poll(_POLL_MS))
+        if any(record.partition == paused[1] for record in records):
+            raise self._wrong(f"{paused} is paused, and has records")
+        self._check_records(records)
+        self._consumer.resume(paused)
+        self._consumer.awaited_partitions()
+
+    async def _tell_position(self) -> None:
+        topic, partition = self._dice.choice(self._consumer.assignment())
+        position = await self._consumer.position((topic, partition))
+        expected = self._expected[partition]
+        if expected not in (None, position) and not self._may_jump(partition):
+            raise self._wrong(f"{partition} is at {position}, where {expected} is next")
+
+    async def _tell_lag(self) -> None:
+        for place, lag in (await self._consumer.lag()).items():
+            if not 0 <= lag <= self._committed(place[1]):
+                raise self._wrong(f"{place} lags by {lag}")
+
+    async def _assign_some(self) -> None:
+        self._expect_anything()
+        if self._dice.random() < 0.5:
+            await self._consumer.subscribe([self._site.topic], start="beginning")
+            return
+        topic, partition = self._any_place()
+        end = self._committed(partition)
+        if end == 0:
+            return
+        start = self._dice.randrange(end)
+        await self._consumer.assign({(topic, partition): start}, ends={(topic, partition): end})
+        self._expected[partition] = start
+        if topic not in self._consumer.topic_ids():
+            raise self._wrong("it does not know the topic that it reads")

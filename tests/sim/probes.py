@@ -1,0 +1,449 @@
+"""Shows what shipped brokers do to those who judge them, while a run lasts.
+
+Some methods of the product are wrapped: when one has returned, a witness looks at what it was
+given, at what came of it, and at whose it was. Nothing else is changed, and no time passes. What a
+witness finds is kept, because the product may catch it.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.sim.machine import BrokerProcess
+from tests.sim.process import SimulatedHost
+from tests.sim.world import SECOND, Violation
+
+from millrace.broker.controller import ControllerShell
+from millrace.broker.rpc.controller import BrokerSessions
+from millrace.broker.runtime.appender import Appender, HeldAppends
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_directory import LogDirectory
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.client import host
+from millrace.core.errors import LogDirFailedError, StorageFullError
+from millrace.core.metadata.controller import Controller
+from millrace.core.metadata.effects import Respond
+from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer
+from millrace.core.replication.leader import PartitionLeader
+from millrace.core.replication.leader_session import LeaderSession
+from millrace.core.replication.replicas import (
+    Advanced,
+    Completed,
+    Effect,
+    Halted,
+    Lost,
+    ProposeIsr,
+    Replicas,
+    SetAside,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import SimulatedCluster
+
+_FAILED_US: Final = SECOND
+"""Within which a failed flush ends all appends to its directory."""
+_REPLICAS: Final = (
+    "on_image", "on_opened", "on_failed", "on_renewal_answers", "on_set_aside",
+    "on_set_aside_failed", "on_written", "on_flushed", "on_write_failed", "on_truncated",
+    "on_started_over", "on_fetched", "on_fetch_error", "on_session_broken",
+    "on_follower_progress", "on_isr_answers", "tick",
+)  # fmt: skip
+_CONTROLLER: Final = (
+    "take_over", "handle", "tick", "on_connection_broken", "on_object_read", "on_object_written",
+    "on_write_refused", "on_seen_elsewhere", "resign",
+)  # fmt: skip
+
+
+class Probes:
+    """See the module.
+
+    Attributes:
+        violation: the first that was found.
+    """
+
+    def __init__(self, cluster: "SimulatedCluster") -> None:
+        self.violation: Violation | None = None
+        self._cluster = cluster
+        self._logs, self._replicas, self._states = (
+            cluster.witness.logs,
+            cluster.witness.replicas,
+            cluster.witness.states,
+        )
+        self._proposed: dict[Replicas, list[Any]] = {}
+        self._asked: dict[tuple[Controller, int], Any] = {}
+        self._wants_to_stop: dict[object, int] = {}
+        self._failed_at: dict[tuple[str, str], int] = {}  # By process and directory.
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look as long as the block lasts."""
+        with ExitStack() as stack:
+
+            def probe(
+                owner: type,
+                name: str,
+                after: Callable[..., None] | None = None,
+                before: Callable[..., Any] | None = None,
+                failed: Callable[..., None] | None = None,
+            ) -> None:
+                kept = vars(owner)[name]
+                setattr(owner, name, self._wrapped(kept, after, before, failed))
+                stack.callback(setattr, owner, name, kept)
+
+            for name in _REPLICAS:
+                probe(
+                    Replicas,
+                    name,
+                    getattr(self, f"_on_{name}", self._after_replicas),
+                    getattr(self, f"_before_{name}", None),
+                )
+            for name in _CONTROLLER:
+                probe(
+                    Controller,
+                    name,
+                    self._after_controller,
+                    self._before_handle if name == "handle" else None,
+                )
+            probe(ControllerShell, "_on_unusable", before=self._before_unusable)
+            probe(BrokerSessions, "on_published", self._on_published)
+            probe(LeaderSession, "take_request", self._on_said)
+            probe(PartitionLeader, "diverging_follower", self._on_served)
+            probe(PartitionLeader, "append", self._on_appended)
+            probe(Appender, "append", before=self._before_append)
+            probe(HeldAppends, "append", before=self._before_append)
+            probe(PartitionLog, "append", self._on_written, failed=self._on_not_written)
+            probe(PartitionLog, "flush", self._on_log_flush, failed=self._on_flush_failed)
+            probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
+            probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
+            probe(LogDirectory, "open", self._on_directory_open)
+            probe(LogDirectory, "open_partition", self._on_partition_open)
+            probe(LogDirectory, "delete_partitions", before=self._before_delete)
+            probe(LogDirectory, "set_aside", before=self._before_set_aside)
+            probe(LogDirectory, "checkpoint", self._on_checkpoint)
+            probe(LogDirectory, "close", self._on_directory_close)
+            probe(LogDirectory, "begin_life", self._on_life, self._before_life)
+            probe(LogDirectory, "keep_seen", self._on_seen, self._before_seen)
+            yield
+
+    def _wrapped(
+        self,
+        kept: Any,
+        after: Callable[..., None] | None,
+        before: Callable[..., Any] | None,
+        failed: Callable[..., None] | None,
+    ) -> Any:
+        """Return a method, or classmethod, that shows itself.
+
+        `before` is given the process and the arguments, and what it returns goes to `after` and
+        `failed`, with what the method returned or raised.
+        """
+        function = kept.__func__ if isinstance(kept, classmethod) else kept
+
+        @functools.wraps(function)
+        def shown(*args: Any, **kwargs: Any) -> Any:
+            process = process_now()
+            if process is None:
+                return function(*args, **kwargs)
+            known = None
+            if before is not None:
+                known = self._judge(before, process, *args, **kwargs)
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                if failed is not None:
+                    self._judge(failed, process, known, error, *args, **kwargs)
+                raise
+            if after is not None:
+                self._judge(after, process, known, result, *args, **kwargs)
+            return result
+
+        return classmethod(shown) if isinstance(kept, classmethod) else shown
+
+    def _judge(self, look: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return look(*args, **kwargs)
+        except Violation as violation:
+            self.violation = self.violation or violation
+            raise
+
+    # --- Replicas ----------------------------------------------------------------------------
+
+    def _after_replicas(
+        self, process: BrokerProcess, _: Any, effects: list[Effect], replicas: Replicas, *__: Any
+    ) -> None:
+        self._look_at(process, replicas, effects)
+
+    def _look_at(
+        self, process: BrokerProcess, replicas: Replicas, effects: Iterable[Effect]
+    ) -> None:
+        for effect in effects:
+            match effect:
+                case Advanced(topic_partition):
+                    replica, log = replicas.find(topic_partition), process.log(topic_partition)
+                    if replica is not None and log is not None:
+                        self._replicas.on_advanced(replica, log)
+                case Completed(topic_partition, waiters):
+                    replica, log = replicas.find(topic_partition), process.log(topic_partition)
+                    for waiter in waiters:
+                        self._replicas.on_answered(replica, log, waiter)
+                case ProposeIsr(proposals):
+                    self._proposed[replicas] = proposals
+                    self._replicas.on_proposed(replicas, proposals)
+                case Halted():
+                    raise Violation(
+                        f"{process.name} halts {effect.topic_partition}: {effect.error}"
+                    )
+                case Lost():
+                    self._cluster.invariants.on_lost(effect.topic_partition, effect.records)
+                case SetAside(topic_partition):
+                    name = process.machine.name
+                    self._cluster.invariants.renewed[name, topic_partition] = self._cluster.now
+
+    def _on_on_image(
+        self, process: BrokerProcess, _: Any, effects: list[Effect], replicas: Replicas, *__: Any
+    ) -> None:
+        if process.replicas is replicas:
+            self._replicas.on_image(process.machine, replicas, process.logs)
+        self._look_at(process, replicas, effects)
+
+    def _before_on_fetched(
+        self, _: BrokerProcess, replicas: Replicas, leader: Any, fetched: Any, *__: Any
+    ) -> Any:
+        return replicas.sessions[leader].position(fetched.handle)
+
+    def _on_on_fetched(
+        self,
+        process: BrokerProcess,
+        known: Any,
+        effects: list[Effect],
+        replicas: Replicas,
+        leader: Any,
+        *_: Any,
+    ) -> None:
+        if known is not None and process.life is not None:
+            topic_partition, position = known
+            replica = replicas.find(topic_partition)
+            self._replicas.on_fetched(process.life, leader, position.leader_epoch, replica, effects)
+        self._look_at(process, replicas, effects)
+
+    def _on_on_follower_progress(
+        self,
+        process: BrokerProcess,
+        known: Any,
+        effects: list[Effect],
+        replicas: Replicas,
+        *report: Any,
+    ) -> None:
+        topic_partition, life, leader_epoch, progress, _ = report
+        self._replicas.on_report(replicas.get(topic_partition), life, leader_epoch, progress)
+        self._look_at(process, replicas, effects)
+
+    def _on_on_write_failed(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        effects: list[Effect],
+        replicas: Replicas,
+        topic_partition: Any,
+        base_offset: Any,
+        *__: Any,
+    ) -> None:
+        replica = replicas.find(topic_partition)
+        if replica is not None:
+            self._replicas.on_taken_back(replica, base_offset)
+        self._look_at(process, replicas, effects)
+
+    def _on_on_isr_answers(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        effects: list[Effect],
+        replicas: Replicas,
+        answers: Any,
+        *__: Any,
+    ) -> None:
+        proposed = self._proposed.pop(replicas, [])
+        if not isinstance(answers, list):
+            answers = [answers] * len(proposed)
+        self._replicas.on_isr_answers(replicas, proposed, answers)
+        self._look_at(process, replicas, effects)
+
+    def _on_said(
+        self, process: BrokerProcess, _: Any, request: Any, session: LeaderSession, *__: Any
+    ) -> None:
+        replicas = process.replicas
+        if request is None or replicas is None or process.life is None:
+            return
+        for leader, each in replicas.sessions.items():
+            if each is session:
+                self._replicas.on_said(process.life, leader, request, replicas, process.logs)
+
+    def _on_served(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        diverging: Any,
+        leader: PartitionLeader,
+        follower: Any,
+        fetch_offset: Any,
+        *__: Any,
+    ) -> None:
+        log = process.log(leader.topic_partition)
+        if log is not None and follower is not None:
+            self._replicas.on_served(
+                leader, log, follower, fetch_offset, diverges=diverging is not None
+            )
+
+    def _on_appended(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        waiter: Any,
+        leader: PartitionLeader,
+        header: Any,
+        acks: Any,
+        *__: Any,
+        **___: Any,
+    ) -> None:
+        log = process.log(leader.topic_partition)
+        if log is not None:
+            self._replicas.on_appended(leader, log, header, acks, waiter)
+
+    # --- Disks -------------------------------------------------------------------------------
+
+    def _before_append(
+        self, process: BrokerProcess, _: Any, target: Any, batch: StampedBatch, *__: Any
+    ) -> None:
+        leader = target.replica.leader
+        leads = None if leader is None or leader.is_resigned else leader.leader_epoch
+        if process.life is not None:
+            self._replicas.on_writing(process.life, target.topic_partition, batch, leads)
+
+    def _on_not_written(
+        self, process: BrokerProcess, _: Any, error: Exception, log: PartitionLog, *__: Any
+    ) -> None:
+        if isinstance(error, StorageFullError):
+            self._logs.on_not_written(process.machine, log)
+
+    def _on_flush_failed(
+        self, process: BrokerProcess, _: Any, error: Exception, log: PartitionLog, *__: Any
+    ) -> None:
+        if isinstance(error, LogDirFailedError):
+            self._failed_at.setdefault((process.name, log.log_dir), self._cluster.now)
+
+    def _on_written(
+        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
+    ) -> None:
+        failed_at = self._failed_at.get((process.name, log.log_dir), self._cluster.now)
+        if self._cluster.now - failed_at > _FAILED_US:
+            raise Violation(f"{process.name} appends to {log.log_dir}, where a flush failed (P63)")
+
+    def _on_log_flush(self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog) -> None:
+        self._logs.on_flushed(process.machine, log)
+
+    def _before_log_cut(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
+        self._logs.on_cutting(process.machine, log.topic_partition)
+
+    def _on_log_cut(
+        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
+    ) -> None:
+        self._logs.on_cut(process.machine, log)
+
+    def _on_directory_open(
+        self, process: BrokerProcess, _: Any, directory: LogDirectory, *__: Any, **___: Any
+    ) -> None:
+        self._logs.on_started(process.machine, process.name, directory)
+        self._logs.on_recalled(process.machine, directory.used_by)
+
+    def _on_partition_open(
+        self, process: BrokerProcess, _: Any, log: PartitionLog, *__: Any
+    ) -> None:
+        self._logs.on_opened(process.machine, log)
+
+    def _before_delete(
+        self, process: BrokerProcess, _: LogDirectory, topic_partitions: Any, *__: Any
+    ) -> None:
+        for topic_partition in topic_partitions:
+            self._cluster.invariants.on_deleting(process.machine.name, topic_partition)
+            self._logs.on_cutting(process.machine, topic_partition)
+
+    def _before_set_aside(
+        self, process: BrokerProcess, _: LogDirectory, topic_partition: Any, *__: Any
+    ) -> None:
+        self._cluster.invariants.on_deleting(process.machine.name, topic_partition)
+        self._logs.on_cutting(process.machine, topic_partition)
+
+    def _on_checkpoint(
+        self, process: BrokerProcess, _: Any, __: Any, directory: LogDirectory, *___: Any
+    ) -> None:
+        self._logs.on_checkpoint(process.machine, dict(directory.logs))
+
+    def _on_directory_close(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        __: Any,
+        ___: LogDirectory,
+        *,
+        clean: bool,
+        **____: Any,
+    ) -> None:
+        if clean:
+            self._logs.on_closed(process.machine)
+
+    def _before_life(
+        self, process: BrokerProcess, _: LogDirectory, __: Any, broker_epoch: Any, *___: Any
+    ) -> None:
+        self._logs.on_remembering(process.machine, broker_epoch)
+
+    def _on_life(self, process: BrokerProcess, *_: Any, **__: Any) -> None:
+        self._logs.on_life_begun(process.machine)
+
+    def _on_seen(self, process: BrokerProcess, *_: Any, **__: Any) -> None:
+        self._logs.on_seen_kept(process.machine)
+
+    def _before_seen(self, process: BrokerProcess, _: LogDirectory, seen: Any) -> None:
+        self._logs.on_remembering(process.machine, seen)
+
+    # --- Controllers -------------------------------------------------------------------------
+
+    def _before_handle(
+        self, _: BrokerProcess, controller: Controller, request_id: int, request: Any, *__: Any
+    ) -> None:
+        self._asked[controller, request_id] = request
+        if isinstance(request, Heartbeat) and request.wants_shutdown:
+            self._wants_to_stop.setdefault(request.life, self._cluster.now)
+
+    def _after_controller(
+        self, _: BrokerProcess, __: Any, effects: Any, controller: Controller, *___: Any
+    ) -> None:
+        for effect in effects:
+            if isinstance(effect, Respond):
+                request = self._asked.pop((controller, effect.request_id), None)
+                result = effect.result
+                self._states.on_answered(request, result)
+                if (
+                    isinstance(request, Heartbeat)
+                    and isinstance(result, HeartbeatAnswer)
+                    and result.may_stop
+                ):
+                    since = self._wants_to_stop.get(request.life, self._cluster.now)
+                    self._states.on_stopping(request.life, self._cluster.now - since)
+
+    def _before_unusable(
+        self, process: BrokerProcess, _: ControllerShell, __: Controller, error: Any
+    ) -> None:
+        self._cluster.store.on_refused(process.machine.name, str(error))
+
+    def _on_published(
+        self, process: BrokerProcess, _: Any, __: Any, ___: BrokerSessions, objects: Any
+    ) -> None:
+        self._states.on_published(process.machine.name, objects)
+
+
+def process_now() -> BrokerProcess | None:
+    """Return the broker's process that runs; None: none does."""
+    current = host.current
+    process = current.process if isinstance(current, SimulatedHost) else None
+    return process if isinstance(process, BrokerProcess) else None

@@ -1,0 +1,57 @@
+"""The settings of simulated brokers: small segments, short times, and little memory."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.replication.rules import ReplicationConfig
+
+DIRECTORY: Final = "/data"
+REPLICATION: Final = ReplicationConfig(
+    replica_lag_time_max_ms=5_000,
+    replica_fetch_backoff_ms=200,
+    isr_rejoin_pause_ms=2_000,
+)
+CLUSTER: Final = ClusterConfig(
+    positions_partitions=3, broker_session_timeout_ms=6_000, address_settle_ms=0
+)
+COORDINATION: Final = CoordinationConfig()
+_DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What differs from one simulated cluster to another."""
+
+    replication: ReplicationConfig = REPLICATION
+    cluster: ClusterConfig = CLUSTER
+    coordination: CoordinationConfig = COORDINATION
+    scrub_bytes_per_second: int = 20_000
+    slow_flush_ms: int = 2_000
+
+    def of(self, name: str, host: str, port: int) -> BrokerConfig:
+        """Return those of one broker, whose name is its zone, too."""
+        return replace(
+            _DEFAULT,
+            node=replace(_DEFAULT.node, name=name, rack=name),
+            cluster=self.cluster,
+            coordination=self.coordination,
+            replication=self.replication,
+            storage=StorageConfig(
+                segment_bytes_max=20_000,
+                index_interval_bytes_max=1_000,
+                recovery_point_bytes=50_000,
+                recovery_point_interval_ms=10_000,
+                ballast_bytes=8 << 10,
+                retention_check_interval_ms=3_000,
+                trash_delay_ms=20_000,
+                scrub_bytes_per_second=self.scrub_bytes_per_second,
+                slow_flush_ms=self.slow_flush_ms,
+            ),
+            metrics=replace(_DEFAULT.metrics, port=-1),
+            listener=replace(_DEFAULT.listener, host=host, port=port),
+            replica_listener=replace(_DEFAULT.replica_listener, host=host),
+            threads=replace(_DEFAULT.threads, check=1, read=1),
+            limits=replace(_DEFAULT.limits, fetch_response_bytes_max=64 << 10),
+        )

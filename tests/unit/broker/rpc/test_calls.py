@@ -1,0 +1,165 @@
+"""Who makes a call, and how it is ended where it is refused."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from tests.fakes.call_context import CallContext, calls_of, serve_call
+
+from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
+from millrace.core.errors import (
+    Appended,
+    MalformedRequestError,
+    MessageTooLargeError,
+    NotControllerError,
+)
+from millrace.core.metadata.model import Listener
+from millrace.proto.errors import error_from_trailers
+from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
+
+USER_AGENT = ("user-agent", "own/7 grpc-x/1")
+
+
+def client_ids(*values: str | bytes) -> list[tuple[str, str | bytes]]:
+    """Return the metadata of a call with these client ids."""
+    return [("millrace-client-id", value) for value in values]
+
+
+def ask(calls: Calls, context: CallContext, method: Any) -> None:
+    """Make a call with one request, and wait for its end."""
+    handlers = calls.handlers("S", unary={"Ask": (method, GetMetadataRequest)})
+    asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
+
+
+def callers_of(calls: Calls, context: CallContext) -> list[Caller]:
+    """Return the callers of a call of each kind from one client."""
+    found: list[Caller] = []
+
+    async def answer(_: GetMetadataRequest, caller: Caller) -> GetMetadataResponse:
+        found.append(caller)
+        return GetMetadataResponse()
+
+    async def follow(_: Stream, caller: Caller) -> None:
+        found.append(caller)
+
+    handlers = calls.handlers(
+        "S", unary={"Ask": (answer, GetMetadataRequest)}, streams={"Follow": follow}
+    )
+    asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
+    asyncio.run(serve_call(handlers, "/S/Follow", context))
+    return found
+
+
+def test_each_call_has_a_caller_by_its_connection_and_what_it_says() -> None:
+    context = CallContext(USER_AGENT, *client_ids("billing"), peer="ipv6:%5B2001:db8::1%5D:4711")
+    caller = Caller(
+        principal="anonymous",
+        client_id="billing",
+        address="[2001:db8::1]:4711",
+        listener="outside",
+        software="own/7 grpc-x/1",
+    )
+    assert callers_of(calls_of(Listener.OUTSIDE), context) == [caller, caller]
+
+
+def test_a_client_that_says_nothing_has_no_name() -> None:
+    (caller, _) = callers_of(calls_of(), CallContext())
+    assert (caller.client_id, caller.software) == ("", "")
+
+
+def test_a_principal_is_what_the_connection_has_proved_and_never_what_the_call_says() -> None:
+    (caller, _) = callers_of(calls_of(), CallContext(("millrace-principal", "root")))
+    assert caller.principal == "anonymous"
+    (caller, _) = callers_of(calls_of(), CallContext(identities=[b"spiffe://prod/a\x1b", b"b"]))
+    assert caller.principal == "spiffe://prod/a?"
+
+
+def test_what_a_stranger_calls_its_software_is_short_and_printable() -> None:
+    (caller, _) = callers_of(calls_of(), CallContext(("user-agent", "\x1b[2J" + "x" * 1000)))
+    assert caller.software == "?[2J" + "x" * 96
+
+
+@pytest.mark.parametrize("method", ["Ask", "Follow"])
+@pytest.mark.parametrize(
+    "said",
+    [["x" * 256], ["a\x1b[2J"], ["a b"], [""], ["é"], [b"\xff\xfe"], ["a", "b"], ["a\n"]],
+    ids=repr,
+)
+def test_a_malformed_client_id_ends_the_call_before_it_is_served(
+    said: list[str | bytes], method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def serve(_: object, caller: Caller) -> Any:
+        pytest.fail(f"{caller} was served")
+
+    metrics = BrokerMetrics()
+    handlers = calls_of(metrics=metrics).handlers(
+        "S", unary={"Ask": (serve, GetMetadataRequest)}, streams={"Follow": serve}
+    )
+    context = CallContext(*client_ids(*said))
+    request = b"" if method == "Ask" else None
+    asyncio.run(serve_call(handlers, f"/S/{method}", context, request))
+    assert context.status is grpc.StatusCode.INVALID_ARGUMENT
+    error = error_from_trailers(context.trailers, context.details)
+    assert isinstance(error, MalformedRequestError)
+    assert "client" in error.message
+    assert error.message.isprintable()
+    assert len(error.message) < 200
+    counted = metrics.registry.get_sample_value(
+        "millrace_refusals_total", {"error": "MALFORMED_REQUEST"}
+    )
+    assert counted == 1
+    (line,) = caplog.records
+    assert (line.client_id, line.address) == ("", "10.0.0.1:4711")  # type: ignore[attr-defined]
+
+
+def test_the_longest_client_id_is_taken() -> None:
+    (caller, _) = callers_of(calls_of(), CallContext(*client_ids("~" * 255)))
+    assert caller.client_id == "~" * 255
+
+
+def test_a_call_that_is_refused_names_the_error_and_whether_it_may_be_done() -> None:
+    async def refuse(_: GetMetadataRequest, __: Caller) -> GetMetadataResponse:
+        raise NotControllerError("it stopped", appended=Appended.MAYBE)
+
+    context = CallContext()
+    ask(calls_of(), context, refuse)
+    assert (context.status, context.details) == (grpc.StatusCode.UNAVAILABLE, "it stopped")
+    error = error_from_trailers(context.trailers, context.details)
+    assert isinstance(error, NotControllerError)
+    assert (error.message, error.appended) == ("it stopped", Appended.MAYBE)
+
+
+def test_an_answer_larger_than_a_message_may_be_is_refused_by_name() -> None:
+    limits = LimitsConfig(message_bytes_max=64 << 10, fetch_response_bytes_max=1024)
+
+    async def answer(request: GetMetadataRequest, _: Caller) -> GetMetadataResponse:
+        return GetMetadataResponse(cluster_id=request.topics[0] * 1000)
+
+    def answer_to(text: str) -> bytes | None:
+        data = GetMetadataRequest(topics=[text]).SerializeToString()
+        handlers = calls_of(limits=limits).handlers(
+            "S", unary={"Ask": (answer, GetMetadataRequest)}
+        )
+        answer_or_none: bytes | None = asyncio.run(serve_call(handlers, "/S/Ask", context, data))
+        return answer_or_none
+
+    context = CallContext()
+    assert len(answer_to("x" * 65) or b"") > 65_000
+    assert answer_to("x" * 66) is None
+    error = error_from_trailers(context.trailers, context.details)
+    assert isinstance(error, MessageTooLargeError)
+    assert error.appended is Appended.MAYBE, "it was to be answered, so it was done"
+
+
+def test_a_stream_whose_client_goes_away_in_the_middle_of_a_message_just_ends() -> None:
+    async def serve(_: Stream, __: Caller) -> None:
+        raise grpc.aio.InternalError
+
+    context = CallContext()
+    handlers = calls_of().handlers("S", streams={"Follow": serve})
+    asyncio.run(serve_call(handlers, "/S/Follow", context))
+    assert context.status is None
