@@ -242,22 +242,39 @@ class Appender:
         for target, (generation, batches) in appends.items():
             if generation != target.generation_written:
                 continue  # Their offsets were taken back when an earlier write failed.
+            written, error = self._write(target, batches)
+            if written:
+                if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
+                    self._checkpoint_beside()
+                self._mailbox.post(target.on_written, target.log.log_end_offset)
+                if target.is_flushed_before_ack:
+                    to_flush.append(target)
+            if error is not None:
+                target.generation_written += 1
+                self._mailbox.post(target.on_write_failed, batches[written].base_offset, error)
+                self._on_refused(target, error)
+        self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
+
+    def _write(
+        self, target: Target, batches: list[StampedBatch]
+    ) -> tuple[int, StorageError | None]:
+        """Write batches, as many at once as go into one segment.
+
+        Returns:
+            How many of them were written, and why not the rest.
+        """
+        written = 0
+        while written < len(batches):
             try:
                 if self._failure is not None:
                     raise self._failure
                 self._check_room()
-                self._measured(target.log.append, batches, wall_now())
+                part = batches[written : written + target.log.count_fitting(batches[written:])]
+                self._measured(target.log.append, part, wall_now())
             except StorageError as error:
-                target.generation_written += 1
-                self._mailbox.post(target.on_write_failed, batches[0].base_offset, error)
-                self._on_refused(target, error)
-                continue
-            if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
-                self._checkpoint_beside()
-            self._mailbox.post(target.on_written, target.log.log_end_offset)
-            if target.is_flushed_before_ack:
-                to_flush.append(target)
-        self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
+                return written, error
+            written += len(part)
+        return written, None
 
     def _flush(self, targets: list[Target]) -> None:
         owed, self._unflushed = self._unflushed, {}

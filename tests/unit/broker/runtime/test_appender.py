@@ -98,6 +98,42 @@ def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_al
     asyncio.run(scenario())
 
 
+def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setting() -> None:
+    async def scenario() -> None:
+        batches = [stamped_batch(number) for number in range(20)]
+        length = batches[0].length
+        disk = Disk()
+        opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        is_busy = threading.Event()
+        appender.call(is_busy.wait, 10)
+        for batch in batches[:19]:
+            appender.append(target, batch, 0)
+        disk.capacity = sum(map(disk.size, disk.files())) + 13 * length
+        is_busy.set()
+        async with asyncio.timeout(10):
+            await target.flushed.wait()
+            while not target.failed:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [type(error) for error in target.failed] == [StorageFullError]
+        assert target.written == [opened.end]
+        assert 3 <= opened.end <= 13
+        disk.capacity = None
+        target.flushed.clear()
+        for batch in batches[opened.end :]:
+            appender.append(target, batch, target.generation_written)
+        async with asyncio.timeout(10):
+            while opened.end < len(batches):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        sizes = [disk.size(name) for name in disk.files() if name.endswith(".log")]
+        assert max(sizes) <= 3 * length
+        appender.close()
+
+    asyncio.run(scenario())
+
+
 class DiskThatHangs(Disk):
     """Flushes only when it is let go on."""
 

@@ -164,12 +164,17 @@ class PartitionLog:
 
     # --- Writing -----------------------------------------------------------------------------
 
+    def count_fitting(self, batches: Sequence[StampedBatch]) -> int:
+        """Return how many of the first batches one segment takes: at least one."""
+        return self._writer.count_fitting(batches)
+
     def append(self, batches: Sequence[StampedBatch], now: WallMs) -> None:
         """Append batches, all of them or none.
 
         The active segment is closed first when it is old or the batches would make it too large;
-        they go into one segment together, which they may make larger than `segment_bytes`. When
-        checkpoints cannot keep up, the append waits for one: recovery must stay short.
+        they go into one segment together, so that the caller appends no more than `count_fitting`
+        at once. When checkpoints cannot keep up, the append waits for one: recovery must stay
+        short.
 
         Raises:
             StorageFullError, StorageBusyError: not now; the log is unchanged. LogDirFailedError:

@@ -35,6 +35,18 @@ class LogWriter:
         self._flusher = flusher
         self._truncation = truncation
 
+    def count_fitting(self, batches: Sequence[StampedBatch]) -> int:
+        """Return how many of the first batches one segment takes."""
+        segment_bytes = self._state.config.segment_bytes
+        size = self._state.segments[-1].size
+        if size + batches[0].length > segment_bytes:
+            size = 0  # They go into a new one.
+        for number, batch in enumerate(batches):
+            size += batch.length
+            if size > segment_bytes:
+                return max(number, 1)
+        return len(batches)
+
     def append(self, batches: Sequence[StampedBatch], now: WallMs) -> None:
         """Append batches, all of them or none."""
         state = self._state
