@@ -17,7 +17,7 @@ from tests.faults.metadata import Metadata, View
 
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 _KINDS: Final = (
     "apis/millrace.dev/v1/namespaces/{}/clusterstates",

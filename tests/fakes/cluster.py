@@ -13,9 +13,9 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.lease import Deposed
 from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,

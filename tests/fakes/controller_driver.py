@@ -3,11 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
-from millrace.core.media import Media
-from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import Controller
-from millrace.core.metadata.effects import (
+from millrace.core.controller.controller import Controller
+from millrace.core.controller.effects import (
     AskLogEnds,
     Effect,
     ElectedUncleanly,
@@ -18,9 +15,14 @@ from millrace.core.metadata.effects import (
     Respond,
     WriteObject,
 )
+from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
+from millrace.core.lease import Deposed
+from millrace.core.media import Media
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Reluctance
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
+from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
     Heartbeat,
     HeartbeatAnswer,
@@ -28,8 +30,6 @@ from millrace.core.metadata.requests import (
     RegisterBroker,
     Request,
 )
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
-from millrace.core.metadata.stored import StoredObject
 
 
 class Objects(dict[str, StoredObject]):
@@ -69,7 +69,7 @@ class ControllerDriver:
         config: ClusterConfig | None = None,
         *,
         known_cluster_id: str | None = None,
-        seen: Seen = NOTHING_SEEN,
+        seen: StoreVersions = NOTHING_SEEN,
         deposed: Deposed | None = None,
     ) -> None:
         self.objects = objects

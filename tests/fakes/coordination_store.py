@@ -7,8 +7,8 @@ from tests.fakes.controller_driver import Objects
 
 from millrace.broker.coordination.store import CoordinationUnavailableError, always
 from millrace.core.errors import MillraceError
-from millrace.core.metadata.lease import LeaseRecord
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.lease import LeaseRecord
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 
 class MemoryStore:

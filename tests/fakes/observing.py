@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millrace.core.metadata.effects import AskLogEnds
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.controller.effects import AskLogEnds
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 
 @dataclass

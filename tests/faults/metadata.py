@@ -16,7 +16,6 @@ from tests.faults.history import History
 from tests.faults.load import Places
 
 from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch
-from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     BrokerRegistration,
@@ -24,7 +23,8 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 PLACES: Final = Places(
     topics=("t0", "t1", "t2", "acks-1", "acks-0"),

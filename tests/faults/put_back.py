@@ -24,8 +24,8 @@ from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.client import SyncAdmin
 from millrace.core.errors import MillraceError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.seen import Seen
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.store_versions import StoreVersions
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 _SET_BACK = "the coordination store was set back to an older state"
 _EMPTY = "the coordination store is empty"
@@ -174,7 +174,7 @@ def put_an_older_store_back(scene: Scene) -> str:
 
 def _wait_until_remembered(cluster: Cluster) -> None:
     """Return once every broker remembers what the store says now."""
-    wanted = Seen.of(_stored(cluster.store_file))
+    wanted = StoreVersions.of(_stored(cluster.store_file))
     files = PosixFileSystem()
 
     def is_remembered() -> bool:

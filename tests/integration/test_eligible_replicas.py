@@ -18,9 +18,9 @@ from tests.integration.running_cluster import RunningCluster, read_all
 
 from millrace.client import PartitionDescription, SyncAdmin, SyncProducer
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.encoding import decode_shard
 from millrace.core.metadata.model import SHARD_KEYS
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.encoding import decode_shard
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 TOPIC = "fs"
 COUNT = 300

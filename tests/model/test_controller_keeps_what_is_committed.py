@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
+from millrace.core.controller.partitions.elections import Rules
 from millrace.core.errors import MillraceError
 from millrace.core.ids import (
     NO_BROKER,
@@ -27,7 +28,6 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
 from millrace.core.metadata.requests import (

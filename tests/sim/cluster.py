@@ -57,7 +57,6 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -66,6 +65,7 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
+from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.requests import (
     CreateTopics,
     ElectionKind,

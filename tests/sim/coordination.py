@@ -20,8 +20,8 @@ from tests.sim.threads import SimulatedThread
 from tests.sim.world import MILLISECOND, SECOND, Micros, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError, always
-from millrace.core.metadata.lease import NOBODY, LeaseRecord
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.lease import NOBODY, LeaseRecord
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 NAME: Final = "coordination"
 

@@ -28,6 +28,7 @@ from tests.sim.world import MILLISECOND, Violation
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.log import PartitionLog
+from millrace.core.controller.partitions.elections import Rules
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
@@ -37,7 +38,6 @@ from millrace.core.ids import (
     Offset,
     TopicPartition,
 )
-from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import (
     BrokerLife,

@@ -29,7 +29,7 @@ from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
 from millrace.broker.storage.segment import parse_offset_name
 from millrace.core.errors import CorruptBatchError, UnsupportedFormatError
 from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
-from millrace.core.metadata.seen import NOTHING_SEEN
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN
 from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, verify_body
 

@@ -21,9 +21,9 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import host
+from millrace.core.controller.controller import Controller
+from millrace.core.controller.effects import Respond
 from millrace.core.errors import LogDirFailedError, StorageFullError
-from millrace.core.metadata.controller import Controller
-from millrace.core.metadata.effects import Respond
 from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer
 from millrace.core.replication.leader import PartitionLeader
 from millrace.core.replication.leader_session import LeaderSession

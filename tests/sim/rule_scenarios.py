@@ -34,7 +34,7 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
-from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.lease import LeaseRecord
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES
 

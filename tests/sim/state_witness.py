@@ -35,8 +35,8 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
+from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import CreateTopics
-from millrace.core.metadata.stored import StoredObject
 from millrace.core.metadata.topic_config import Durability
 
 _UNCLEAN: Final = "unclean.leader.election.enable"

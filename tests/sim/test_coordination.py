@@ -9,8 +9,8 @@ from tests.sim.world import SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import NOBODY, LeaseRecord
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.lease import NOBODY, LeaseRecord
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 
 class Caller:

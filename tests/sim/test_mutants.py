@@ -11,11 +11,11 @@ from tests.sim.mutants.mutant import Mutant, NoMutantError, mutant, planted
 from tests.sim.run import Outcome, run
 from tests.sim.swarm import crafted
 
+from millrace.core.controller.brokers import registration
+from millrace.core.controller.brokers.registration import kind_of
 from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.log import leader_epochs
 from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
-from millrace.core.metadata import registration
-from millrace.core.metadata.registration import kind_of
 
 pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
 
@@ -49,7 +49,7 @@ def test_a_property_stays_one() -> None:
 
 
 def test_a_function_is_replaced_wherever_it_was_imported() -> None:
-    target = "millrace.core.metadata.registration:kind_of"
+    target = "millrace.core.controller.brokers.registration:kind_of"
     changed = mutant("all is clean", "P27", target, "if known is None:", "if True:")
     here = globals()
     original = kind_of
@@ -62,7 +62,7 @@ def test_what_holds_a_rule_elsewhere_goes_with_it_and_comes_back() -> None:
     other = mutant(
         "all is clean",
         "P27",
-        "millrace.core.metadata.registration:kind_of",
+        "millrace.core.controller.brokers.registration:kind_of",
         "if known is None:",
         "if True:",
     )
@@ -115,7 +115,13 @@ def short_runs(_: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
 
 def test_a_mutant_that_never_runs_is_none() -> None:
     found = hunt(
-        mutant("unused", "P1", "millrace.core.metadata.recovery:best_replica", "max(", "min("),
+        mutant(
+            "unused",
+            "P1",
+            "millrace.core.controller.partitions.unclean_recovery:best_replica",
+            "max(",
+            "min(",
+        ),
         short_runs,
         Budget(simulated_s=1),
     )

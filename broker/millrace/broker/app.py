@@ -63,10 +63,10 @@ from millrace.client import host
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.ids import BrokerId
-from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
+from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import RegisterBroker
 
 _log = logging.getLogger(__name__)

@@ -29,11 +29,8 @@ from millrace.broker.coordination.store import (
 )
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.client import host
-from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
-from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
-from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import Controller, Phase, no_controller
-from millrace.core.metadata.effects import (
+from millrace.core.controller.controller import Controller, Phase, no_controller
+from millrace.core.controller.effects import (
     AskLogEnds,
     Effect,
     ElectedUncleanly,
@@ -44,12 +41,19 @@ from millrace.core.metadata.effects import (
     Respond,
     WriteObject,
 )
+from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
+from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
+from millrace.core.lease import NOBODY, LeaseElection, LeaseTimes
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.objects.store_versions import (
+    NOTHING_SEEN,
+    RememberedVersions,
+    StoreVersions,
+)
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 from millrace.core.metadata.requests import Request
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
-from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _T = TypeVar("_T")
 
@@ -78,7 +82,7 @@ class Observer(Protocol):
         """This broker is no longer the controller."""
 
 
-async def _keep_nothing(seen: Seen) -> None:
+async def _keep_nothing(seen: StoreVersions) -> None:
     pass
 
 
@@ -110,9 +114,9 @@ class ControllerShell:
         address: str,
         observer: Observer,
         known_cluster_id: str | None = None,
-        seen: Seen = NOTHING_SEEN,
-        seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
-        keep_seen_elsewhere: Callable[[Seen], Coroutine[Any, Any, object]] = _keep_nothing,
+        seen: StoreVersions = NOTHING_SEEN,
+        seen_here: Callable[[], StoreVersions] = lambda: NOTHING_SEEN,
+        keep_seen_elsewhere: Callable[[StoreVersions], Coroutine[Any, Any, object]] = _keep_nothing,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.config = config
@@ -122,7 +126,7 @@ class ControllerShell:
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen
-        self._memory = SeenToKeep()
+        self._memory = RememberedVersions()
         self._is_kept = True
         self._keep_seen_elsewhere = keep_seen_elsewhere
         self._seen_here = seen_here
@@ -250,7 +254,7 @@ class ControllerShell:
             self._perform(machine, machine.on_connection_broken(life, monotonic_now()))
             self._has_new_deadline.set()
 
-    def on_seen_elsewhere(self, seen: Seen) -> None:
+    def on_seen_elsewhere(self, seen: StoreVersions) -> None:
         """A broker reports what it has seen of the store; this one may not be the controller
         (P39)."""
         machine = self._machine
@@ -262,7 +266,7 @@ class ControllerShell:
             self._is_kept = False
             self._spawn(self._remember(seen))
 
-    async def _remember(self, seen: Seen) -> None:
+    async def _remember(self, seen: StoreVersions) -> None:
         """Store it in the log directories: the next process must not accept less."""
         await self._keep_seen_elsewhere(seen)
         self._is_kept = True
@@ -370,7 +374,7 @@ class ControllerShell:
             _log.info("the coordination store answers again")
         self._unavailable = unavailable
 
-    def _known_of_the_store(self) -> Seen:
+    def _known_of_the_store(self) -> StoreVersions:
         """Return the lower bound of the store's state (P39).
 
         The broker's own view is left out while it may come from an abandoned history of its own

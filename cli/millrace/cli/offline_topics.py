@@ -23,9 +23,9 @@ def topic_names(directory: Path) -> "dict[TopicId, str]":
     """
     from millrace.core.errors import MillraceError
     from millrace.core.ids import ControllerEpoch
-    from millrace.core.metadata.encoding import decode_shard
     from millrace.core.metadata.model import SHARD_KEYS
-    from millrace.core.metadata.stored import StoredObject
+    from millrace.core.metadata.objects.encoding import decode_shard
+    from millrace.core.metadata.objects.stored_object import StoredObject
 
     names: dict[TopicId, str] = {}
     for path in (directory / DATABASE, directory.parent / DATABASE):

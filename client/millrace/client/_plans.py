@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable
 
 from millrace.client._descriptions import TopicDescription
 from millrace.client._wire import BrokerInfo, Place
+from millrace.core.controller.balancing.placement import Candidate
+from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.ids import BrokerId
 from millrace.core.media import TopicMedia
-from millrace.core.metadata.placement import Candidate
-from millrace.core.metadata.reassignment_plan import planned
 
 
 def plan_reassignment(

@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
+from millrace.core.lease import LeaseTimes
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import INT32_MAX, NO_LIMIT, Unit, Visibility, constant, section, setting

@@ -7,9 +7,9 @@ from tests.integration.running_broker import wait_until
 
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 KEY = CLUSTER_KEY
 FIRST, SECOND, THIRD, FOURTH = SHARD_KEYS[:4]

@@ -25,7 +25,7 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.core.errors import InvalidConfigError
-from millrace.core.metadata.stored import CorruptMetadataError
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_objects_are_flushed_and_the_lease_is_not(store: SqliteStore) -> None:  
 WRITER = """
 import sys
 from millrace.broker.coordination.sqlite import SqliteStore
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 store = SqliteStore(sys.argv[1])
 version = 0
 while True:
@@ -87,7 +87,7 @@ while True:
 RACER = """
 import sys
 from millrace.broker.coordination.sqlite import SqliteStore
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 store = SqliteStore(sys.argv[1], is_exclusive=False)
 print("ready", flush=True)
 sys.stdin.readline()

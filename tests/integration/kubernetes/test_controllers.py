@@ -16,12 +16,12 @@ from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.core.errors import MillraceError, NotControllerError, TopicAlreadyExistsError
+from millrace.core.lease import LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.encoding import decode_cluster, decode_shard
-from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, Topic
+from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError
 from millrace.core.metadata.requests import CreateTopics, Heartbeat, NewTopic, RegisterBroker
-from millrace.core.metadata.stored import CorruptMetadataError
 
 TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=100, watch_ms=100)
 

@@ -25,7 +25,7 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 # What no fault delays must be done in it too, on a busy machine: 33 objects, each with an fsync.
 TIMEOUT_MS = 3000

@@ -11,9 +11,9 @@ from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 

@@ -28,7 +28,7 @@ from millrace.broker.coordination.store import (
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
-from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
 OWNER = {"apiVersion": "millrace.dev/v1beta1", "kind": "Cluster", "name": "c", "uid": "u-1"}

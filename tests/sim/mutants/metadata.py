@@ -4,11 +4,13 @@ from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, mutant
 
-_METADATA: Final = "millrace.core.metadata"
-_ELECTIONS: Final = f"{_METADATA}.elections"
-_CHANGES: Final = f"{_METADATA}.isr_changes"
-_MEMBERSHIP: Final = f"{_METADATA}.membership:Membership"
-_CONTROLLER: Final = f"{_METADATA}.controller:Controller"
+_CORE: Final = "millrace.core"
+_BROKERS: Final = f"{_CORE}.controller.brokers"
+_PARTITIONS: Final = f"{_CORE}.controller.partitions"
+_ELECTIONS: Final = f"{_PARTITIONS}.elections"
+_CHANGES: Final = f"{_PARTITIONS}.isr_changes"
+_MEMBERSHIP: Final = f"{_BROKERS}.membership:Membership"
+_CONTROLLER: Final = f"{_CORE}.controller.controller:Controller"
 
 ISR_CHANGES: Final[tuple[Mutant, ...]] = (
     mutant(
@@ -40,7 +42,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "the leader epoch stays when the leader changes",
         "P25",
-        f"{_METADATA}.model:PartitionState.successor",
+        f"{_CORE}.metadata.model:PartitionState.successor",
         "leader_epoch = LeaderEpoch(self.leader_epoch + moves)",
         "leader_epoch = self.leader_epoch",
     ),
@@ -77,7 +79,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "an eligible replica need not show its log",
         "P26",
         f"{_ELECTIONS}:_proven",
-        "if not _is_counted_on(partition):",
+        "if not partition.is_counted_on:",
         "if True:",
     ),
     mutant(
@@ -90,7 +92,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "an eligible replica must have one record more than it had",
         "P26",
-        f"{_METADATA}.recovery:LogEnds._look_at_eligible",
+        f"{_PARTITIONS}.unclean_recovery:LogEnds._look_at_eligible",
         "log_end.committed_offset >= partition.committed_end.end_offset",
         "log_end.committed_offset > partition.committed_end.end_offset",
     ),
@@ -104,7 +106,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker with another disk is taken for the same",
         "P27",
-        f"{_METADATA}.registration:kind_of",
+        f"{_BROKERS}.registration:kind_of",
         "if not _has_its_directories(known, request):",
         "if False:",
         "if request.directory_epoch is None and known.directory_epoch:",
@@ -113,7 +115,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker that crashed is taken for one that was shut down",
         "P27",
-        f"{_METADATA}.registration:kind_of",
+        f"{_BROKERS}.registration:kind_of",
         "is_marked = request.previous_broker_epoch == known.broker_epoch",
         "is_marked = True",
     ),
@@ -127,7 +129,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "an older copy of a log directory is taken for the newest",
         "P28",
-        f"{_METADATA}.registration:_copy_problem",
+        f"{_BROKERS}.registration:_copy_problem",
         "if epoch < known.directory_epoch and _has_its_directories(known, request):",
         "if False:",
     ),
@@ -142,7 +144,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "the earlier life stays in sync until it is missed",
         "P37",
         f"{_MEMBERSHIP}.register",
-        "leadership.restarted(self._draft, self._config, life, restart)",
+        "leadership.restarted(self._decided, self._config, life, restart)",
         "{}",
     ),
     mutant(
@@ -188,14 +190,14 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "the replica whose log is shortest is elected",
         "P31",
-        f"{_METADATA}.recovery:best_replica",
+        f"{_PARTITIONS}.unclean_recovery:best_replica",
         "best = max(",
         "best = min(",
     ),
     mutant(
         "the first replica that is back is elected",
         "P31",
-        f"{_METADATA}.recovery:LogEnds.decide",
+        f"{_PARTITIONS}.unclean_recovery:LogEnds.decide",
         "if not missing and reports.keys() >= {*partition.replicas}:",
         "if lives:\n"
         "            recovery.elected[key] = elections.unclean(partition, lives[0])\n"
@@ -204,21 +206,21 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a replica is as good as its broker's earlier life said",
         "P31",
-        f"{_METADATA}.recovery:LogEnds.decide",
+        f"{_PARTITIONS}.unclean_recovery:LogEnds.decide",
         "if self.of(key, life) is None",
         "if life.broker_id not in reports",
     ),
     mutant(
         "the best replica is not waited for while its broker is dead",
         "P31",
-        f"{_METADATA}.recovery:best_replica",
+        f"{_PARTITIONS}.unclean_recovery:best_replica",
         "map(log_end_of, partition.replicas)",
         "(log_end_of(each.broker_id) for each in lives)",
     ),
     mutant(
         "all replicas are waited for at one time",
         "P31",
-        f"{_METADATA}.recovery:LogEnds.decide",
+        f"{_PARTITIONS}.unclean_recovery:LogEnds.decide",
         "reports.keys() >= {*partition.replicas}",
         "len(lives) == len(partition.replicas)",
     ),
@@ -228,21 +230,21 @@ SHUTDOWN_AND_MOVES: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker may stop at once",
         "P32",
-        f"{_METADATA}.shutdown:Shutdowns.may_stop",
+        f"{_BROKERS}.shutdown:Shutdowns.may_stop",
         "if now - self._since[broker_id] >= self._config.controlled_shutdown_wait_ms:",
         "if True:",
     ),
     mutant(
         "who stops leaves the in-sync replicas though too few remain",
         "P32",
-        f"{_METADATA}.shutdown:left",
+        f"{_BROKERS}.shutdown:left",
         "if len(others) == len(partition.isr) or len(others) < rules.min_isr(partition):",
         "if len(others) == len(partition.isr):",
     ),
     mutant(
         "old replicas go before the new ones are there",
         "P33",
-        f"{_METADATA}.reassignment:completed",
+        f"{_PARTITIONS}.reassignment:completed",
         "if not (have_joined and suffices):",
         "if not in_sync:",
     ),
@@ -252,7 +254,7 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a topic that is asked for again with its id is refused",
         "P36",
-        f"{_METADATA}.topic_changes:created",
+        f"{_CORE}.controller.topic_changes:created",
         "if there is not None and there.name == name:",
         "if False:",
     ),
@@ -287,14 +289,14 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a controller goes on when its lease has run out",
         "P38",
-        f"{_METADATA}.lease:LeaseElection.is_held",
+        f"{_CORE}.lease:LeaseElection.is_held",
         "return self._held_until is not None and now < self._held_until",
         "return self._held_until is not None",
     ),
     mutant(
         "a broker follows a controller that was replaced",
         "P39",
-        f"{_METADATA}.cache:MetadataCache.on_full_state",
+        f"{_CORE}.metadata.objects.cache:MetadataCache.on_full_state",
         "self._refuse_stale(objects[CLUSTER_KEY].controller_epoch)",
         "",
         "self.seen.refuse_older(objects)",

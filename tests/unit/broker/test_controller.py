@@ -21,6 +21,7 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.core.controller.effects import ElectedUncleanly
 from millrace.core.errors import (
     Appended,
     ControllerNotAvailableError,
@@ -31,10 +32,11 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.effects import ElectedUncleanly
-from millrace.core.metadata.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterTopics,
@@ -48,8 +50,6 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
-from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
 
@@ -106,7 +106,7 @@ async def running(
     times: LeaseTimes = TIMES,
     known_cluster_id: str | None = None,
     config: ClusterConfig | None = None,
-    seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
+    seen_here: Callable[[], StoreVersions] = lambda: NOTHING_SEEN,
 ) -> AsyncIterator[Running]:
     failures: list[BaseException] = []
     observing = Observing()
@@ -141,7 +141,7 @@ def run(
     scenario: Callable[[Running], object],
     store: MemoryStore | None = None,
     config: ClusterConfig | None = None,
-    seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN,
+    seen_here: Callable[[], StoreVersions] = lambda: NOTHING_SEEN,
 ) -> Running:
     async def main() -> Running:
         making = running(store or MemoryStore(), config=config, seen_here=seen_here)
@@ -375,13 +375,13 @@ def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen(
     async def scenario(the: Running) -> None:
         the.shell.on_serving()
         ControllerDriver(the.store.objects).take_over()  # A zombie did not notice.
-        the.shell.on_seen_elsewhere(Seen.of(the.store.objects))
+        the.shell.on_seen_elsewhere(StoreVersions.of(the.store.objects))
         await until(lambda: the.shell.is_controller)
         the.store.take_lease("b")
         await until(lambda: not the.shell.is_controller)
         before = dict(the.store.objects)
         ControllerDriver(the.store.objects).take_over()
-        here[0] = Seen.of(the.store.objects)
+        here[0] = StoreVersions.of(the.store.objects)
         the.store.objects.update(before)
         the.store.take_lease(NOBODY)
         await until(lambda: bool(the.shell.problem) or the.shell.is_controller)

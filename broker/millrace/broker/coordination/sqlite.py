@@ -32,9 +32,9 @@ from millrace.broker.coordination.store import (
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import LeaseRecord
-from millrace.core.metadata.seen import set_back
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.lease import LeaseRecord
+from millrace.core.metadata.objects.store_versions import set_back
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 APPLICATION_ID: Final = 0x4D52_434F  # Marks the file as ours: "MRCO".
 SCHEMA_VERSION: Final = 1

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from millrace.core.errors import RetriableError, StorageError
-from millrace.core.metadata.lease import LeaseRecord
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.lease import LeaseRecord
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 
 class CoordinationStoreError(StorageError):

@@ -37,6 +37,7 @@ from millrace.broker.peers.controller_messages import (
 from millrace.broker.runtime.streams import run_until_first
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
+from millrace.core.controller.controller import no_controller
 from millrace.core.errors import (
     Appended,
     ControllerNotAvailableError,
@@ -48,13 +49,12 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
-from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import no_controller
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.objects.cache import MetadataCache
+from millrace.core.metadata.objects.store_versions import StoreVersions
 from millrace.core.metadata.requests import RegisterBroker
-from millrace.core.metadata.seen import Seen
 from millrace.proto.callers import caller_to_wire
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.features import BROKER_PROTOCOL
@@ -103,7 +103,7 @@ class ControllerChannel:
         own_problem: Callable[[], str] = lambda: "",
         lease_ms: int,
         cache: MetadataCache,
-        keep_seen: Callable[[Seen], Awaitable[object]],
+        keep_seen: Callable[[StoreVersions], Awaitable[object]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.differences: Mapping[str, tuple[str, str]] = {}
@@ -140,7 +140,7 @@ class ControllerChannel:
         return self._image
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> StoreVersions:
         """The highest versions of the metadata ever seen."""
         return self._cache.seen
 

@@ -20,6 +20,7 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
+from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -33,7 +34,6 @@ from millrace.core.metadata.requests import (
     RenewReplicas,
     ReplicaRenewal,
 )
-from millrace.core.metadata.stored import StoredObject
 from millrace.proto.errors import error_from_wire, error_to_wire
 from millrace.proto.media import media_set_from_wire, media_to_wire
 from millrace.proto.v1 import common_pb2

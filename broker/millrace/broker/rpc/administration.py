@@ -16,6 +16,7 @@ from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
 from millrace.broker.runtime.turns import Work
 from millrace.core.callers import Caller
+from millrace.core.controller.request_limits import size_problem
 from millrace.core.errors import (
     Appended,
     BrokerIdNotRegisteredError,
@@ -25,7 +26,6 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener, Topic
-from millrace.core.metadata.request_limits import size_problem
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,

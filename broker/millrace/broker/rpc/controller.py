@@ -29,6 +29,7 @@ from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
+from millrace.core.controller.effects import AskLogEnds
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InvalidConfigError,
@@ -37,11 +38,10 @@ from millrace.core.errors import (
     NotControllerError,
 )
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.effects import AskLogEnds
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
+from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import Heartbeat
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
-from millrace.core.metadata.stored import StoredObject
 from millrace.proto.callers import caller_from_wire
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
@@ -212,7 +212,7 @@ class _Session:
                 f"the controller is of the cluster {controller.cluster_id}, but the broker's log "
                 f"directories belong to {opening.cluster_id}: correct the path of one of them"
             )
-        seen = Seen(ControllerEpoch(opening.controller_epoch), tuple(opening.versions))
+        seen = StoreVersions(ControllerEpoch(opening.controller_epoch), tuple(opening.versions))
         controller.on_seen_elsewhere(seen.merged(NOTHING_SEEN))
         if not controller.is_controller:
             raise NotControllerError("this broker is not the controller any more")

@@ -1,11 +1,11 @@
 """Topics as clients see them."""
 
 from millrace.core import settings
+from millrace.core.controller.partitions.elections import UNCLEAN_ELECTIONS
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.elections import UNCLEAN_ELECTIONS
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Listener, PartitionState, Topic
 from millrace.proto.v1 import cluster_pb2 as pb

@@ -29,7 +29,11 @@ from millrace.core.broker_config import LogDirConfig, StorageConfig
 from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicPartition
 from millrace.core.metadata.model import BrokerLife
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
+from millrace.core.metadata.objects.store_versions import (
+    NOTHING_SEEN,
+    RememberedVersions,
+    StoreVersions,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +67,7 @@ class LogDirectories:
         self._config = config
         self._reader = reader
         self._on_failure = on_failure
-        self._to_keep = SeenToKeep()
+        self._to_keep = RememberedVersions()
         self._writing_seen = asyncio.Lock()  # One write after the other: the last one stays.
 
     @property
@@ -77,13 +81,13 @@ class LogDirectories:
         return next((each.cluster_id for each in identities if each is not None), None)
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> StoreVersions:
         """All stored versions, in opened directories or not.
 
         Raises:
             LogDirFailedError: it cannot be read.
         """
-        return reduce(Seen.merged, map(self._seen_at, self._paths), NOTHING_SEEN)
+        return reduce(StoreVersions.merged, map(self._seen_at, self._paths), NOTHING_SEEN)
 
     @property
     def broker_id(self) -> BrokerId | None:
@@ -151,12 +155,12 @@ class LogDirectories:
             for directory_id in (each.identity.directory_id, *(each.companions or ()))
         }
 
-    async def keep_seen(self, seen: Seen) -> None:
+    async def keep_seen(self, seen: StoreVersions) -> None:
         """Store the versions that this broker has seen in every open directory (P39)."""
         self._to_keep.on_seen(seen)
         await asyncio.shield(self._write_seen())
 
-    async def keep_seen_elsewhere(self, seen: Seen) -> None:
+    async def keep_seen_elsewhere(self, seen: StoreVersions) -> None:
         """Store the versions that another broker has seen, and this one's controller has not."""
         self._to_keep.on_seen_elsewhere(seen)
         await asyncio.shield(self._write_seen())
@@ -220,7 +224,7 @@ class LogDirectories:
                 "identity file, or leave it out of log_dirs"
             ) from error
 
-    def _seen_at(self, path: str) -> Seen:
+    def _seen_at(self, path: str) -> StoreVersions:
         try:
             return read_seen(self._files, path)
         except (DamagedFileError, OSError) as error:

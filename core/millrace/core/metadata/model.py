@@ -133,6 +133,18 @@ class PartitionState:
         return next((life for life in self.isr if life.broker_id == self.leader), None)
 
     @property
+    def is_counted_on(self) -> bool:
+        """Whether the ELR must have some records."""
+        return self.committed_end.end_offset > 0
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether no replica can lead before logs are known: of eligible ones, or of all (P31)."""
+        if self.leader != NO_BROKER or self.isr:
+            return False
+        return not self.elr or self.is_counted_on
+
+    @property
     def is_reassigning(self) -> bool:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)

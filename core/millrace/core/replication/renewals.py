@@ -13,7 +13,7 @@ A replica whose log could not be opened for a while goes the same way, and keeps
 reported offline, and stays so for the controller until it starts over. Then its later reports
 count, as those of any added replica.
 
-Why this order is safe: see `core/metadata/renewal.py`.
+Why this order is safe: see `core/controller/partitions/renewal.py`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """The operator's own Lease: one of several operators acts, the others wait to take over.
 
-The election is that of the brokers' controller (`core/metadata/lease.py`). A Lease does not count
+The election is that of the brokers' controller (`core/lease.py`). A Lease does not count
 its writes, so each change of its `resourceVersion` counts as one. The lease is only a hint. Two
 operators that act for a moment do no harm: both apply the same objects, and a deletion names the
 uid.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millrace.core.ids import MonotonicMs
-from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
+from millrace.core.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import LEASE
 from millrace.operator.model.objects import Document

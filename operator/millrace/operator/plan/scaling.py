@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millrace.core.controller.balancing.placement import Candidate
+from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
-from millrace.core.metadata.placement import Candidate
-from millrace.core.metadata.reassignment_plan import planned
 from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
 

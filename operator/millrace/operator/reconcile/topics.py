@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from millrace.client import Admin, TopicDescription
+from millrace.core.controller.balancing.placement import Candidate
+from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -24,8 +26,6 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media
-from millrace.core.metadata.placement import Candidate
-from millrace.core.metadata.reassignment_plan import planned
 from millrace.core.topics import parse_topic_name
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, TOPIC

@@ -23,6 +23,7 @@ from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig
+from millrace.core.controller.controller import no_controller
 from millrace.core.errors import (
     Appended,
     ControllerNotAvailableError,
@@ -30,14 +31,17 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import ControllerEpoch, MonotonicMs
-from millrace.core.metadata.cache import MetadataCache
+from millrace.core.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import no_controller
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY, Listener, Reluctance
+from millrace.core.metadata.objects.cache import MetadataCache
+from millrace.core.metadata.objects.store_versions import (
+    NOTHING_SEEN,
+    RememberedVersions,
+    StoreVersions,
+)
 from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.proto.errors import error_from_wire
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import cluster_pb2
@@ -58,7 +62,7 @@ class Running:
     service: ControllerService
     sessions: BrokerSessions
     channel: ControllerChannel
-    kept: list[Seen]
+    kept: list[StoreVersions]
     failures: list[BaseException]
     lifecycle: BrokerLifecycle = field(init=False)
 
@@ -74,7 +78,7 @@ class Running:
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
         lease_ms: int = LEASE_MS,
-        keep_seen: Callable[[Seen], Awaitable[object]] | None = None,
+        keep_seen: Callable[[StoreVersions], Awaitable[object]] | None = None,
     ) -> AsyncIterator[ControllerChannel]:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
@@ -106,12 +110,12 @@ async def running(
     limits: LimitsConfig = LIMITS, lease_ms: int = LEASE_MS
 ) -> AsyncIterator[Running]:
     store = MemoryStore()
-    kept: list[Seen] = []
+    kept: list[StoreVersions] = []
     failures: list[BaseException] = []
     server = make_server(limits, is_for_brokers=True)
     port = server.add_insecure_port("127.0.0.1:0")
 
-    async def keep(seen: Seen) -> None:
+    async def keep(seen: StoreVersions) -> None:
         kept.append(seen)
 
     sessions = BrokerSessions()
@@ -279,11 +283,11 @@ def test_a_session_that_ends_while_its_epoch_is_kept_leaves_nothing_out() -> Non
     """P39: the epoch is kept before the image is used, and that is used in the next session."""
 
     async def scenario() -> None:
-        asked: list[Seen] = []
+        asked: list[StoreVersions] = []
         images: list[MetadataImage] = []
         may_keep = asyncio.Event()
 
-        async def keep(seen: Seen) -> None:
+        async def keep(seen: StoreVersions) -> None:
             asked.append(seen)
             await may_keep.wait()
 
@@ -347,7 +351,7 @@ def test_what_is_no_message_is_refused_with_the_reason() -> None:
     asyncio.run(scenario())
 
 
-async def opened(the: Running, seen: Seen) -> "Call":
+async def opened(the: Running, seen: StoreVersions) -> "Call":
     """Open a session as a broker that has seen this; return what came of it."""
     call = Call()
     opening = pb.SessionOpening(
@@ -364,7 +368,7 @@ def test_a_controller_that_was_replaced_resigns_when_a_broker_has_seen_the_later
     async def scenario() -> None:
         async with running() as the:
             successor = ControllerDriver(the.store.objects).take_over()
-            seen = Seen.of(the.store.objects)
+            seen = StoreVersions.of(the.store.objects)
             assert (await opened(the, seen)).status is grpc.StatusCode.UNAVAILABLE
             epoch = successor.image.cluster.controller_epoch + 1
             await until(lambda: the.channel.metadata.cluster.controller_epoch == epoch)
@@ -384,7 +388,10 @@ def test_what_a_controller_answered_is_forgotten_when_it_answers_no_more() -> No
             ) as channel,
         ):
             await channel.ready()
-            await opened(the, Seen(ControllerEpoch(99), Seen.of(the.store.objects).versions))
+            await opened(
+                the,
+                StoreVersions(ControllerEpoch(99), StoreVersions.of(the.store.objects).versions),
+            )
             await until(lambda: "is 1, and 99 has begun" in channel.problem)
             dead.append(("a", "127.0.0.1:1"))  # Nobody listens there.
             absent = "there is no controller: a at 127.0.0.1:1"
@@ -396,8 +403,8 @@ def test_what_a_controller_answered_is_forgotten_when_it_answers_no_more() -> No
 def test_a_controller_whose_store_was_set_back_never_overtakes_what_a_broker_has_seen() -> None:
     async def scenario() -> None:
         async with running() as the:
-            versions = Seen.of(the.store.objects).versions
-            seen = Seen(ControllerEpoch(99), versions)
+            versions = StoreVersions.of(the.store.objects).versions
+            seen = StoreVersions(ControllerEpoch(99), versions)
             assert (await opened(the, seen)).status is grpc.StatusCode.UNAVAILABLE
             before = dict(the.store.objects)
             await until(lambda: bool(the.shell.problem))
@@ -421,9 +428,9 @@ def test_a_broker_goes_on_once_the_store_is_restored() -> None:
             ControllerDriver(the.store.objects).take_over()
             the.store.objects.pop(CLUSTER_KEY)
             the.store.take_lease(NOBODY)
-            await opened(the, Seen(ControllerEpoch(99)))
+            await opened(the, StoreVersions(ControllerEpoch(99)))
             await until(lambda: "lost or set back" in the.shell.problem)
-            the.shell._seen, the.shell._memory = Seen.of(newest), SeenToKeep()
+            the.shell._seen, the.shell._memory = StoreVersions.of(newest), RememberedVersions()
             the.store.objects.clear()
             the.store.objects.update(newest)
             the.shell._looks_again_at = MonotonicMs(0)

@@ -6,22 +6,22 @@ from typing import Any
 from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.core.broker_config import StorageConfig
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.objects.store_versions import StoreVersions
 
 
 class Directory:
     path = "/data"
 
-    def keep_seen(self, seen: Seen) -> None: ...
+    def keep_seen(self, seen: StoreVersions) -> None: ...
 
 
 class Threads:
     """What they were asked to do; each goes on until the test ends it."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Seen, asyncio.Future[None]]] = []
+        self.jobs: list[tuple[StoreVersions, asyncio.Future[None]]] = []
 
-    def call(self, path: str, _: object, seen: Seen) -> asyncio.Future[None]:
+    def call(self, path: str, _: object, seen: StoreVersions) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.jobs.append((seen, done))
         return done
@@ -40,7 +40,7 @@ def test_a_file_is_not_written_by_two_threads_when_the_first_is_waited_for_no_mo
         failures: list[BaseException] = []
         directories = LogDirectories(files, [], StorageConfig(), threads, failures.append)
         directories.opened.append(directory)
-        older, newer = (Seen(ControllerEpoch(epoch)) for epoch in (1, 2))
+        older, newer = (StoreVersions(ControllerEpoch(epoch)) for epoch in (1, 2))
         first = asyncio.create_task(directories.keep_seen(older))
         await _settled()
         first.cancel()

@@ -25,7 +25,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 
 OTHER = TopicPartition(TopicId(bytes(16)), 0)
 
@@ -95,7 +95,7 @@ def test_what_was_seen_of_the_metadata_survives_a_power_cut() -> None:
     disk = Disk()
     directory = open_directory(disk)
     assert read_seen(disk, ROOT) == NOTHING_SEEN
-    seen = Seen(ControllerEpoch(3), (*range(33),))
+    seen = StoreVersions(ControllerEpoch(3), (*range(33),))
     directory.keep_seen(seen)
     disk.cut_power()
     assert read_seen(disk, ROOT) == seen
@@ -106,7 +106,7 @@ def test_a_release_that_kept_less_of_the_metadata_is_understood(kept: bytes) -> 
     disk = Disk()
     open_directory(disk)
     write_sealed(disk, f"{ROOT}/controller-epoch", "controller-epoch", kept)
-    assert read_seen(disk, ROOT) == Seen(ControllerEpoch(3))
+    assert read_seen(disk, ROOT) == StoreVersions(ControllerEpoch(3))
 
 
 def test_the_life_that_uses_a_directory_survives_a_power_cut() -> None:
@@ -129,12 +129,12 @@ def test_a_life_begins_on_a_full_disk_and_what_was_seen_is_kept_there() -> None:
     for broker_epoch in (7, 8):
         full(disk)
         directory = open_directory(disk, ballast_bytes=2000)
-        directory.keep_seen(Seen(ControllerEpoch(broker_epoch)))
+        directory.keep_seen(StoreVersions(ControllerEpoch(broker_epoch)))
         directory.begin_life(BrokerId(1), BrokerEpoch(broker_epoch), ["x"])
         disk.capacity = None
         assert directory.ballast.take()
         directory.close(clean=False)
-        assert read_seen(disk, ROOT) == Seen(ControllerEpoch(broker_epoch))
+        assert read_seen(disk, ROOT) == StoreVersions(ControllerEpoch(broker_epoch))
     assert open_directory(disk).used_by == 8
 
 

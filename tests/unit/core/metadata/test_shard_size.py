@@ -15,8 +15,8 @@ from millrace.core.ids import (
     TopicId,
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
-from millrace.core.metadata.encoding import encode_shard
 from millrace.core.metadata.model import BrokerLife, PartitionState, StateShard, Topic
+from millrace.core.metadata.objects.encoding import encode_shard
 from millrace.core.metadata.shard_size import (
     EMPTY_BYTES,
     added_bytes,

@@ -19,7 +19,7 @@ from millrace.broker.coordination.kubernetes.api import Answer, KubernetesApi
 from millrace.broker.coordination.kubernetes.resources import ClusterResources
 from millrace.broker.coordination.store import CoordinationStoreError
 from millrace.core.errors import InvalidConfigError
-from millrace.core.metadata.lease import NOBODY, LeaseRecord
+from millrace.core.lease import NOBODY, LeaseRecord
 
 _PREFIX: Final = "millrace.dev/"
 

@@ -41,9 +41,9 @@ from millrace.broker.coordination.store import (
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY
-from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 
 REQUESTS_IN_FLIGHT_MAX: Final = 8
 """Objects written or read in parallel; the metadata has 33."""

@@ -9,7 +9,7 @@
                                misses
         broker-epoch           the latest life of the broker that used it
         controller-epoch       the highest that the broker has taken metadata of, and the versions
-                               of the metadata's objects then or later (`core/metadata/seen.py`)
+                               of the metadata's objects then or later (`StoreVersions`)
         ballast                space kept for all files above when the disk is full (P64)
         <topic id>-<number>/   a partition, see `log`
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed

@@ -23,7 +23,7 @@ from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition, WallMs
 from millrace.core.media import DEFAULT_MEDIA, Media
-from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.objects.store_versions import StoreVersions
 
 _LOCK: Final = "lock"
 
@@ -197,7 +197,7 @@ class LogDirectory:
         """
         self._ownership.begin_life(broker_id, broker_epoch, companions)
 
-    def keep_seen(self, seen: Seen) -> None:
+    def keep_seen(self, seen: StoreVersions) -> None:
         """Store the versions seen of the metadata's store (P39).
 
         Raises:

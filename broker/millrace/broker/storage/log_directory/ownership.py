@@ -16,7 +16,7 @@ from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.core.errors import LogDirFailedError
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, parse_topic_partition
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 
 _IDENTITY: Final = "identity"
 _BROKER_EPOCH: Final = "broker-epoch"
@@ -73,7 +73,7 @@ class Ownership:
         except OSError as error:
             raise refusal(error, f"writing down whose {self._path} is") from error
 
-    def keep_seen(self, seen: Seen) -> None:
+    def keep_seen(self, seen: StoreVersions) -> None:
         """Store the versions seen of the metadata's store (P39).
 
         Raises:
@@ -159,7 +159,7 @@ def read_identity(files: FileSystem, path: str) -> Identity:
         raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
 
 
-def read_seen(files: FileSystem, path: str) -> Seen:
+def read_seen(files: FileSystem, path: str) -> StoreVersions:
     """Return the versions that `keep_seen` stored in the directory `path`, if any.
 
     Raises:
@@ -167,7 +167,7 @@ def read_seen(files: FileSystem, path: str) -> Seen:
     """
     try:
         payload = read_sealed(files, f"{path}/{_CONTROLLER_EPOCH}", _CONTROLLER_EPOCH)
-        return Seen.parse(payload.decode())
+        return StoreVersions.parse(payload.decode())
     except FileNotFoundError:
         return NOTHING_SEEN
     except ValueError:

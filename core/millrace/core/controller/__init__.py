@@ -1,0 +1,1 @@
+"""The controller: requests, heartbeats and the clock become changes of the metadata."""

@@ -1,0 +1,1 @@
+"""Where replicas and leaderships should be: pure functions of counts, without state."""

@@ -1,0 +1,1 @@
+"""Which brokers are registered, live, or about to stop."""

@@ -1,0 +1,1 @@
+"""What the controller has decided, stored or not yet."""

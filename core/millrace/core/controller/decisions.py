@@ -1,0 +1,446 @@
+"""What the controller decides: requests, heartbeats and the clock become changes of its metadata.
+
+Each decision names the objects that its answer rests on; the answer is sent when these are stored
+(see `controller`). Parts with a state have their own modules: `membership`, `recovery`. The rest
+are functions from one state to the next: `elections`, `isr_changes`, `reassignment`, `renewal`,
+`topic_changes`, and `balance`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from millrace.core.controller import topic_changes
+from millrace.core.controller.brokers.membership import Membership, led_unwillingly
+from millrace.core.controller.decided.decided_metadata import DecidedMetadata
+from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
+from millrace.core.controller.effects import AskLogEnds, ElectedUncleanly, LackingCommitted
+from millrace.core.controller.partitions import isr_changes, leadership, reassignment, renewal
+from millrace.core.controller.partitions.leadership import Changes, RulesByTopic
+from millrace.core.controller.partitions.offline_replicas import OfflineReplicas
+from millrace.core.controller.partitions.unclean_recovery import LogEnds
+from millrace.core.errors import (
+    InvalidReplicaAssignmentError,
+    MillraceError,
+    ReassignmentReason,
+    ReassignmentRefusedError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
+from millrace.core.lease import Deposed
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    PRODUCER_ID_BLOCK,
+    SHARD_KEYS,
+    BrokerLife,
+    PartitionState,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    AlterPartitions,
+    AlterTopics,
+    ConfirmDeletions,
+    CreatePositionsTopic,
+    CreateTopics,
+    DeleteTopics,
+    DrainBroker,
+    ElectLeaders,
+    Heartbeat,
+    LogEnd,
+    NewTopic,
+    Reassignment,
+    ReassignPartitions,
+    RegisterBroker,
+    RenewReplicas,
+    ReplicaRenewal,
+    Request,
+    TopicChange,
+    TopicRef,
+    UnregisterBroker,
+)
+from millrace.core.metadata.shard_size import added_bytes
+
+LEADER_BALANCE_INTERVAL_MS: Final = 500
+"""Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
+that lead more than their share."""
+
+_T = TypeVar("_T")
+
+
+class Decisions:
+    """See the module.
+
+    Args:
+        decided: changed by every decision.
+        image: of what is stored.
+        deposed: the broker of the controller before, if it is known.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        decided: DecidedMetadata,
+        image: MetadataImage,
+        deposed: Deposed | None = None,
+    ) -> None:
+        self._config = config
+        self._deposed = deposed
+        self._decided = decided
+        self._stored_epoch = image.epoch
+        self._membership = Membership(config, decided, image)
+        self._log_ends = LogEnds(config)
+        self._offline = OfflineReplicas()
+        self._balanced_at: MonotonicMs | None = None
+        self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
+        self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
+        self._handlers: dict[type, Callable[..., Decision]] = {
+            CreateTopics: self._create_topics,
+            CreatePositionsTopic: self._create_positions_topic,
+            AlterTopics: self._alter_topics,
+            DeleteTopics: self._delete_topics,
+            ConfirmDeletions: self._confirm_deletions,
+            AllocateProducerIds: self._allocate_producer_ids,
+            RegisterBroker: self._membership.register,
+            DrainBroker: self._membership.drain,
+            UnregisterBroker: self._membership.unregister,
+            AlterPartitions: self._alter_partitions,
+            RenewReplicas: self._renew_replicas,
+            ReassignPartitions: self._reassign_partitions,
+            ElectLeaders: self._elect_leaders,
+        }
+
+    def decide(self, request: Request, now: MonotonicMs) -> Decision:
+        """Decide on a request, and change the metadata accordingly."""
+        if isinstance(request, Heartbeat):
+            return self._heartbeat(request, now)
+        return self._handlers[type(request)](request)
+
+    def grant(self, grant: GrantEpoch) -> Decision:
+        """Go on with a registration whose first phase is stored (P37)."""
+        return self._membership.grant_epoch(grant)
+
+    def on_stored(self, image: MetadataImage) -> None:
+        """Take note of what is stored now."""
+        self._stored_epoch = image.epoch
+        self._membership.on_stored(image)
+        for topic_id in list(self._decided.freed):
+            is_stored = topic_id in image.shards[shard_of(topic_id)].deletions
+            if is_stored or not self._decided.is_being_deleted(topic_id):
+                del self._decided.freed[topic_id]
+
+    def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
+        """A broker's connection broke: its session ends soon."""
+        self._membership.on_connection_broken(life, now)
+
+    def take_reports(self) -> list[tuple[str, ElectedUncleanly]]:
+        """Return the reports to make once the object under the key is stored; each report once."""
+        elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
+        reports = []
+        for key, state in elected.items():
+            topic, life = self._decided.topic(key.topic_id), state.leader_life
+            assert life is not None
+            if topic is not None:
+                log_end = self._log_ends.of(key, life)
+                report = ElectedUncleanly(topic.name, key, life, state.leader_epoch, log_end)
+                reports.append((_key_of(topic), report))
+        return reports
+
+    # The clock.
+
+    def pause_ms(self, now: MonotonicMs) -> int:
+        """Return when to tick next: at once for the first time, at a session's end, or as usual."""
+        if self._balanced_at is None:
+            return 0
+        usual_ms = self._config.controller_tick_ms
+        ends_at = self._membership.next_end()
+        return usual_ms if ends_at is None else max(0, min(usual_ms, ends_at - now))
+
+    def tick(self, now: MonotonicMs) -> list[AskLogEnds | LackingCommitted]:
+        """Do what is due; return brokers to ask for log ends, and logs that lack records."""
+        if self._balanced_at is None:
+            self._balanced_at = now
+            self._membership.expect_all(now, self._deposed)
+            # Finish what a predecessor left half done: an entry that does not count (P37).
+            every = leadership.all_partitions(self._decided)
+            self._decided.put_partitions(leadership.elected(self._decided, self._config, every))
+        self._membership.tick(now)
+        touched = self._complete_reassignments()
+        if now - self._balanced_at < LEADER_BALANCE_INTERVAL_MS:
+            is_news = self._known_of_log_ends() != self._recovered_at
+            return self._recover(touched) if is_news and self._decided.unproven else []
+        self._balanced_at = now
+        self._offline.forget_past(self._decided)
+        self._membership.forget_holders()
+        return self._look_for_leaders(touched)
+
+    def _complete_reassignments(self) -> set[TopicPartition]:
+        rules = RulesByTopic(self._decided, self._config)
+        changes: Changes = {}
+        for key in self._decided.reassigning:
+            state = self._decided.partition(key)
+            assert state is not None
+            after = reassignment.completed(state, rules[key.topic_id])
+            if after is not state:
+                changes[key] = after
+        self._decided.put_partitions(changes)
+        return {*changes}
+
+    def _put_untouched(self, changes: Changes, touched: set[TopicPartition]) -> None:
+        new = {key: each for key, each in changes.items() if key not in touched}
+        touched.update(new)
+        self._decided.put_partitions(new)
+
+    def _known_of_log_ends(self) -> tuple[int, int, int]:
+        """Return counters that grow with everything on which the choice of a leader by logs
+        depends.
+
+        Stored images count, too: a broker does not answer a question about metadata it lacks.
+        """
+        return self._decided.changes, self._stored_epoch, self._log_ends.reports
+
+    def _recover(self, touched: set[TopicPartition]) -> list[AskLogEnds | LackingCommitted]:
+        """Elect leaders by the logs that are known; ask for the others."""
+        self._recovered_at = self._known_of_log_ends()
+        recovery = self._log_ends.decide(self._decided, self._offline)
+        self._put_untouched(recovery.elected, touched)
+        shown = {key: each for key, each in recovery.shown.items() if key not in touched}
+        self._put_untouched(leadership.elected(self._decided, self._config, shown, shown), touched)
+        return [
+            *(AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()),
+            *(self._lacking(life, ends) for life, ends in recovery.lacking.items()),
+        ]
+
+    def _lacking(
+        self, life: BrokerLife, found: Iterable[tuple[LogEnd, EpochEnd]]
+    ) -> LackingCommitted:
+        partitions = []
+        for log_end, committed_end in found:
+            topic = self._decided.topic(log_end.topic_partition.topic_id)
+            assert topic is not None
+            partitions.append((topic.name, log_end, committed_end))
+        return LackingCommitted(life, tuple(partitions))
+
+    def _look_for_leaders(
+        self, touched: set[TopicPartition]
+    ) -> list[AskLogEnds | LackingCommitted]:
+        """Elect where there is no leader or a wrong one; even out the rest. One step for each."""
+        # Nothing changed since the last pass, so there is nothing to do.
+        is_settled = self._settled_at == self._decided.changes
+        if not is_settled:
+            badly_led = [*self._decided.leaderless, *led_unwillingly(self._decided)]
+            changes = leadership.elected(self._decided, self._config, badly_led)
+            self._put_untouched(changes, touched)
+        effects = self._recover(touched)
+        if not is_settled:
+            self._put_untouched(leadership.balanced(self._decided, self._config), touched)
+        # Those that were touched have had their one step, and may need another.
+        self._settled_at = -1 if touched else self._decided.changes
+        return effects
+
+    def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
+        decision = self._membership.heartbeat(request, now)
+        if not decision.is_refusal:
+            self._log_ends.on_report(self._decided, request.life, request.log_ends)
+            if request.offline:
+                self._give_up(request)
+        return decision
+
+    def _give_up(self, request: Heartbeat) -> None:
+        """Do without a broker's damaged replicas; it reports them until the metadata shows that."""
+        keys = self._offline.on_report(
+            self._decided, request.life, request.offline, request.metadata_epoch
+        )
+        changes = leadership.given_up(self._decided, self._config, self._offline, keys)
+        self._decided.put_partitions(changes)
+
+    # Topics.
+
+    def _create_topics(self, request: CreateTopics) -> Decision:
+
+        def create(asked: tuple[NewTopic, TopicId]) -> Topic:
+            topic = topic_changes.created(self._decided, self._config, *asked)
+            if not request.validate_only and self._decided.topic(topic.topic_id) is None:
+                self._decided.put(topic)
+            return topic
+
+        return decide_each(create, zip(request.topics, request.topic_ids, strict=True), _key_of)
+
+    def _create_positions_topic(self, request: CreatePositionsTopic) -> Decision:
+        try:
+            topic = topic_changes.positions_topic(self._decided, self._config, request.topic_id)
+        except MillraceError as error:
+            return Decision(error, is_refusal=True)
+        if self._decided.topic(topic.topic_id) is None:
+            self._decided.put(topic)
+        return Decision(topic, [_key_of(topic)])
+
+    def _alter_topics(self, request: AlterTopics) -> Decision:
+
+        def alter(asked: TopicChange) -> Topic:
+            topic = topic_changes.altered(self._decided, self._config, asked)
+            if not request.validate_only:
+                self._decided.put(topic)
+            return topic
+
+        return decide_each(alter, request.changes, _key_of)
+
+    def _delete_topics(self, request: DeleteTopics) -> Decision:
+
+        def delete(asked: TopicRef) -> Topic:
+            topic = topic_changes.found(self._decided, asked)
+            if not request.validate_only:
+                self._decided.delete(topic)
+            return topic
+
+        return decide_each(delete, request.topics, _key_of)
+
+    def _confirm_deletions(self, request: ConfirmDeletions) -> Decision:
+        for topic_id in request.topic_ids:
+            self._decided.confirm_deletion(topic_id, request.broker_id)
+        return Decision(None, [SHARD_KEYS[shard_of(topic_id)] for topic_id in request.topic_ids])
+
+    def _allocate_producer_ids(self, _: AllocateProducerIds) -> Decision:
+        cluster = self._decided.cluster
+        next_block = ProducerId(cluster.next_producer_id + PRODUCER_ID_BLOCK)
+        self._decided.cluster = replace(cluster, next_producer_id=next_block)
+        return Decision(range(cluster.next_producer_id, next_block), [CLUSTER_KEY])
+
+    # Partitions.
+
+    def _alter_partitions(self, request: AlterPartitions) -> Decision:
+        changes: Changes = {}
+        rules = RulesByTopic(self._decided, self._config)
+
+        def alter(change: AlterPartition) -> PartitionState:
+            key = TopicPartition(change.topic_id, change.partition)
+            if key in changes:
+                raise InvalidReplicaAssignmentError(
+                    "it is named twice in one request", topic_partition=key
+                )
+            changes[key] = isr_changes.altered(
+                self._decided, rules.find(key.topic_id), change, self._offline.of(key)
+            )
+            return changes[key]
+
+        return self._put_each(alter, request.changes, changes)
+
+    def _renew_replicas(self, request: RenewReplicas) -> Decision:
+        error = self._membership.stranger(request.replica)
+        if error is not None:
+            return Decision(error, is_refusal=True)
+        changes: Changes = {}
+        rules = RulesByTopic(self._decided, self._config)
+
+        def renew(asked: ReplicaRenewal) -> PartitionState:
+            key = asked.topic_partition
+            changes[key] = renewal.renewed(
+                self._decided, rules.find(key.topic_id), request.replica, asked
+            )
+            return changes[key]
+
+        decision = self._put_each(renew, request.renewals, changes)
+        for key in changes:
+            self._offline.on_renewed(key, request.replica, self._stored_epoch)
+            self._log_ends.forget(key, request.replica)
+        return decision
+
+    def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
+        changes: Changes = {}
+        loads = Counter(self._decided.replica_counts)
+        grown: Counter[str] = Counter()
+        rules_by_topic = RulesByTopic(self._decided, self._config)
+        under_way = len(self._decided.reassigning)
+
+        def reassign(asked: Reassignment) -> PartitionState:
+            nonlocal under_way
+            key = TopicPartition(asked.topic_id, asked.partition)
+            state, rules = self._decided.partition(key), rules_by_topic.find(key.topic_id)
+            if state is None or rules is None:
+                raise UnknownTopicOrPartitionError(
+                    "there is no such partition", topic_partition=key
+                )
+            if key in changes:
+                raise InvalidReplicaAssignmentError(
+                    "it is named twice in one request", topic_partition=key
+                )
+            if asked.replicas is None:
+                changes[key] = reassignment.cancelled(key, state, rules)
+            else:
+                after = reassignment.begun(key, state, rules, asked.replicas)
+                if after.is_reassigning and not state.is_reassigning:
+                    self._check_limits(key, after, loads, under_way)
+                    self._check_room(key, added_bytes(state, after), grown)
+                    self._offline.on_added(key, after.adding, self._stored_epoch)
+                    loads.update(after.adding)
+                    under_way += 1
+                changes[key] = after
+            return changes[key]
+
+        return self._put_each(reassign, request.reassignments, changes)
+
+    def _check_limits(
+        self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], under_way: int
+    ) -> None:
+        if under_way >= self._config.reassigning_partitions_max:
+            raise ReassignmentRefusedError(
+                f"{self._config.reassigning_partitions_max} partitions are being reassigned "
+                "already (the setting cluster.reassigning_partitions_max): wait for some to end",
+                reason=ReassignmentReason.LIMIT_REACHED,
+                topic_partition=key,
+            )
+        for broker_id in after.adding:
+            if loads[broker_id] >= self._config.broker_partitions_max:
+                raise ReassignmentRefusedError(
+                    f"broker {broker_id} holds {loads[broker_id]} partition replicas, and "
+                    "the setting cluster.broker_partitions_max allows "
+                    f"{self._config.broker_partitions_max}: choose another broker, or move some "
+                    "away from it first",
+                    reason=ReassignmentReason.LIMIT_REACHED,
+                    topic_partition=key,
+                )
+
+    def _check_room(self, key: TopicPartition, added: int, grown: Counter[str]) -> None:
+        shard_key = SHARD_KEYS[shard_of(key.topic_id)]
+        more = grown[shard_key] + added
+        if more and self._decided.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
+            raise ReassignmentRefusedError(
+                "the metadata object of the topic has no room for more replicas (the "
+                f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
+                "fewer partitions at a time, or delete topics",
+                reason=ReassignmentReason.LIMIT_REACHED,
+                topic_partition=key,
+            )
+        grown[shard_key] = more
+
+    def _elect_leaders(self, request: ElectLeaders) -> Decision:
+        changes: Changes = {}
+
+        def elect(key: TopicPartition) -> PartitionState:
+            changes[key] = leadership.elected_on_request(
+                self._decided, self._config, request.kind, key, self._offline.of(key)
+            )
+            return changes[key]
+
+        return self._put_each(elect, request.partitions, changes)
+
+    def _put_each(
+        self, change: Callable[[_T], PartitionState], asked: Iterable[_T], changes: Changes
+    ) -> Decision:
+        """Put all successful changes into the metadata, as `change` has collected them."""
+        decision = decide_each(change, asked)
+        decision.keys += [SHARD_KEYS[shard_of(key.topic_id)] for key in changes]
+        self._decided.put_partitions(
+            {key: each for key, each in changes.items() if each is not self._decided.partition(key)}
+        )
+        return decision
+
+
+def _key_of(topic: Topic) -> str:
+    return SHARD_KEYS[shard_of(topic.topic_id)]

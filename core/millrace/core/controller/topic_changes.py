@@ -1,0 +1,358 @@
+"""The rules of creating, altering and deleting topics.
+
+Pure. A name is free again only once the deletion is *stored*: the two
+topics may be in two objects, and a crash between the two writes must not leave two topics of one
+name (P37).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from millrace.core.controller.balancing.placement import Candidate, place
+from millrace.core.controller.decided.decided_metadata import DecidedMetadata
+from millrace.core.controller.partitions import elections
+from millrace.core.controller.partitions.elections import Rules
+from millrace.core.errors import (
+    BrokerBusyError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    MalformedRequestError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.media import TopicMedia
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import (
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    Topic,
+)
+from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
+from millrace.core.metadata.shard_size import topic_bytes
+from millrace.core.metadata.topic_config import (
+    KNOWN_NAMES,
+    SETTINGS,
+    canonical_overrides,
+    parse_overrides,
+)
+from millrace.core.settings import (
+    INT64_MAX,
+    problem_text,
+    told,
+    unknown_names,
+)
+from millrace.core.topics import (
+    INTERNAL_PREFIX,
+    POSITIONS_TOPIC,
+    TopicName,
+    parse_topic_name,
+)
+
+DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+_BROKERS_NAMED_MAX: Final = 20
+_POSITIONS_CONFIG: Final = {
+    # Its leader shortens its log: see `core/positions/machine.py`.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": "4MiB",
+    # Positions keep the time at which they were stored, even if a clock was wrong.
+    "message.timestamp.after.max.ms": str(INT64_MAX),
+    "unclean.leader.election.enable": "false",
+}
+
+
+def created(
+    decided: DecidedMetadata, config: ClusterConfig, new: NewTopic, topic_id: TopicId
+) -> Topic:
+    """Return the topic that a request asks for; the existing one, if it has been created already.
+
+    A client without an answer asks again with the same id.
+
+    Raises:
+        InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
+        TopicAlreadyExistsError: the name is taken.
+        BrokerBusyError: the deletion of a topic of this name is not stored yet.
+        MalformedRequestError: the id is or was another topic's, or is zero.
+        InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
+        InvalidReplicationFactorError: more replicas than brokers that can hold them.
+        InvalidConfigError: unknown or bad settings.
+    """
+    assert len(topic_id) == TOPIC_ID_BYTES
+    name = _client_topic_name(new.name)
+    if not any(topic_id):
+        raise MalformedRequestError(
+            f"topic {str(name)!r}: the id is of zeros, as one that was never drawn: draw "
+            f"{TOPIC_ID_BYTES} random bytes, or name none"
+        )
+    there = decided.topic(topic_id)
+    if there is not None and there.name == name:
+        return there
+    if there is not None or decided.is_being_deleted(topic_id):
+        whose = "a deleted one's" if there is None else f"that of {str(there.name)!r}"
+        raise MalformedRequestError(
+            f"topic {str(name)!r}: the id {topic_id.hex()} is {whose}: each topic has its own"
+        )
+    if decided.topic_named(name) is not None:
+        raise TopicAlreadyExistsError(
+            f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
+        )
+    if name in decided.freed.values():  # P37: the change of the other object must be stored.
+        raise BrokerBusyError(
+            f"topic {str(name)!r} was deleted this moment, and that is not stored yet: try again"
+        )
+    return _made(decided, config, name, new, topic_id)
+
+
+def positions_topic(decided: DecidedMetadata, config: ClusterConfig, topic_id: TopicId) -> Topic:
+    """Return the topic of positions: the existing one, or a new one.
+
+    Raises:
+        InvalidPartitionsError, InvalidReplicationFactorError: as in `created`.
+    """
+    there = decided.topic_named(POSITIONS_TOPIC)
+    if there is not None:
+        return there
+    new = NewTopic(
+        name=str(POSITIONS_TOPIC),
+        partitions=config.positions_partitions,
+        replication_factor=(
+            _usual_replication_factor(decided.cluster.usable_brokers())
+            if config.positions_replication_factor == -1
+            else config.positions_replication_factor
+        ),
+        config=_POSITIONS_CONFIG,
+    )
+    return _made(decided, config, POSITIONS_TOPIC, new, topic_id)
+
+
+def _made(
+    decided: DecidedMetadata,
+    config: ClusterConfig,
+    name: TopicName,
+    new: NewTopic,
+    topic_id: TopicId,
+) -> Topic:
+    partitions = new.partitions or config.default_partitions
+    _check_partition_count(name, partitions, config)
+    overrides = canonical_overrides(new.config)
+    media = parse_overrides(overrides).media
+    replication_factor = new.replication_factor or _default_replication_factor(
+        config, decided.cluster.usable_brokers(media)
+    )
+    brokers = _brokers_for(decided, name, replication_factor, media)
+    states = _placed(decided, partitions, replication_factor, brokers)
+    _check_broker_loads(decided, config, name, states)
+    topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
+    check_shard_size(decided, config, topic, topic_bytes(topic))
+    return topic
+
+
+def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange) -> Topic:
+    """Return a topic as it is after a change.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidTopicError: the topic belongs to the cluster itself.
+        InvalidPartitionsError: fewer partitions than there are, or too many.
+        InvalidReplicationFactorError: too few brokers can hold the new partitions, or all
+            partitions on the new media.
+        InvalidConfigError: unknown or bad settings.
+    """
+    topic = found(decided, change.topic)
+    overrides = _altered_overrides(topic, change)
+    partitions = _under_new_config(decided, config, topic, overrides)
+    media = parse_overrides(overrides).media
+    if media not in (topic.config.media, TopicMedia.ANY):
+        _brokers_for(decided, topic.name, topic.replication_factor, media)
+    if change.partitions:
+        more = change.partitions - len(partitions)
+        if more < 0:
+            raise InvalidPartitionsError(
+                f"topic {str(topic.name)!r} has {len(partitions)} partitions, and their number "
+                "can only grow: create another topic to have fewer"
+            )
+        _check_partition_count(topic.name, change.partitions, config)
+        if more:
+            brokers = _brokers_for(decided, topic.name, topic.replication_factor, media)
+            states = _placed(decided, more, topic.replication_factor, brokers)
+            _check_broker_loads(decided, config, topic.name, states)
+            partitions += states
+    after = replace(topic, partitions=partitions, overrides=overrides)
+    check_shard_size(decided, config, after, topic_bytes(after) - topic_bytes(topic))
+    return after
+
+
+def found(decided: DecidedMetadata, ref: TopicRef) -> Topic:
+    """Return the topic that a client means, to change it.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidTopicError: no topic can have the name, or it belongs to the cluster itself.
+    """
+    name = parse_topic_name(ref.name) if ref.name else None
+    topic = decided.topic(ref.topic_id) if ref.topic_id is not None else None
+    if ref.topic_id is None and name is not None:
+        topic = decided.topic_named(name)
+    if topic is None or (name is not None and topic.name != name):
+        raise UnknownTopicOrPartitionError(f"there is no topic {ref}")
+    if topic.name.is_internal:
+        raise InvalidTopicError(
+            f"topic {str(topic.name)!r} belongs to the cluster itself, which alone changes it"
+        )
+    return topic
+
+
+def check_shard_size(
+    decided: DecidedMetadata, config: ClusterConfig, topic: Topic, more_bytes: int
+) -> None:
+    """Refuse a change that may make the topic's object too large for a store.
+
+    Raises:
+        InvalidPartitionsError: there is no room for `more_bytes`.
+    """
+    size = decided.shard_bytes(topic.topic_id) + more_bytes
+    if more_bytes > 0 and size > config.shard_bytes_max:
+        raise InvalidPartitionsError(
+            f"topic {str(topic.name)!r} with {len(topic.partitions)} partitions of "
+            f"{topic.replication_factor} replicas: the metadata object that it falls to might "
+            f"come to need {size} bytes, and the setting cluster.shard_bytes_max allows "
+            f"{config.shard_bytes_max}: ask for fewer partitions, or delete topics. Another "
+            "attempt to make a topic may fall to an object that has room"
+        )
+
+
+def _client_topic_name(text: str) -> TopicName:
+    name = parse_topic_name(text)
+    if name.is_internal:
+        raise InvalidTopicError(
+            f"topic {str(name)!r}: names that begin with {INTERNAL_PREFIX!r} belong to the cluster "
+            "itself: choose another one"
+        )
+    return name
+
+
+def _default_replication_factor(config: ClusterConfig, brokers: list[BrokerRegistration]) -> int:
+    if config.default_replication_factor != -1:
+        return config.default_replication_factor
+    return _usual_replication_factor(brokers)
+
+
+def _usual_replication_factor(brokers: list[BrokerRegistration]) -> int:
+    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(brokers)))
+
+
+def _check_partition_count(name: TopicName, partitions: int, config: ClusterConfig) -> None:
+    if not 1 <= partitions <= config.topic_partitions_max:
+        raise InvalidPartitionsError(
+            f"topic {str(name)!r}: {partitions} partitions; a topic has 1 to "
+            f"{config.topic_partitions_max} (the setting cluster.topic_partitions_max)"
+        )
+
+
+def _brokers_for(
+    decided: DecidedMetadata, name: TopicName, replication_factor: int, media: TopicMedia
+) -> list[BrokerRegistration]:
+    """Return the brokers that can take partitions of a topic, enough of them."""
+    brokers = decided.cluster.usable_brokers(media)
+    if 1 <= replication_factor <= len(brokers):
+        return brokers
+    if media is TopicMedia.ANY:
+        raise InvalidReplicationFactorError(
+            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
+            f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
+        )
+    raise InvalidReplicationFactorError(
+        f"topic {str(name)!r}: {replication_factor} replicas with media={media} need as many "
+        f"brokers that have it, and {len(brokers)} of those can take partitions now: "
+        f"{_media_of_brokers(decided.cluster)}. Ask for fewer replicas or another media, or give "
+        f"brokers a log directory {media}:PATH (the setting log_dirs)"
+    )
+
+
+def _media_of_brokers(cluster: ClusterState) -> str:
+    said = []
+    for broker_id, broker in sorted(cluster.brokers.items())[:_BROKERS_NAMED_MAX]:
+        state = " (fenced)" if broker.is_fenced else " (draining)" if broker.is_draining else ""
+        said.append(f"broker {broker_id} has {', '.join(broker.media) or 'none'}{state}")
+    more = len(cluster.brokers) - len(said)
+    return "; ".join([*said, f"and {more} more"] if more else said)
+
+
+def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
+    unknown = [name for name in change.unset_config if name not in SETTINGS]
+    problems = unknown_names(unknown, KNOWN_NAMES)
+    problems += [
+        f"{told(name)}: cannot be set and unset at once"
+        for name in change.unset_config
+        if name in change.set_config
+    ]
+    try:
+        overrides = canonical_overrides({**topic.overrides, **change.set_config})
+    except InvalidConfigError as error:
+        problems.append(error.message)
+    if problems:
+        raise InvalidConfigError(problem_text(problems))
+    return {name: text for name, text in overrides.items() if name not in change.unset_config}
+
+
+def _under_new_config(
+    decided: DecidedMetadata, config: ClusterConfig, topic: Topic, overrides: dict[str, str]
+) -> tuple[PartitionState, ...]:
+    """Return the partitions, with a new state if the settings concern them (P26)."""
+    before = Rules.of(topic, decided.cluster.brokers, config)
+    after = Rules.of(replace(topic, overrides=overrides), decided.cluster.brokers, config)
+    return tuple(elections.with_config(each, before, after) for each in topic.partitions)
+
+
+def _placed(
+    decided: DecidedMetadata,
+    partitions: int,
+    replication_factor: int,
+    brokers: list[BrokerRegistration],
+) -> tuple[PartitionState, ...]:
+    """Return new partitions, led by their preferred leaders with all replicas in sync."""
+    willing = [each for each in brokers if each.is_willing]
+    if len(willing) >= replication_factor:  # Else the reluctant ones are better than none.
+        brokers = willing
+    replicas = place(
+        partitions,
+        replication_factor,
+        [Candidate(each.broker_id, each.rack) for each in brokers],
+        replica_counts=decided.replica_counts,
+        leader_counts=decided.leader_counts,
+        follower_counts=decided.follower_counts,
+        heir_counts=decided.heir_counts,
+    )
+    lives = {each.broker_id: each.life for each in brokers}
+    return tuple(
+        PartitionState(
+            replicas=each,
+            leader=each[0],
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            isr=tuple(lives[broker_id] for broker_id in each),
+        )
+        for each in replicas
+    )
+
+
+def _check_broker_loads(
+    decided: DecidedMetadata,
+    config: ClusterConfig,
+    name: TopicName,
+    placed: tuple[PartitionState, ...],
+) -> None:
+    loads = decided.replica_counts.copy()
+    for each in placed:
+        loads.update(each.replicas)
+    broker_id, load = max(loads.items(), key=lambda item: item[1])
+    if load > config.broker_partitions_max:
+        raise InvalidPartitionsError(
+            f"topic {str(name)!r}: broker {broker_id} would hold {load} partition replicas, and "
+            f"the setting cluster.broker_partitions_max allows {config.broker_partitions_max}: ask "
+            "for fewer partitions, delete topics, or add brokers"
+        )

@@ -1,0 +1,1 @@
+"""Metadata as the coordination store keeps it, and what a broker reads from there."""

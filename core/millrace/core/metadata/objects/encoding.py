@@ -1,0 +1,310 @@
+"""The state of metadata objects as values of JSON, and back.
+
+A partition is a list, as there may be thousands in one object. A later release appends to it:
+
+| index | value                                                          |
+|------:|----------------------------------------------------------------|
+|     0 | leader: broker id, -1 for none                                 |
+|     1 | leader epoch                                                   |
+|     2 | partition epoch                                                |
+|     3 | replicas: list of broker ids, the preferred leader first       |
+|     4 | in-sync replicas: list of [broker id, broker epoch]            |
+|     5 | eligible leader replicas: list of [broker id, broker epoch]    |
+|     6 | last known eligible leader replicas: list of broker ids        |
+|     7 | last known leader: broker id, -1 while there is a leader       |
+|     8 | 1 while the leader recovers from an unclean election, else 0   |
+|     9 | leader epoch of the last unclean election, -1 for none         |
+|    10 | replicas that a reassignment adds: list of broker ids          |
+|    11 | replicas that a reassignment removes: list of broker ids       |
+|    12 | 1 while what is committed may not be flushed, else 0           |
+|    13 | what eligible replicas must have: leader epoch of its last     |
+|       | record, -1 where that is not known                             |
+|    14 | and the offset after that record; 0: nothing                   |
+
+Values 6 to 14 are left out when all of them are empty, as in an object of the release that did not
+know them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import is_
+from typing import Any, Final, TypeVar
+
+from millrace.core.errors import InvalidConfigError, InvalidTopicError
+from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    TOPIC_ID_BYTES,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    ProducerId,
+    TopicId,
+)
+from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
+from millrace.core.media import Media
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    SHARD_KEYS,
+    BrokerLife,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    Reluctance,
+    StateShard,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.objects.stored_object import (
+    CorruptMetadataError,
+    StoredObject,
+    seal,
+    unseal,
+)
+from millrace.core.metadata.topic_config import parse_overrides
+from millrace.core.topics import parse_topic_name
+
+_T = TypeVar("_T")
+
+_OLDEST_VALUES: Final = 6  # Of a partition, in the first release.
+_NOTHING_UNUSUAL: Final[list[Any]] = [  # From 6 on.
+    *([], NO_BROKER, 0, NO_LEADER_EPOCH, [], [], 0),
+    *NOTHING_WRITTEN,
+]
+
+
+def encode_cluster(cluster: ClusterState) -> StoredObject:
+    """Return the object to store under `CLUSTER_KEY`."""
+    state = {
+        "brokers": [
+            {
+                "broker_epoch": each.broker_epoch,
+                "broker_id": each.broker_id,
+                "directory_epoch": each.directory_epoch,
+                "directory_ids": each.directory_ids,
+                "host": each.host,
+                "incarnation_id": each.incarnation_id,
+                "is_drained": each.is_drained,
+                "is_draining": each.is_draining,
+                "is_fenced": each.is_fenced,
+                "media": each.media,
+                "name": each.name,
+                "outside_address": each.outside_address,
+                "port": each.port,
+                "rack": each.rack,
+                "reluctance": each.reluctance.value,
+                "replica_host": each.replica_host,
+                "replica_port": each.replica_port,
+            }
+            for _, each in sorted(cluster.brokers.items())
+        ],
+        "cluster_id": cluster.cluster_id,
+        "last_broker_epoch": cluster.last_broker_epoch,
+        "next_broker_id": cluster.next_broker_id,
+        "next_producer_id": cluster.next_producer_id,
+    }
+    return seal(CLUSTER_KEY, cluster.version, cluster.controller_epoch, state)
+
+
+def decode_cluster(stored: StoredObject) -> ClusterState:
+    """Read an object of `CLUSTER_KEY`.
+
+    Raises:
+        CorruptMetadataError: it is no such object.
+    """
+    return _decode(CLUSTER_KEY, stored, _cluster)
+
+
+def encode_shard(shard: StateShard) -> StoredObject:
+    """Return the object to store under the shard's key."""
+    state = {
+        "deletions": {
+            topic_id.hex(): sorted(broker_ids) for topic_id, broker_ids in shard.deletions.items()
+        },
+        "topics": {
+            topic_id.hex(): {
+                "config": dict(topic.overrides),
+                "name": f"{topic.name.namespace}/{topic.name.name}",
+                "partitions": [_partition_list(each) for each in topic.partitions],
+            }
+            for topic_id, topic in shard.topics.items()
+        },
+    }
+    return seal(SHARD_KEYS[shard.number], shard.version, shard.controller_epoch, state)
+
+
+def decode_shard(number: int, stored: StoredObject, known: StateShard | None = None) -> StateShard:
+    """Read an object of a shard's key.
+
+    Args:
+        known: an earlier version. Unchanged topics and partitions are taken from there: most are
+            unchanged, and checking them again is the costly part.
+
+    Raises:
+        CorruptMetadataError: it is no such object.
+    """
+
+    def shard(state: Any, stored: StoredObject) -> StateShard:
+        earlier = {} if known is None else known.topics
+        topics = [
+            _topic(topic_id, value, earlier.get(topic_id))
+            for key, value in state["topics"].items()
+            for topic_id in [TopicId(bytes.fromhex(key))]
+        ]
+        if any(shard_of(topic.topic_id) != number for topic in topics):
+            raise ValueError("a topic of another shard")
+        return StateShard(
+            number=number,
+            version=stored.version,
+            controller_epoch=stored.controller_epoch,
+            topics={topic.topic_id: topic for topic in topics},
+            deletions={
+                TopicId(bytes.fromhex(key)): frozenset(map(BrokerId, value))
+                for key, value in state["deletions"].items()
+            },
+        )
+
+    return _decode(SHARD_KEYS[number], stored, shard)
+
+
+def _decode(key: str, stored: StoredObject, build: Callable[[Any, StoredObject], _T]) -> _T:
+    state = unseal(key, stored)
+    try:
+        return build(state, stored)
+    except (
+        # Errors of a state that was well sealed, but by another release.
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        InvalidConfigError,
+        InvalidTopicError,
+    ) as error:
+        raise CorruptMetadataError(
+            f"the metadata object {key!r} is well sealed, but breaks a rule: {error!r}. "
+            "A later release may have written it: start that one, or restore a backup"
+        ) from error
+
+
+def _cluster(state: Any, stored: StoredObject) -> ClusterState:
+    registrations = [
+        BrokerRegistration(
+            broker_id=BrokerId(each["broker_id"]),
+            name=each["name"],
+            rack=each["rack"],
+            host=each["host"],
+            port=each["port"],
+            incarnation_id=each["incarnation_id"],
+            directory_ids=tuple(each["directory_ids"]),
+            broker_epoch=BrokerEpoch(each["broker_epoch"]),
+            is_fenced=each["is_fenced"],
+            # Not in objects of the first release.
+            replica_host=each.get("replica_host", ""),
+            replica_port=each.get("replica_port", 0),
+            is_draining=each.get("is_draining", False),
+            is_drained=each.get("is_drained", False),
+            reluctance=_reluctance(each.get("reluctance", "")),
+            outside_address=each.get("outside_address", ""),
+            directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
+            # A later release may know more of them.
+            media=tuple(media for media in Media if media in each.get("media", ())),
+        )
+        for each in state["brokers"]
+    ]
+    return ClusterState(
+        cluster_id=state["cluster_id"],
+        version=stored.version,
+        controller_epoch=stored.controller_epoch,
+        brokers={each.broker_id: each for each in registrations},
+        next_broker_id=BrokerId(state["next_broker_id"]),
+        last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
+        next_producer_id=ProducerId(state["next_producer_id"]),
+    )
+
+
+def _reluctance(value: Any) -> Reluctance:
+    """Return why a broker is reluctant to lead; a later release may know more reasons."""
+    return Reluctance(value) if value in [*Reluctance] else Reluctance.NONE
+
+
+def _topic(topic_id: TopicId, value: Any, known: Topic | None) -> Topic:
+    earlier = () if known is None else known.partitions
+    partitions = tuple(
+        _partition(values, earlier[number] if number < len(earlier) else None)
+        for number, values in enumerate(value["partitions"])
+    )
+    if known is not None and (value["name"], value["config"]) == _named(known):
+        is_same = len(partitions) == len(earlier) and all(map(is_, partitions, earlier))
+        topic = known if is_same else replace(known, partitions=partitions)
+    else:
+        topic = Topic(
+            topic_id=topic_id,
+            name=parse_topic_name(value["name"]),
+            overrides=value["config"],
+            partitions=partitions,
+        )
+        parse_overrides(topic.overrides)
+    if len(topic_id) != TOPIC_ID_BYTES or not topic.partitions:
+        raise ValueError(f"not a topic: {topic_id!r} with {len(topic.partitions)} partitions")
+    return topic
+
+
+def _named(topic: Topic) -> tuple[str, dict[str, str]]:
+    return f"{topic.name.namespace}/{topic.name.name}", dict(topic.overrides)
+
+
+def _partition_list(partition: PartitionState) -> list[Any]:
+    values: list[Any] = [
+        partition.leader,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        list(partition.replicas),
+        [list(life) for life in partition.isr],
+        [list(life) for life in partition.elr],
+    ]
+    unusual = [
+        list(partition.last_known_elr),
+        partition.last_known_leader,
+        int(partition.is_recovering),
+        partition.unclean_epoch,
+        list(partition.adding),
+        list(partition.removing),
+        int(partition.is_unflushed),
+        *partition.committed_end,
+    ]
+    return values if unusual == _NOTHING_UNUSUAL else values + unusual
+
+
+def _partition(values: list[Any], known: PartitionState | None) -> PartitionState:
+    if known is not None and values == _partition_list(known):
+        return known
+    leader, leader_epoch, partition_epoch, replicas, isr, elr = values[:_OLDEST_VALUES]
+    unusual = values[_OLDEST_VALUES:]
+    # An object may lack what its release did not know, and have what this one does not know.
+    unusual += _NOTHING_UNUSUAL[len(unusual) :]
+    last_known_elr, last_known_leader, is_recovering, unclean_epoch, adding, removing = unusual[:6]
+    is_unflushed, committed_epoch, committed_offset = unusual[6:9]
+    return PartitionState(
+        replicas=tuple(map(BrokerId, replicas)),
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=PartitionEpoch(partition_epoch),
+        isr=tuple(map(_life, isr)),
+        elr=tuple(map(_life, elr)),
+        last_known_elr=tuple(map(BrokerId, last_known_elr)),
+        last_known_leader=BrokerId(last_known_leader),
+        is_recovering=bool(is_recovering),
+        unclean_epoch=LeaderEpoch(unclean_epoch),
+        adding=tuple(map(BrokerId, adding)),
+        removing=tuple(map(BrokerId, removing)),
+        is_unflushed=bool(is_unflushed),
+        committed_end=EpochEnd(LeaderEpoch(committed_epoch), Offset(committed_offset)),
+    )
+
+
+def _life(values: list[Any]) -> BrokerLife:
+    broker_id, broker_epoch = values
+    return BrokerLife(BrokerId(broker_id), BrokerEpoch(broker_epoch))

@@ -1,0 +1,78 @@
+from collections import Counter
+
+import pytest
+
+from millrace.core.controller.balancing.placement import Candidate, place
+from millrace.core.ids import BrokerId
+
+
+def brokers(*zones: str) -> list[Candidate]:
+    return [Candidate(BrokerId(number), zone) for number, zone in enumerate(zones)]
+
+
+def placed(
+    partitions: int,
+    replication_factor: int,
+    candidates: list[Candidate],
+    replica_counts: dict[int, int] | None = None,
+    leader_counts: dict[int, int] | None = None,
+) -> list[tuple[BrokerId, ...]]:
+    return place(
+        partitions,
+        replication_factor,
+        candidates,
+        replica_counts=Counter({BrokerId(k): v for k, v in (replica_counts or {}).items()}),
+        leader_counts=Counter({BrokerId(k): v for k, v in (leader_counts or {}).items()}),
+        follower_counts=Counter(),
+        heir_counts=Counter(),
+    )
+
+
+def spread(counts: Counter[BrokerId]) -> int:
+    return max(counts.values()) - min(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("number", "replication_factor"),
+    [(number, factor) for number in (1, 2, 3, 4, 5, 7) for factor in (1, 2, 3) if factor <= number],
+)
+def test_leaders_and_replicas_are_spread_evenly(number: int, replication_factor: int) -> None:
+    candidates = brokers(*[""] * number)
+    replicas = placed(120, replication_factor, candidates)
+    assert all(len(set(each)) == replication_factor for each in replicas)
+    leaders = Counter(each[0] for each in replicas)
+    assert set(leaders) == {each.broker_id for each in candidates}
+    assert spread(leaders) <= 1
+    # Leaders come first: their turn may not be the turn of the broker with the fewest replicas.
+    assert spread(Counter(broker for each in replicas for broker in each)) <= 2
+
+
+def test_new_partitions_go_where_there_are_fewest() -> None:
+    replicas = placed(6, 1, brokers("", "", ""), {0: 4, 1: 0, 2: 2}, {0: 4, 1: 0, 2: 2})
+    assert Counter(each[0] for each in replicas) == {1: 4, 2: 2}
+
+
+@pytest.mark.parametrize("zones", [("a", "a", "b", "b", "c", "c"), ("a", "b", "c", "a", "b", "c")])
+def test_replicas_lie_in_different_zones(zones: tuple[str, ...]) -> None:
+    replicas = placed(60, 3, brokers(*zones))
+    for each in replicas:
+        assert {zones[broker] for broker in each} == {"a", "b", "c"}
+
+
+def test_more_replicas_than_zones_share_them_evenly() -> None:
+    zones = ("a", "a", "a", "b", "b", "b")
+    for each in placed(30, 4, brokers(*zones)):
+        assert Counter(zones[broker] for broker in each) == {"a": 2, "b": 2}
+
+
+def test_the_leaderships_of_a_dead_broker_would_fall_to_all_the_others() -> None:
+    replicas = placed(48, 3, brokers("", "", "", ""))
+    for dead in range(4):
+        heirs = Counter(each[1] for each in replicas if each[0] == dead)
+        assert len(heirs) == 3
+        assert spread(heirs) <= 1
+
+
+def test_the_same_input_gives_the_same_places() -> None:
+    candidates = brokers("a", "b", "", "a")
+    assert placed(17, 2, candidates) == placed(17, 2, candidates)
