@@ -12,8 +12,8 @@ from docs.safety_page import safety
 
 from millrace.broker.config import ENVIRONMENT_PREFIX
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.client._consumer_settings import ConsumerConfig
-from millrace.client._producer_settings import ProducerConfig
+from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._producer.settings import ProducerConfig
 from millrace.client._settings import AdminConfig
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig

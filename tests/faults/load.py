@@ -23,7 +23,7 @@ from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
 from tests.faults.history import History
 
 from millrace.client import Admin, Consumer, Producer
-from millrace.client._records import Records
+from millrace.client._consumer.records import Records
 from millrace.core.errors import Appended, MillraceError
 
 Acks = Literal["all", 1, 0]

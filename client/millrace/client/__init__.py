@@ -18,8 +18,8 @@ that made it: fork first and make clients afterwards, or start processes by "spa
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from millrace.client._admin import Admin
-from millrace.client._descriptions import (
+from millrace.client._admin.admin import Admin
+from millrace.client._admin.descriptions import (
     ClusterDescription,
     ConfigValue,
     DamagedReplica,
@@ -28,10 +28,10 @@ from millrace.client._descriptions import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._health import ClusterHealth, PartitionHealth
-from millrace.client._offsets import AfterBytes, OffsetAndTimestamp
-from millrace.client._plans import plan_reassignment
-from millrace.client._wire import BrokerInfo
+from millrace.client._admin.health import ClusterHealth, PartitionHealth
+from millrace.client._admin.plans import plan_reassignment
+from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
+from millrace.client._cluster.wire import BrokerInfo
 from millrace.client.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
 from millrace.core.errors import (
     Appended,
@@ -74,16 +74,16 @@ from millrace.core.media import Media, TopicMedia
 from millrace.core.positions.position import Position
 
 _LOADED_LATER: Final = {
-    "Consumer": "_consumer",
-    "AppendedRange": "_handles",
-    "BatchHandle": "_handles",
-    "BatchMetadata": "_handles",
-    "RecordHandle": "_handles",
-    "RecordMetadata": "_handles",
-    "Producer": "_producer",
-    "FetchedRecords": "_records",
-    "Record": "_records",
-    "Records": "_records",
+    "Consumer": "_consumer.consumer",
+    "AppendedRange": "_producer.handles",
+    "BatchHandle": "_producer.handles",
+    "BatchMetadata": "_producer.handles",
+    "RecordHandle": "_producer.handles",
+    "RecordMetadata": "_producer.handles",
+    "Producer": "_producer.producer",
+    "FetchedRecords": "_consumer.records",
+    "Record": "_consumer.records",
+    "Records": "_consumer.records",
     "SyncAdmin": "_sync",
     "SyncConsumer": "_sync",
     "SyncProducer": "_sync",
@@ -92,16 +92,16 @@ _LOADED_LATER: Final = {
 Administration, and processes that do nothing else, do not load them.
 """
 if TYPE_CHECKING:
-    from millrace.client._consumer import Consumer
-    from millrace.client._handles import (
+    from millrace.client._consumer.consumer import Consumer
+    from millrace.client._consumer.records import FetchedRecords, Record, Records
+    from millrace.client._producer.handles import (
         AppendedRange,
         BatchHandle,
         BatchMetadata,
         RecordHandle,
         RecordMetadata,
     )
-    from millrace.client._producer import Producer
-    from millrace.client._records import FetchedRecords, Record, Records
+    from millrace.client._producer.producer import Producer
     from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
 else:
 

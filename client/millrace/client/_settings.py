@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
 
-from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
+from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.core import settings
 from millrace.core.settings import NamedSetting, Unit, setting
 

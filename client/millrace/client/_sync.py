@@ -13,24 +13,24 @@ from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from millrace.client import _fork
-from millrace.client._admin import Admin
-from millrace.client._consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
-from millrace.client._consumer_core import Start
-from millrace.client._consumer_settings import ConsumerSettings
-from millrace.client._descriptions import (
+from millrace.client._admin.admin import Admin
+from millrace.client._admin.descriptions import (
     ClusterDescription,
     DamagedReplica,
     LogDescription,
     TopicDescription,
 )
-from millrace.client._health import ClusterHealth
-from millrace.client._offsets import OffsetAndTimestamp, OffsetSpec
-from millrace.client._producer import Producer, RecordSink
-from millrace.client._producer_settings import ProducerSettings
-from millrace.client._records import FetchedRecords, Record, Records
+from millrace.client._admin.health import ClusterHealth
+from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
+from millrace.client._cluster.wire import Place
+from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
+from millrace.client._consumer.reading import Start
+from millrace.client._consumer.records import FetchedRecords, Record, Records
+from millrace.client._consumer.settings import ConsumerSettings
+from millrace.client._producer.producer import Producer, RecordSink
+from millrace.client._producer.settings import ProducerSettings
+from millrace.client._runtime import fork
 from millrace.client._settings import AdminSettings
-from millrace.client._wire import Place
 from millrace.core.errors import ClosedError, MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.positions.position import Position
@@ -79,7 +79,7 @@ class _LoopThread:
         """
         if self.process_id != os.getpid():
             work.close()
-            raise ClosedError(_fork.FORKED)
+            raise ClosedError(fork.FORKED)
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(

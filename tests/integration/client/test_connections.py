@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.broker import FakeBroker
 
 from millrace.client import ClosedError, Consumer, Producer
-from millrace.client._cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.proto.v1 import cluster_pb2
 

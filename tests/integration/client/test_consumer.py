@@ -24,7 +24,7 @@ from millrace.client import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
-from millrace.client._consumer import LOOP_WAIT_MS
+from millrace.client._consumer.consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
 from millrace.core.errors import (
     CorruptLogError,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.client._arguments import checked_broker, checked_count, checked_place
+from millrace.client._cluster.arguments import checked_broker, checked_count, checked_place
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     InvalidPartitionsError,

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.client import Admin
-from millrace.client._cluster import Cluster
+from millrace.client._cluster.cluster import Cluster
 from millrace.core.errors import InvalidConfigError
 
 

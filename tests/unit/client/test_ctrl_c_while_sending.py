@@ -12,10 +12,10 @@ from typing import Any, SupportsIndex
 import pytest
 
 import millrace.client
-from millrace.client._cluster import Cluster
-from millrace.client._pipeline import Pipeline
-from millrace.client._producer import RecordSink
-from millrace.client._producer_settings import ProducerConfig
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._producer.pipeline import Pipeline
+from millrace.client._producer.producer import RecordSink
+from millrace.client._producer.settings import ProducerConfig
 from millrace.core.errors import BufferExhaustedError
 from millrace.core.producer.partitioners import Keyed
 from millrace.core.records.compression import Compressor

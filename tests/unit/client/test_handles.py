@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from millrace.client._handles import BatchHandle, RecordHandle
+from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.core.errors import (
     Appended,
     MillraceError,

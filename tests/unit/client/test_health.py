@@ -11,7 +11,7 @@ from millrace.client import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._health import health_of
+from millrace.client._admin.health import health_of
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.client._cluster import Cluster
-from millrace.client._positions import KeptPositions
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.positions import KeptPositions
 from millrace.core.errors import Appended, ConnectionFailedError, MillraceError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
 from millrace.core.positions.position import Position

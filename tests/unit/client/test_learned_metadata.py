@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.client._cluster import Cluster
+from millrace.client._cluster.cluster import Cluster
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch, TopicId, TopicPartition
 from millrace.proto.errors import error_to_wire

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.client import Record, Records, SerializationError
-from millrace.client._records import LentRecords, _has_headers, record_type
+from millrace.client._consumer.records import LentRecords, _has_headers, record_type
 from millrace.core.records.columns import SCHEMA
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from millrace.client import Admin, Consumer, Producer, SyncProducer
-from millrace.client._consumer_settings import ConsumerConfig, ConsumerSettings
-from millrace.client._producer_settings import ProducerConfig, ProducerSettings
+from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
+from millrace.client._producer.settings import ProducerConfig, ProducerSettings
 from millrace.client._settings import AdminConfig, AdminSettings
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError

@@ -12,8 +12,8 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from millrace.client import _wire
-from millrace.client._cluster import Connection, is_cancelled_by
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Connection, is_cancelled_by
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
 from millrace.core.producer.batch import ProducerBatch
@@ -183,7 +183,7 @@ class ProduceStream:
             return
         self.close()
         if isinstance(reason, grpc.RpcError):
-            reason = _wire.error_from_rpc(reason, self.connection.address).message
+            reason = wire.error_from_rpc(reason, self.connection.address).message
         self._on_broken(self.broker_id, self, str(reason))
 
 

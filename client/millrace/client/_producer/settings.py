@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT
+from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT
 from millrace.client._settings import Bytes, ClientConfig, ClientSettings, Milliseconds, function
 from millrace.client.serialization import Serializer
 from millrace.core.producer.partitioners import PartitionFunction

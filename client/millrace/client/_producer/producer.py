@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.client import host
-from millrace.client._clock import monotonic_ms, wall_ms
-from millrace.client._cluster import Cluster
-from millrace.client._handles import BatchHandle, RecordHandle
-from millrace.client._pipeline import Pipeline
-from millrace.client._producer_settings import (
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._producer.handles import BatchHandle, RecordHandle
+from millrace.client._producer.pipeline import Pipeline
+from millrace.client._producer.settings import (
     BATCH_SIZE_DEFAULT,
     ProducerConfig,
     ProducerSettings,
 )
+from millrace.client._runtime.clock import monotonic_ms, wall_ms
 from millrace.client._settings import documents
 from millrace.client.serialization import Serializer
 from millrace.core.errors import (

@@ -18,16 +18,18 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from millrace.client import _fork, _wire, host
-from millrace.client._broker_streams import BrokerStreams
-from millrace.client._clock import monotonic_ms
-from millrace.client._cluster import Cluster, Connection
-from millrace.client._handles import own
-from millrace.client._pauses import spread
-from millrace.client._produce_stream import ProduceStream
-from millrace.client._producer_settings import ProducerConfig
-from millrace.client._tasks import Tasks
-from millrace.client._token_lock import TokenLock
+from millrace.client import host
+from millrace.client._cluster import wire
+from millrace.client._cluster.broker_streams import BrokerStreams
+from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._producer.handles import own
+from millrace.client._producer.produce_stream import ProduceStream
+from millrace.client._producer.settings import ProducerConfig
+from millrace.client._runtime import fork
+from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.pauses import spread
+from millrace.client._runtime.tasks import Tasks
+from millrace.client._runtime.token_lock import TokenLock
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
@@ -173,7 +175,7 @@ class Pipeline:
         """Records sent until this time do not linger, at any stage."""
         self._is_short = False
         """A caller found no room since memory was last given back."""
-        _fork.watch(self)
+        fork.watch(self)
 
     def start(self) -> None:
         """Remember the loop's thread; called on it."""
@@ -184,7 +186,7 @@ class Pipeline:
 
     def on_forked(self) -> None:
         """This is the copy in a child: only the parent delivers the records taken so far."""
-        self.refusal, self.is_closed = _fork.FORKED, True
+        self.refusal, self.is_closed = fork.FORKED, True
         self.intakes.plain.clear()
         if not self.lock.token:  # The thread that had it does not exist here.
             self.lock.token.append(None)
@@ -637,7 +639,7 @@ class Pipeline:
                 request
             )
             # Raised in here: another broker may have ids left, or a way to the controller.
-            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            wire.raise_if_error(response.error, is_set=response.HasField("error"))
             return response
 
         while True:

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millrace.client._descriptions import (
+from millrace.client._admin.descriptions import (
     ClusterDescription,
     DamagedReplica,
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._wire import BrokerInfo
+from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.model import Reluctance
 

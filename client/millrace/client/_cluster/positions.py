@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
-from millrace.client import _wire, host
-from millrace.client._cluster import Cluster, Connection, as_maybe
-from millrace.client._wire import Place
+from millrace.client import host
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
+from millrace.client._cluster.wire import Place
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -153,7 +154,7 @@ class KeptPositions:
             info = await self._cluster.topic(topic)
             named.append(
                 pb.Position(
-                    topic_partition=_wire.partition_to_wire(
+                    topic_partition=wire.partition_to_wire(
                         TopicPartition(info.topic_id, partition)
                     ),
                     offset=position.offset,
@@ -198,7 +199,7 @@ class KeptPositions:
             keeper = self._keepers.get(key)
             try:
                 response = await self._call(keeper, method)
-                _wire.raise_if_error(response.error, is_set=bool(response.error.code))
+                wire.raise_if_error(response.error, is_set=bool(response.error.code))
             except MillraceError as error:
                 if not error.retriable:
                     raise

@@ -6,11 +6,11 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from millrace.client import host
-from millrace.client._consumer_core import ConsumerCore, Start
-from millrace.client._consumer_settings import ConsumerConfig, ConsumerSettings
-from millrace.client._records import FetchedRecords, Record, Records
+from millrace.client._cluster.wire import Place
+from millrace.client._consumer.reading import ConsumerCore, Start
+from millrace.client._consumer.records import FetchedRecords, Record, Records
+from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
-from millrace.client._wire import Place
 from millrace.core.errors import ClosedError
 from millrace.core.ids import TopicId
 from millrace.core.settings import parse

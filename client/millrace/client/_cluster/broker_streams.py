@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Generic, Protocol, TypeVar
 
-from millrace.client._clock import monotonic_ms
-from millrace.client._cluster import Cluster, Connection
-from millrace.client._tasks import Tasks
+from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.tasks import Tasks
 from millrace.core.errors import MillraceError, RefreshMetadataError
 from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
 from millrace.core.routing.router import Connect, Effect

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from millrace.client import _wire, host
-from millrace.client._arguments import LogEnd, is_number, log_end
-from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
-from millrace.client._pauses import spread
+from millrace.client import host
+from millrace.client._cluster import wire
+from millrace.client._cluster.arguments import LogEnd, is_number, log_end
+from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
+from millrace.client._runtime.pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
     InvalidRequestError,
@@ -125,7 +126,7 @@ async def wait_for_news(
         request = requests.setdefault(leader.broker_id, fetch_pb2.ListOffsetsRequest())
         request.max_wait_ms = max(1, int(timeout_s * 1000))
         request.partitions.add(
-            topic_partition=_wire.partition_to_wire(place),
+            topic_partition=wire.partition_to_wire(place),
             current_leader_epoch=leader.leader_epoch,  # P6
             latest_after=end,
         )
@@ -307,7 +308,7 @@ async def _find_epoch_ends(
     request = fetch_pb2.OffsetsForLeaderEpochRequest(
         partitions=[
             fetch_pb2.LeaderEpochQuery(
-                topic_partition=_wire.partition_to_wire(place),
+                topic_partition=wire.partition_to_wire(place),
                 current_leader_epoch=_known_epoch(cluster, place),
                 leader_epoch=epoch,
             )
@@ -331,7 +332,7 @@ def _query(
     cluster: Cluster, place: TopicPartition, at: OffsetSpec
 ) -> fetch_pb2.ListOffsetsPartition:
     query = fetch_pb2.ListOffsetsPartition(
-        topic_partition=_wire.partition_to_wire(place),
+        topic_partition=wire.partition_to_wire(place),
         current_leader_epoch=_known_epoch(cluster, place),
     )
     end = log_end(at)

@@ -8,8 +8,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from millrace.client import _wire
-from millrace.client._cluster import Connection, is_cancelled_by
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Connection, is_cancelled_by
 from millrace.core.consumer.sessions import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
@@ -132,7 +132,7 @@ class FetchStream:
             return
         self.close()
         if isinstance(reason, grpc.RpcError):
-            reason = _wire.error_from_rpc(reason, self.connection.address).message
+            reason = wire.error_from_rpc(reason, self.connection.address).message
         self._on_broken(self.broker_id, self, str(reason))
 
 

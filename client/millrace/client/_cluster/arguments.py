@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, TypeGuard
 
-from millrace.client._wire import Place
+from millrace.client._cluster.wire import Place
 from millrace.core.errors import BrokerIdNotRegisteredError, InvalidRequestError, MillraceError
 
 LogEnd = Literal["beginning", "earliest", "end", "latest"]

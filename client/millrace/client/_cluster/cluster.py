@@ -26,8 +26,9 @@ from typing import Final, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from millrace.client import _fork, _wire
-from millrace.client._wire import BrokerInfo, TopicInfo
+from millrace.client._cluster import wire
+from millrace.client._cluster.wire import BrokerInfo, TopicInfo
+from millrace.client._runtime import fork
 from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -133,7 +134,7 @@ class Cluster:
         timeout_ms: int = 30_000,
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
-        _fork.check()
+        fork.check()
         try:
             self._bootstrap = parse_addresses(bootstrap)
         except ValueError as error:
@@ -148,7 +149,7 @@ class Cluster:
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
         self._is_closed = False
         self.cluster_id = ""
-        self.batch_bytes_max = _wire.MESSAGE_BYTES_MAX
+        self.batch_bytes_max = wire.MESSAGE_BYTES_MAX
         """Bytes of records that fit into a request to any broker that was greeted."""
         self.controller_id = NO_BROKER
         self.controller_epoch = ControllerEpoch(0)
@@ -323,12 +324,12 @@ class Cluster:
                 raise given_up from None
             raise
         except grpc.RpcError as error:
-            refusal = _wire.refusal_from_rpc(error)
+            refusal = wire.refusal_from_rpc(error)
             if refusal is not None:
                 raise refusal from error
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 await self.drop(connection)
-            raise _wire.error_from_rpc(error, connection.address) from error
+            raise wire.error_from_rpc(error, connection.address) from error
         except TimeoutError:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"
@@ -384,20 +385,20 @@ class Cluster:
                 await done.channel.close()
 
     async def _connect(self, address: str) -> Connection:
-        _fork.on_connect()
+        fork.on_connect()
         connection = Connection(
-            address, Channel(address, _wire.channel_options(), client_id=self._client_id)
+            address, Channel(address, wire.channel_options(), client_id=self._client_id)
         )
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await connection.cluster.Hello(
                     common_pb2.HelloRequest(cluster_id=self.cluster_id, features=[CLIENT_PROTOCOL])
                 )
-            _wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
+            wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
         except BaseException as error:
             await connection.channel.close()
             if isinstance(error, grpc.RpcError):
-                raise _wire.error_from_rpc(error, address) from error
+                raise wire.error_from_rpc(error, address) from error
             if isinstance(error, TimeoutError):
                 raise ConnectionFailedError(
                     f"the broker at {address} did not answer in {_CONNECT_TIMEOUT_S:g} s"
@@ -405,7 +406,7 @@ class Cluster:
             raise
         self.cluster_id = self.cluster_id or connection.hello.cluster_id
         if limit := connection.hello.message_bytes_max:
-            self.batch_bytes_max = min(self.batch_bytes_max, _wire.batch_bytes_within(limit))
+            self.batch_bytes_max = min(self.batch_bytes_max, wire.batch_bytes_within(limit))
         return connection
 
     # Metadata.
@@ -582,7 +583,7 @@ class Cluster:
             if topic.HasField("error") and topic.error.code:
                 self._forget(name)
             else:
-                self._learn_topic(_wire.topic_from_wire(topic))
+                self._learn_topic(wire.topic_from_wire(topic))
         if is_full:
             for name in [each for each in self.topics if each not in seen]:
                 if not self._is_older(epoch, name):
@@ -599,7 +600,7 @@ class Cluster:
     def _learn_brokers(self, response: cluster_pb2.GetMetadataResponse) -> None:
         found = {}
         for described in response.brokers:
-            broker = _wire.broker_from_wire(described)
+            broker = wire.broker_from_wire(described)
             known = self.brokers.get(broker.broker_id)
             is_past = known is not None and known.broker_epoch > broker.broker_epoch
             found[broker.broker_id] = known if known is not None and is_past else broker

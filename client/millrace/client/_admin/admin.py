@@ -12,15 +12,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 
-from millrace.client import _wire, host
-from millrace.client._arguments import checked_broker, checked_count, checked_place
-from millrace.client._cluster import (
-    ChangeResponse,
-    Cluster,
-    Connection,
-    as_maybe,
-)
-from millrace.client._descriptions import (
+from millrace.client import host
+from millrace.client._admin.descriptions import (
     ClusterDescription,
     DamagedReplica,
     LogDescription,
@@ -28,17 +21,25 @@ from millrace.client._descriptions import (
     log_from_wire,
     topic_from_wire,
 )
-from millrace.client._health import ClusterHealth, health_of
-from millrace.client._offsets import (
+from millrace.client._admin.health import ClusterHealth, health_of
+from millrace.client._cluster import wire
+from millrace.client._cluster.arguments import checked_broker, checked_count, checked_place
+from millrace.client._cluster.cluster import (
+    ChangeResponse,
+    Cluster,
+    Connection,
+    as_maybe,
+)
+from millrace.client._cluster.offsets import (
     OffsetAndTimestamp,
     OffsetSpec,
     find_epoch_ends,
     look_up_offsets,
     wait_for_news,
 )
-from millrace.client._positions import KeptPositions
+from millrace.client._cluster.positions import KeptPositions
+from millrace.client._cluster.wire import BrokerInfo, Place
 from millrace.client._settings import AdminConfig, AdminSettings, documents
-from millrace.client._wire import BrokerInfo, Place
 from millrace.core.errors import (
     Appended,
     BrokerIdNotRegisteredError,
@@ -222,7 +223,7 @@ class Admin:
         )
         described = {}
         for topic in response.topics:
-            _wire.raise_if_error(topic.error, is_set=topic.HasField("error"))
+            wire.raise_if_error(topic.error, is_set=topic.HasField("error"))
             description = topic_from_wire(topic)
             described[description.name] = description
         for name in wanted or ():
@@ -387,7 +388,7 @@ class Admin:
     ) -> None:
         async def attempt(timeout_s: float) -> None:
             response = await self._cluster.change(method, timeout_s)
-            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            wire.raise_if_error(response.error, is_set=response.HasField("error"))
 
         await self._until_done(attempt)
 
@@ -395,7 +396,7 @@ class Admin:
         info = await self._cluster.topic(topic)
         if partition < 0:
             raise UnknownTopicOrPartitionError(f"topic {info.name!r} has no partition {partition}")
-        return _wire.partition_to_wire(TopicPartition(info.topic_id, partition))
+        return wire.partition_to_wire(TopicPartition(info.topic_id, partition))
 
     async def _each(
         self, method: Callable[[Connection], Awaitable[_PartitionResults]]
@@ -760,7 +761,7 @@ class Admin:
         async def attempt(timeout_s: float) -> cluster_pb2.TopicResult:
             response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
-            _wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_error(result.error, is_set=result.HasField("error"))
             return result
 
         return await self._until_done(attempt)

@@ -12,18 +12,20 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.client import _fork, _wire, host
-from millrace.client._arguments import LogEnd, checked_place, is_number, log_end
-from millrace.client._broker_streams import BrokerStreams
-from millrace.client._clock import monotonic_ms
-from millrace.client._cluster import Cluster, Connection
-from millrace.client._consumer_settings import ConsumerConfig
-from millrace.client._fetch_stream import FetchStream
-from millrace.client._offsets import OffsetSpec, look_up_offsets
-from millrace.client._pauses import spread
-from millrace.client._records import FetchedRecords, LentRecords, Records, record_type
-from millrace.client._tasks import Tasks
-from millrace.client._wire import Place
+from millrace.client import host
+from millrace.client._cluster import wire
+from millrace.client._cluster.arguments import LogEnd, checked_place, is_number, log_end
+from millrace.client._cluster.broker_streams import BrokerStreams
+from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
+from millrace.client._cluster.wire import Place
+from millrace.client._consumer.fetch_stream import FetchStream
+from millrace.client._consumer.records import FetchedRecords, LentRecords, Records, record_type
+from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._runtime import fork
+from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.pauses import spread
+from millrace.client._runtime.tasks import Tasks
 from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
 from millrace.core.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
 from millrace.core.errors import (
@@ -142,7 +144,7 @@ class ConsumerCore:
         """The error of the last look-up of a position, if it failed."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
-        _fork.watch(self)
+        fork.watch(self)
 
     def on_forked(self) -> None:
         """This is the copy in a child: only the parent hands out fetched records."""
@@ -170,7 +172,7 @@ class ConsumerCore:
 
     def _check_open(self) -> None:
         if self._is_forked:
-            raise ClosedError(_fork.FORKED)
+            raise ClosedError(fork.FORKED)
         if self.is_closed:
             raise ClosedError("the consumer is closed")
 
@@ -595,12 +597,12 @@ class ConsumerCore:
                 raise NotLeaderError(f"partition {place.partition} has no leader at present")
             request = fetch_pb2.OffsetsForLeaderEpochRequest()
             request.partitions.add(
-                topic_partition=_wire.partition_to_wire(place),
+                topic_partition=wire.partition_to_wire(place),
                 current_leader_epoch=leader.leader_epoch,  # P6
                 leader_epoch=effect.leader_epoch,
             )
             (result,) = await self.cluster.find_epoch_ends(leader.broker_id, request)
-            _wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_error(result.error, is_set=result.HasField("error"))
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
                 self.cluster.learn_leader(place, error.leader)

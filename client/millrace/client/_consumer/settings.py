@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.client._arguments import LogEnd
+from millrace.client._cluster.arguments import LogEnd
 from millrace.client._settings import Bytes, ClientConfig, ClientSettings, Milliseconds, function
 from millrace.client.serialization import Deserializer
 from millrace.core.settings import Unit, setting

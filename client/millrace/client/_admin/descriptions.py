@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.client import _wire
-from millrace.client._wire import BrokerInfo
+from millrace.client._cluster import wire
+from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
@@ -212,7 +212,7 @@ class DamagedReplica:
 
 def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:
     """Return a topic with everything about it."""
-    info = _wire.topic_from_wire(topic)
+    info = wire.topic_from_wire(topic)
     return TopicDescription(
         info.name,
         info.topic_id,

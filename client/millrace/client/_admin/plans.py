@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from millrace.client._descriptions import TopicDescription
-from millrace.client._wire import BrokerInfo, Place
+from millrace.client._admin.descriptions import TopicDescription
+from millrace.client._cluster.wire import BrokerInfo, Place
 from millrace.core.controller.balancing.placement import Candidate
 from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.ids import BrokerId

@@ -1,0 +1,1 @@
+"""What every client needs of its process: clocks, pauses, locks, tasks, forks."""
