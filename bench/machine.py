@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.directories import CHECKOUT, cache_directory
 from bench.peers.maven import KAFKA_VERSION, java_version
-from bench.places import CHECKOUT, cache_directory
 
 
 def describe(data_root: Path | None) -> dict[str, Any]:

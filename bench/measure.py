@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.directories import run_directory
 from bench.loads.spec import Moved
 from bench.peers.maven import PeerMissingError
-from bench.places import run_directory
 from bench.processes import LoadFailedError, Usage, unwind_on_terminate
 
 ROUNDS_MIN = 5

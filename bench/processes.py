@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
-from bench.places import CHECKOUT
+from bench.directories import CHECKOUT
 
 from millrace.cli.allocator import KEPT_BYTES, MMAP_BYTES
 

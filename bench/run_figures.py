@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from bench.places import CHECKOUT
+from bench.directories import CHECKOUT
 from bench.processes import environment, unwind_on_terminate
 
 DOCUMENTS = CHECKOUT / "docs" / "bench"

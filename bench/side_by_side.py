@@ -23,13 +23,13 @@ from bench.comparisons.matrix import (
     consume_cases,
     produce_cases,
 )
+from bench.directories import CHECKOUT, run_directory
 from bench.measure import rounded, settle, summary
 from bench.millrace_broker import running_millrace
 from bench.millrace_cluster import BROKERS, REPLICATION, running_millrace_cluster
 from bench.peers.grpc_server import running_grpc_server
 from bench.peers.kafka import running_kafka
 from bench.peers.maven import PeerMissingError
-from bench.places import CHECKOUT, run_directory
 from bench.processes import LoadFailedError, unwind_on_terminate
 from bench.records import write_event_records
 from bench.report.picture import draw

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.directories import run_directory
 from bench.measure import Bench, Run
 from bench.peers.kafka import Kafka, running_kafka
-from bench.places import run_directory
 from bench.processes import unwind_on_terminate
 from bench.records import KEY_BYTES, write_random_records
 from bench.settings import (

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from e2e import programs
 from e2e.cluster.commands import run
+from e2e.cluster.directories import ROOT
 from e2e.cluster.images import PRODUCT
 from e2e.cluster.kubectl import Kubectl
-from e2e.cluster.places import ROOT
 from e2e.cluster.providers import Cluster
 
 CHART = ROOT / "charts" / "millrace"

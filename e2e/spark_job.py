@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from e2e.cluster.directories import ROOT
 from e2e.cluster.images import SPARK
 from e2e.cluster.native import NativeCluster
-from e2e.cluster.places import ROOT
 from e2e.installed import READY_S, Namespace, helm, until
 from tests.spark_jobs.written import Written
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
+from bench.directories import CHECKOUT
 from bench.measure import Bench, Bound, Outcome, figure
-from bench.places import CHECKOUT
 from bench.processes import LoadFailedError
 
 PASSES = 2

@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from typing import Any
 
+from bench.directories import CHECKOUT
 from bench.measure import Bench, Bound, Outcome, figure, say
-from bench.places import CHECKOUT
 from bench.processes import LoadFailedError
 
 PASSES_A_ROUND = 2

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from bench.directories import cache_directory
 from bench.peers.trust_store import maven_options
-from bench.places import cache_directory
 from demo.spark_program import JAVA_VERSION_MIN, java_version_of
 
 KAFKA_VERSION = "4.1.1"

@@ -24,7 +24,7 @@ from typing import Any
 from e2e import programs
 from e2e.cluster import disk
 from e2e.cluster.commands import Background, CommandError, run, wait_until
-from e2e.cluster.places import ROOT, cache
+from e2e.cluster.directories import ROOT, cache
 
 BASE = "localhost/millrace-base"
 PAUSE = "localhost/millrace-pause:1"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import urllib3
 from e2e import programs
-from e2e.cluster import cgroups, control_plane, disk, images, network, places
+from e2e.cluster import cgroups, control_plane, directories, disk, images, network
 from e2e.cluster.certificates import Certificates
 from e2e.cluster.commands import Background, CommandError, UnableError, run, wait_until
 from e2e.cluster.kubectl import Kubectl
@@ -46,7 +46,7 @@ class NativeCluster:
 
     def __init__(self, name: str = "millrace") -> None:
         self.name = name
-        self.folder = places.state(name)
+        self.folder = directories.state(name)
         self.certificates = Certificates(self.folder / "certificates")
         self.kubectl = Kubectl(self.folder / "kubeconfig", programs.path("kubectl"))
         self._control_plane = Machine(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from e2e.cluster import places
+from e2e.cluster import directories
 from e2e.cluster.commands import CommandError, run
 from e2e.cluster.images import DOCKERFILE, PRODUCT, SPARK, SPARK_DOCKERFILE, build_secrets
 from e2e.cluster.kubectl import Kubectl
@@ -69,7 +69,7 @@ class KindCluster:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._folder = places.state(name)
+        self._folder = directories.state(name)
         self.kubectl = Kubectl(self._folder / "kubeconfig", "kubectl")
         self._named = (f"--name={name}", f"--kubeconfig={self.kubectl.kubeconfig}")
 
@@ -131,7 +131,7 @@ class KindCluster:
                 *("docker", "build", f"--tag={image}", f"--file={dockerfile}"),
                 *arguments,
                 *build_secrets(Path(made)),
-                places.ROOT,
+                directories.ROOT,
                 seconds_max=_DOWNLOAD_SECONDS_MAX,
             )
         run("kind", "load", "docker-image", image, f"--name={self._name}")
@@ -160,7 +160,7 @@ def choose() -> Cluster:
 
 
 def _default(kubeconfig: str) -> str:
-    if kubeconfig and places.state("") not in Path(kubeconfig).parents:
+    if kubeconfig and directories.state("") not in Path(kubeconfig).parents:
         return "existing"
     if shutil.which("kind") and shutil.which("docker"):
         try:

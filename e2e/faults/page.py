@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.cluster.commands import run
-from e2e.cluster.places import ROOT
+from e2e.cluster.directories import ROOT
 
 Summary = dict[str, Any]
 

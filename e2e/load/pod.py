@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from e2e.cluster.directories import ROOT
 from e2e.cluster.images import PRODUCT
-from e2e.cluster.places import ROOT
 from e2e.installed import Namespace, until
 from e2e.load.program import Settings, Status
 from tests.checkers.history import Op, read

@@ -3,7 +3,7 @@
 from tests.scenario.transcript import Command
 
 from millrace.core.errors import MillraceError
-from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
+from millrace.core.fetch.session import FetchPosition, FetchSession, SessionLimits, SessionSettings
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 
 
@@ -32,7 +32,7 @@ class SessionCommands:
 
     def _add(self, command: Command) -> list[str]:
         handle = int(command.words[0])
-        position = Position(
+        position = FetchPosition(
             handle,
             TopicPartition(TopicId(b"t" * 16), handle),
             Offset(command.number("offset", 0)),

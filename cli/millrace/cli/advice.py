@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.places import count, listed
+from millrace.cli.partition_names import count, listed
 from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:

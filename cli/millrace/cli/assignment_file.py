@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.cli.failures import Failure
-from millrace.cli.places import Place
+from millrace.core.topics import PartitionName
 
 _VERSION = 1
 _HINT = "`millrace reassign plan` writes one to start from"
 
 
 def document(
-    plan: Mapping[Place, Sequence[int]], before: Mapping[Place, Sequence[int]]
+    plan: Mapping[PartitionName, Sequence[int]], before: Mapping[PartitionName, Sequence[int]]
 ) -> dict[str, Any]:
     """Return the document for a plan."""
     return {
@@ -44,7 +44,7 @@ def text(plan: dict[str, Any]) -> str:
     return f'{{"version": {plan["version"]}, "partitions": {body}}}'
 
 
-def parse(data: bytes, name: str) -> dict[Place, list[int]]:
+def parse(data: bytes, name: str) -> dict[PartitionName, list[int]]:
     """Return the replicas of each partition.
 
     Args:
@@ -62,7 +62,7 @@ def parse(data: bytes, name: str) -> dict[Place, list[int]]:
         raise Failure(f'{name}: there is no list "partitions"', _HINT)
     if found.get("version") != _VERSION:
         raise Failure(f"{name}: its version is {found.get('version')!r}, not {_VERSION}", _HINT)
-    plan: dict[Place, list[int]] = {}
+    plan: dict[PartitionName, list[int]] = {}
     for number, each in enumerate(found["partitions"]):
         problem = _problem(each)
         if problem:

@@ -7,8 +7,9 @@ import click
 
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import say
-from millrace.cli.places import Place, say_refused
+from millrace.cli.partition_names import say_refused
 from millrace.core.errors import MillraceError, NotLeaderError
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import (
@@ -90,7 +91,7 @@ def try_offsets(
     return {each: found.get((topic, each), NotLeaderError("it has no leader")) for each in wanted}
 
 
-def say_unknown(unknown: "Mapping[Place, MillraceError]") -> None:
+def say_unknown(unknown: "Mapping[PartitionName, MillraceError]") -> None:
     """Print why something is not known about partitions, if so, and what to do."""
     if unknown:
         say_refused(unknown)

@@ -5,7 +5,7 @@ from typing import Any
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
 from millrace.cli.failures import ExitCode, Failure, nearest
-from millrace.cli.places import parse
+from millrace.cli.partition_names import parse
 from millrace.cli.trash import IN_TRASH
 from millrace.core import errors
 from millrace.core.topics import INTERNAL_PREFIX

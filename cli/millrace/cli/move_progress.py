@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.moves import Copy, under_way, wait_until
 from millrace.cli.output import say
-from millrace.cli.places import Place, count, listed, shown
+from millrace.cli.partition_names import count, listed, shown
 from millrace.cli.progress import Bars
-from millrace.cli.waves import Waves
+from millrace.cli.reassignment_queue import ReassignmentQueue
 from millrace.core.errors import ConnectionFailedError, RetriableError
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
@@ -22,7 +23,7 @@ _SAID_EVERY_SECONDS = 60.0
 """Pause between progress messages when there are no bars."""
 
 
-def work_through(admin: "SyncAdmin", waves: Waves, timeout_s: float) -> None:
+def work_through(admin: "SyncAdmin", waves: ReassignmentQueue, timeout_s: float) -> None:
     """Work until all is done or the time is up; brokers may restart meanwhile."""
     heard_at: float | None = None
     said_at = time.monotonic()
@@ -47,14 +48,16 @@ def work_through(admin: "SyncAdmin", waves: Waves, timeout_s: float) -> None:
         wait_until(look, timeout_s)
 
 
-def _show_waves(bars: Bars, waves: Waves, found: Mapping[Place, list[Copy]]) -> None:
+def _show_waves(
+    bars: Bars, waves: ReassignmentQueue, found: Mapping[PartitionName, list[Copy]]
+) -> None:
     moving = {place: found[place] for place in waves.under_way if place in found}
     shares = (sum(copy.share for copy in each) / len(each) for each in moving.values() if each)
     over = len(waves.done) + len(waves.refused)
     _show(bars, (over + sum(shares)) / max(waves.total, 1), so_far(waves), moving)
 
 
-def so_far(waves: Waves) -> str:
+def so_far(waves: ReassignmentQueue) -> str:
     """Return how much of a plan is done, under way, not begun and refused."""
     parts = [f"{len(waves.done):,} of {count(waves.total, 'partition')} done"]
     if waves.under_way:
@@ -72,7 +75,7 @@ def wait_for_all(admin: "SyncAdmin", timeout_s: float) -> None:
     Raises:
         Failure: something still is when the time is over.
     """
-    left: dict[Place, list[Copy]] = {}
+    left: dict[PartitionName, list[Copy]] = {}
     with Bars() as bars:
         total = 0
 
@@ -95,7 +98,7 @@ def wait_for_all(admin: "SyncAdmin", timeout_s: float) -> None:
         )
 
 
-def _show(bars: Bars, share: float, note: str, moving: Mapping[Place, list[Copy]]) -> None:
+def _show(bars: Bars, share: float, note: str, moving: Mapping[PartitionName, list[Copy]]) -> None:
     """Show a bar for all, and one for each replica that is copied."""
     bars.show(_ALL, share, note)
     named = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millrace.cli.places import Place
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import (
@@ -65,7 +65,7 @@ def wait_until(look: Callable[[], bool], timeout_s: float) -> bool:
 
 def partitions_of(
     topics: "Iterable[TopicDescription]",
-) -> "Iterator[tuple[Place, PartitionDescription]]":
+) -> "Iterator[tuple[PartitionName, PartitionDescription]]":
     """Yield every partition with its name."""
     for topic in topics:
         for partition in topic.partitions:
@@ -76,15 +76,15 @@ def partitions_of(
 class Handover:
     """The partitions that a drained broker still leads."""
 
-    awaited: Mapping[Place, Sequence[int]]
+    awaited: Mapping[PartitionName, Sequence[int]]
     """Partitions that others could lead once in sync, with the brokers in sync now."""
-    alone: list[Place]
+    alone: list[PartitionName]
     """Partitions that no other broker holds: waiting is no use."""
 
     @staticmethod
     def of(topics: "Iterable[TopicDescription]", broker_id: int) -> "Handover":
         """Return the partitions left to hand over."""
-        awaited: dict[Place, Sequence[int]] = {}
+        awaited: dict[PartitionName, Sequence[int]] = {}
         alone = []
         for place, partition in partitions_of(topics):
             if partition.leader == broker_id:
@@ -100,7 +100,7 @@ class Handover:
         return len(self.awaited) + len(self.alone)
 
 
-def yet_to_return(topics: "Iterable[TopicDescription]", broker_id: int) -> list[Place]:
+def yet_to_return(topics: "Iterable[TopicDescription]", broker_id: int) -> list[PartitionName]:
     """Return the partitions that a broker should lead by preference, and does not."""
     return [
         place
@@ -113,7 +113,7 @@ def yet_to_return(topics: "Iterable[TopicDescription]", broker_id: int) -> list[
 class Copy:
     """One replica that a reassignment adds."""
 
-    place: Place
+    place: PartitionName
     broker_id: int
     copied: int
     """Records of the leader's log that it has."""
@@ -131,7 +131,7 @@ class Copy:
 
 def under_way(
     admin: "SyncAdmin", topics: "Iterable[TopicDescription]", *, with_progress: bool
-) -> dict[Place, list[Copy]]:
+) -> dict[PartitionName, list[Copy]]:
     """Return the reassignments under way, each with the replicas that it adds.
 
     Args:
@@ -146,7 +146,7 @@ def under_way(
 
 def copies(
     topics: "Iterable[TopicDescription]", logs: "Iterable[LogDescription]"
-) -> dict[Place, list[Copy]]:
+) -> dict[PartitionName, list[Copy]]:
     """Return the reassignments under way, each with the replicas that it adds.
 
     A leader that did not describe its log leaves the progress at 0.
@@ -160,10 +160,10 @@ def copies(
 
 
 def _copy(
-    place: Place,
+    place: PartitionName,
     partition: "PartitionDescription",
     broker_id: int,
-    leaders: "Mapping[Place, LogDescription]",
+    leaders: "Mapping[PartitionName, LogDescription]",
 ) -> Copy:
     is_in_sync = broker_id in partition.isr
     log = leaders.get(place)

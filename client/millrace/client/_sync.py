@@ -22,7 +22,6 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._admin.health import ClusterHealth
 from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
-from millrace.client._cluster.wire import Place
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.reading import Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records
@@ -34,6 +33,7 @@ from millrace.client._settings import AdminSettings
 from millrace.core.errors import ClosedError, MillraceError
 from millrace.core.ids import TopicId
 from millrace.core.positions.position import Position
+from millrace.core.topics import PartitionName
 
 Result = TypeVar("Result")
 
@@ -215,10 +215,10 @@ class SyncConsumer:
 
     def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, Start],
         *,
         start: Start | None = None,
-        ends: Mapping[Place, int] = MappingProxyType({}),
+        ends: Mapping[PartitionName, int] = MappingProxyType({}),
     ) -> None:
         """Read exactly these partitions from now on: see `Consumer.assign`."""
         self._thread.call(self._consumer.assign(partitions, start=start, ends=ends))
@@ -227,11 +227,11 @@ class SyncConsumer:
         """Read all partitions of these topics, and those that they get: `Consumer.subscribe`."""
         self.assign(topics, start=start)
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
         return self._core.assignment()
 
-    def awaited_partitions(self) -> list[Place]:
+    def awaited_partitions(self) -> list[PartitionName]:
         """Return the partitions that no broker sends at present.
 
         See `Consumer.awaited_partitions`.
@@ -278,23 +278,25 @@ class SyncConsumer:
                 raise  # In the child of a fork it never is.
             yield from lent
 
-    def seek(self, partition: Place, to: Start) -> None:
+    def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition: see `Consumer.seek`."""
         self._consumer.seek(partition, to)
 
-    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Place] | None = None) -> None:
+    def seek_to_time(
+        self, timestamp_ms: int, partitions: Iterable[PartitionName] | None = None
+    ) -> None:
         """Go to the first record at or after a time (ms UTC), in these or all partitions."""
         self._thread.call(self._consumer.seek_to_time(timestamp_ms, partitions))
 
-    def pause(self, *partitions: Place) -> None:
+    def pause(self, *partitions: PartitionName) -> None:
         """Hand nothing out of these partitions until `resume`."""
         self._consumer.pause(*partitions)
 
-    def resume(self, *partitions: Place) -> None:
+    def resume(self, *partitions: PartitionName) -> None:
         """Go on with paused partitions."""
         self._consumer.resume(*partitions)
 
-    def position(self, partition: Place) -> int:
+    def position(self, partition: PartitionName) -> int:
         """Return the offset of the next record that `poll` will hand out.
 
         Raises:
@@ -303,7 +305,7 @@ class SyncConsumer:
         """
         return self._thread.call(self._consumer.position(partition))
 
-    def lag(self) -> dict[Place, int]:
+    def lag(self) -> dict[PartitionName, int]:
         """Return how many records are still to be handed out, per partition."""
         return self._thread.call(self._consumer.lag())
 
@@ -409,54 +411,54 @@ class SyncAdmin:
         self._thread.call(self._admin.unregister_broker(broker_id))
 
     def reassign_partitions(
-        self, assignments: Mapping[Place, Sequence[int] | None]
-    ) -> dict[Place, MillraceError | None]:
+        self, assignments: Mapping[PartitionName, Sequence[int] | None]
+    ) -> dict[PartitionName, MillraceError | None]:
         """Change which brokers hold partitions: see `Admin.reassign_partitions`."""
         return self._thread.call(self._admin.reassign_partitions(assignments))
 
     def elect_leaders(
         self,
-        partitions: Iterable[Place] | None = None,
+        partitions: Iterable[PartitionName] | None = None,
         *,
         kind: Literal["preferred", "unclean"] = "preferred",
-    ) -> dict[Place, MillraceError | None]:
+    ) -> dict[PartitionName, MillraceError | None]:
         """Elect other leaders: see `Admin.elect_leaders`."""
         return self._thread.call(self._admin.elect_leaders(partitions, kind=kind))
 
     @overload
     def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: Literal[False] = False,
-    ) -> dict[Place, OffsetAndTimestamp]: ...
+    ) -> dict[PartitionName, OffsetAndTimestamp]: ...
 
     @overload
     def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: bool,
-    ) -> dict[Place, OffsetAndTimestamp | MillraceError]: ...
+    ) -> dict[PartitionName, OffsetAndTimestamp | MillraceError]: ...
 
     def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: bool = False,
-    ) -> Mapping[Place, OffsetAndTimestamp | MillraceError]:
+    ) -> Mapping[PartitionName, OffsetAndTimestamp | MillraceError]:
         """Return an offset for each partition: see `Admin.list_offsets`."""
         listing = self._admin.list_offsets(partitions, at, return_errors=return_errors)
         return self._thread.call(listing)
 
-    def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
+    def wait_for_news(self, ends: Mapping[PartitionName, int], timeout_ms: int) -> None:
         """Wait until the end of a partition moves: see `Admin.wait_for_news`."""
         self._thread.call(self._admin.wait_for_news(ends, timeout_ms))
 
-    def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
+    def find_epoch_ends(self, epochs: Mapping[PartitionName, int]) -> dict[PartitionName, int]:
         """Return where leader epochs end: see `Admin.find_epoch_ends`."""
         return self._thread.call(self._admin.find_epoch_ends(epochs))
 
@@ -469,18 +471,18 @@ class SyncAdmin:
         return self._thread.call(self._admin.describe_damage(topic))
 
     def resolve_initial(
-        self, name: str, proposals: Mapping[Place, Position]
-    ) -> dict[Place, Position]:
+        self, name: str, proposals: Mapping[PartitionName, Position]
+    ) -> dict[PartitionName, Position]:
         """Return where a reader of this name began: see `Admin.resolve_initial`."""
         return self._thread.call(self._admin.resolve_initial(name, proposals))
 
-    def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
+    def commit_positions(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
         """Store how far a reader has read: see `Admin.commit_positions`."""
         self._thread.call(self._admin.commit_positions(name, positions))
 
     def fetch_positions(
         self, name: str, *, kind: Literal["committed", "initial"] = "committed"
-    ) -> dict[Place, Position]:
+    ) -> dict[PartitionName, Position]:
         """Return how far a reader has read, or where it began: see `Admin.fetch_positions`."""
         return self._thread.call(self._admin.fetch_positions(name, kind=kind))
 

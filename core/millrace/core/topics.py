@@ -5,7 +5,7 @@ may be left out when it is `default`, and then messages leave it out, too.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from millrace.core.errors import InvalidTopicError
 
@@ -16,6 +16,9 @@ NAMESPACE_LENGTH_MAX: Final = 63
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+PartitionName: TypeAlias = tuple[str, int]
+"""A partition as users name it: topic and number."""
 
 
 class TopicName(NamedTuple):

@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.client import UnknownTopicOrPartitionError
+from millrace.core.topics import PartitionName
+from millrace.spark.data_loss import NOTHING_SKIPPED
 from millrace.spark.errors import DataLossError, InvalidOptionError
 from millrace.spark.filters import Wanted, narrow
-from millrace.spark.guards import NOTHING_SKIPPED
 from millrace.spark.lookups import Lookups
-from millrace.spark.offsets import Place
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Extent, Range, plan_tasks
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         )
         return [InputPartition(Task(task, extent.topic_ids)) for task in tasks]
 
-    def _begins(self, extent: Extent) -> Mapping[Place, int]:
+    def _begins(self, extent: Extent) -> Mapping[PartitionName, int]:
         """Return the offsets of the first records that may be late enough for the filters."""
         since = self._wanted.since_ms
         if since is None:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from millrace.core.settings import INT64_MAX
-from millrace.spark.offsets import Place
+from millrace.core.topics import PartitionName
 from millrace.spark.planning import Range
 
 _NEVER_NULL: Final = frozenset(["topic", "partition", "offset", "timestamp", "timestampType"])
@@ -97,7 +97,9 @@ class Wanted:
         self.end_offset = min(self.end_offset, end)
 
 
-def narrow(ranges: Iterable[Range], wanted: Wanted, begins: Mapping[Place, int]) -> list[Range]:
+def narrow(
+    ranges: Iterable[Range], wanted: Wanted, begins: Mapping[PartitionName, int]
+) -> list[Range]:
     """Return ranges reduced by filters.
 
     Args:

@@ -15,18 +15,19 @@ from millrace.client import (
     SyncAdmin,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.topics import parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.offsets import (
-    UNKNOWN_EPOCH,
-    Log,
-    LogPosition,
-    Offsets,
-    Place,
-    check_topic_names,
-)
+from millrace.spark.offsets import UNKNOWN_EPOCH, Log, LogPosition, Offsets, check_topic_names
 from millrace.spark.options import SourceOptions
-from millrace.spark.where import At, AtOffset, AtTime, Partitions, TopicPattern, Topics, Where
+from millrace.spark.subscriptions import (
+    At,
+    AtOffset,
+    AtTime,
+    OffsetsOption,
+    Partitions,
+    TopicPattern,
+    Topics,
+)
 
 CLIENT_ID: Final = "millrace-spark"
 _WAIT_S_MAX: Final = 1.0
@@ -138,7 +139,7 @@ class Lookups:
         self.ask(_ask_all)
         self._is_sure = True
 
-    def places(self) -> frozenset[Place]:
+    def places(self) -> frozenset[PartitionName]:
         """Return the partitions that the query reads, as of now.
 
         Raises:
@@ -161,7 +162,7 @@ class Lookups:
             )
         return subscription.places
 
-    def places_left(self) -> frozenset[Place]:
+    def places_left(self) -> frozenset[PartitionName]:
         """Return the partitions that the query reads; a named topic that is gone may be no failure.
 
         Raises:
@@ -178,19 +179,19 @@ class Lookups:
             return subscription.places & self._existing({topic for topic, _ in subscription.places})
         return self._existing(str(parse_topic_name(name)) for name in subscription.names)
 
-    def _existing(self, topics: Iterable[str]) -> frozenset[Place]:
+    def _existing(self, topics: Iterable[str]) -> frozenset[PartitionName]:
         """Return the partitions of those of these topics that exist."""
         there = self.ask(lambda admin: admin.list_topics(internal=True))
         return self._partitions_of(sorted(set(there).intersection(topics)))
 
-    def _partitions_of(self, names: list[str]) -> frozenset[Place]:
+    def _partitions_of(self, names: list[str]) -> frozenset[PartitionName]:
         check_topic_names(names)
         topics = self.ask(lambda admin: admin.describe_topics(names))
         return frozenset(
             (topic.name, each.partition) for topic in topics.values() for each in topic.partitions
         )
 
-    def log(self, places: Iterable[Place], ends: Offsets | None = None) -> Log:
+    def log(self, places: Iterable[PartitionName], ends: Offsets | None = None) -> Log:
         """Return where partitions begin and end; `ends` has the known ends."""
         places = list(places)
         beginnings = self.offsets(dict.fromkeys(places, "beginning"))
@@ -198,7 +199,7 @@ class Lookups:
             {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
         )
 
-    def log_of_existing(self, places: Iterable[Place]) -> Log:
+    def log_of_existing(self, places: Iterable[PartitionName]) -> Log:
         """Return where the existing ones of these partitions begin and end: asks all brokers.
 
         Raises:
@@ -208,11 +209,13 @@ class Lookups:
         places = set(places)
         return self.log(sorted(places & self._existing({topic for topic, _ in places})))
 
-    def offsets(self, wanted: Mapping[Place, _Asked]) -> dict[Place, OffsetAndTimestamp]:
+    def offsets(
+        self, wanted: Mapping[PartitionName, _Asked]
+    ) -> dict[PartitionName, OffsetAndTimestamp]:
         """Return an offset for each partition."""
         return self.ask(lambda admin: admin.list_offsets(wanted))
 
-    def ends(self, places: Iterable[Place]) -> Offsets:
+    def ends(self, places: Iterable[PartitionName]) -> Offsets:
         """Return where partitions end."""
         return _offsets(self.offsets(dict.fromkeys(places, "end")))
 
@@ -228,7 +231,7 @@ class Lookups:
         if waited < _PAUSE_S:
             time.sleep(min(_PAUSE_S, timeout_s) - waited)
 
-    def resolve(self, option: str, where: Where, *, at_start: bool) -> Offsets:
+    def resolve(self, option: str, where: OffsetsOption, *, at_start: bool) -> Offsets:
         """Return the position of an option for each partition of the query.
 
         Raises:
@@ -256,7 +259,7 @@ class Lookups:
             {**offsets.topic_ids, **ends.topic_ids},
         )
 
-    def lost_from(self, offsets: Offsets) -> dict[Place, int]:
+    def lost_from(self, offsets: Offsets) -> dict[PartitionName, int]:
         """Return the partitions that have lost records below these offsets, and the first lost
         offsets.
 
@@ -273,12 +276,14 @@ class Lookups:
             place: end for place, end in ends.items() if 0 <= end < offsets.positions[place].offset
         }
 
-    def within_bytes(self, starts: Mapping[Place, int], sizes: Mapping[Place, int]) -> Offsets:
+    def within_bytes(
+        self, starts: Mapping[PartitionName, int], sizes: Mapping[PartitionName, int]
+    ) -> Offsets:
         """Return the end of so many bytes of each partition: at least one batch."""
         wanted = {place: AfterBytes(starts[place], size) for place, size in sizes.items()}
         return _offsets(self.offsets(wanted))
 
-    def record_bytes(self, topics: Iterable[str]) -> dict[Place, float]:
+    def record_bytes(self, topics: Iterable[str]) -> dict[PartitionName, float]:
         """Return the average size of a stored record in each partition that has any."""
         names = list(topics)
         logs = self.ask(lambda admin: [log for name in names for log in admin.describe_logs(name)])
@@ -303,7 +308,7 @@ def _asked(at: At) -> _Asked:
     return "beginning" if at == "earliest" else "end"
 
 
-def _offsets(found: Mapping[Place, OffsetAndTimestamp]) -> Offsets:
+def _offsets(found: Mapping[PartitionName, OffsetAndTimestamp]) -> Offsets:
     return Offsets(
         {place: LogPosition(each.offset, each.leader_epoch) for place, each in found.items()},
         {place[0]: each.topic_id.hex() for place, each in found.items()},

@@ -11,12 +11,10 @@ there is none. So all keys are in order, and unknown values are left out.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from millrace.core.topics import PartitionName
 from millrace.spark.errors import CheckpointError
-
-Place: TypeAlias = tuple[str, int]
-"""Topic and number of a partition."""
 
 _META: Final = "__meta"
 _VERSION: Final = 1
@@ -36,7 +34,7 @@ class LogPosition:
 class Offsets:
     """A position in each partition of a query."""
 
-    positions: Mapping[Place, LogPosition]
+    positions: Mapping[PartitionName, LogPosition]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic ids in hex."""
 
@@ -104,7 +102,7 @@ class Offsets:
 class Log:
     """The partitions of a query at one time."""
 
-    beginnings: Mapping[Place, int]
+    beginnings: Mapping[PartitionName, int]
     ends: Offsets
 
 

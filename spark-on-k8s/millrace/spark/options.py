@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT64_MAX, Unit, setting
-from millrace.spark import where
+from millrace.spark import subscriptions
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use, brokers_option, namespace_option
 from millrace.spark.option_table import NO_BROKERS, parse_table
@@ -21,53 +21,55 @@ class SourceOptions:
     """The options of one query, parsed."""
 
     bootstrap_servers: str = brokers_option()
-    subscribe: where.Topics | None = setting(
+    subscribe: subscriptions.Topics | None = setting(
         None, "Topics to read, separated by commas. Exactly one of `subscribe`, "
         "`subscribePattern` and `assign` must be given.",
-        parse=where.topics, allowed="names",
+        parse=subscriptions.topics, allowed="names",
     )  # fmt: skip
-    subscribe_pattern: where.TopicPattern | None = setting(
+    subscribe_pattern: subscriptions.TopicPattern | None = setting(
         None, "A regular expression of Python's that the whole name of a topic matches, with its "
         "namespace unless that is `default`. A stream takes in topics that come.",
-        name="subscribePattern", parse=where.pattern, allowed="a regular expression",
+        name="subscribePattern", parse=subscriptions.pattern, allowed="a regular expression",
     )  # fmt: skip
     namespace: str = namespace_option()
-    assign: where.Partitions | None = setting(
-        None, 'Partitions to read: `{"clicks":[0,1]}`.', parse=where.partitions, allowed="JSON"
+    assign: subscriptions.Partitions | None = setting(
+        None, 'Partitions to read: `{"clicks":[0,1]}`.', parse=subscriptions.partitions,
+        allowed="JSON",
     )  # fmt: skip
-    starting_offsets: where.Where | None = setting(
+    starting_offsets: subscriptions.OffsetsOption | None = setting(
         None, '`earliest`, `latest`, or `{"clicks":{"0":23,"1":-2}}` with every partition: -2 is '
         "earliest, -1 latest. In a stream it applies to a new checkpoint. `latest` is refused in a "
         "batch, which would read nothing; a stream needs `groupId` with it.",
-        name="startingOffsets", parse=where.offsets, allowed="earliest, latest or JSON",
+        name="startingOffsets", parse=subscriptions.offsets, allowed="earliest, latest or JSON",
         default_text="latest (stream), earliest (batch)",
     )  # fmt: skip
-    starting_timestamp: where.Where | None = setting(
+    starting_timestamp: subscriptions.OffsetsOption | None = setting(
         None, "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601 "
         "with a zone. Counts before `startingOffsetsByTimestamp`, which counts before "
         "`startingOffsets`.",
-        name="startingTimestamp", parse=where.timestamp, allowed="a time",
+        name="startingTimestamp", parse=subscriptions.timestamp, allowed="a time",
     )  # fmt: skip
-    starting_offsets_by_timestamp: where.Where | None = setting(
+    starting_offsets_by_timestamp: subscriptions.OffsetsOption | None = setting(
         None, 'The same for each partition: `{"clicks":{"0":1672531200000,"1":1672531200000}}`.',
-        name="startingOffsetsByTimestamp", parse=where.timestamps, allowed="JSON",
+        name="startingOffsetsByTimestamp", parse=subscriptions.timestamps, allowed="JSON",
     )  # fmt: skip
     starting_strategy: str = setting(
         "error", "Where no record is so late: `error` refuses, `latest` begins at the end.",
         name="startingOffsetsByTimestampStrategy", choices=("error", "latest"),
     )  # fmt: skip
-    ending_offsets: where.Where | None = setting(
+    ending_offsets: subscriptions.OffsetsOption | None = setting(
         None, "Where to end, exclusive: `latest`, or JSON as `startingOffsets`.",
-        name="endingOffsets", parse=where.offsets, allowed="latest or JSON",
+        name="endingOffsets", parse=subscriptions.offsets, allowed="latest or JSON",
         default_text="latest", scope=Use.BATCH,
     )  # fmt: skip
-    ending_timestamp: where.Where | None = setting(
+    ending_timestamp: subscriptions.OffsetsOption | None = setting(
         None, "End before the first record at or after this time; where there is none, at the end.",
-        name="endingTimestamp", parse=where.timestamp, allowed="a time", scope=Use.BATCH,
+        name="endingTimestamp", parse=subscriptions.timestamp, allowed="a time", scope=Use.BATCH,
     )  # fmt: skip
-    ending_offsets_by_timestamp: where.Where | None = setting(
+    ending_offsets_by_timestamp: subscriptions.OffsetsOption | None = setting(
         None, "The same for each partition.",
-        name="endingOffsetsByTimestamp", parse=where.timestamps, allowed="JSON", scope=Use.BATCH,
+        name="endingOffsetsByTimestamp", parse=subscriptions.timestamps, allowed="JSON",
+        scope=Use.BATCH,
     )  # fmt: skip
     fail_on_data_loss: bool = setting(
         True, "Fail when records to be read are gone: retention has deleted them, the topic "
@@ -164,12 +166,12 @@ class SourceOptions:
     )  # fmt: skip
 
     @property
-    def subscription(self) -> where.Subscription:
+    def subscription(self) -> subscriptions.Subscription:
         """Return the subscription."""
         (chosen,) = _chosen_subscriptions(self)
         return chosen
 
-    def start(self, use: Use) -> tuple[str, where.Where]:
+    def start(self, use: Use) -> tuple[str, subscriptions.OffsetsOption]:
         """Return where to begin, and the option for that."""
         for name, given in (
             ("startingTimestamp", self.starting_timestamp),
@@ -178,9 +180,11 @@ class SourceOptions:
         ):
             if given is not None:
                 return name, given
-        return "startingOffsets", where.Where("earliest" if use is Use.BATCH else "latest")
+        return "startingOffsets", subscriptions.OffsetsOption(
+            "earliest" if use is Use.BATCH else "latest"
+        )
 
-    def end(self) -> tuple[str, where.Where]:
+    def end(self) -> tuple[str, subscriptions.OffsetsOption]:
         """Return where to end, and the option for that."""
         for name, given in (
             ("endingTimestamp", self.ending_timestamp),
@@ -189,7 +193,7 @@ class SourceOptions:
         ):
             if given is not None:
                 return name, given
-        return "endingOffsets", where.Where("latest")
+        return "endingOffsets", subscriptions.OffsetsOption("latest")
 
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -243,7 +247,7 @@ _NAMING_TOPICS: Final = (
 )  # fmt: skip
 
 
-def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
+def _chosen_subscriptions(options: SourceOptions) -> list[subscriptions.Subscription]:
     return [
         each
         for each in (options.subscribe, options.subscribe_pattern, options.assign)
@@ -274,7 +278,7 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
     elif not options.group_id:
         ats = (start.everywhere, *start.places.values())
         by_time = options.starting_strategy == "latest"
-        if "latest" in ats or (by_time and any(isinstance(at, where.AtTime) for at in ats)):
+        if "latest" in ats or (by_time and any(isinstance(at, subscriptions.AtTime) for at in ats)):
             yield (
                 f"{name} may be the latest offset, which needs groupId in a stream: under it "
                 "the brokers keep where it began, so that no restart can begin later and skip "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from millrace.spark.offsets import Place
+from millrace.core.topics import PartitionName
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -21,7 +21,7 @@ class Range:
     end: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PartitionName:
         """Return which partition it is of."""
         return self.topic, self.partition
 
@@ -49,8 +49,8 @@ class Limits:
 
 
 def admit(
-    backlog: Iterable[Range], limits: Limits, record_bytes: Mapping[Place, float]
-) -> dict[Place, int]:
+    backlog: Iterable[Range], limits: Limits, record_bytes: Mapping[PartitionName, float]
+) -> dict[PartitionName, int]:
     """Return the end of the batch in each partition, within the batch's limits.
 
     Each partition gets its share, and at least one record if any waits: a small partition does not
@@ -71,7 +71,7 @@ def admit(
     return {each.place: each.start + allowed[each.place] for each in waiting}
 
 
-def _share(waiting: list[Range], limit: int, total: int, allowed: dict[Place, int]) -> None:
+def _share(waiting: list[Range], limit: int, total: int, allowed: dict[PartitionName, int]) -> None:
     if total > limit:
         for each in waiting:
             share = max(1, each.size * limit // total)
@@ -79,8 +79,8 @@ def _share(waiting: list[Range], limit: int, total: int, allowed: dict[Place, in
 
 
 def share_of_bytes(
-    admitted: Mapping[Place, int], limit: int, record_bytes: Mapping[Place, float]
-) -> dict[Place, int]:
+    admitted: Mapping[PartitionName, int], limit: int, record_bytes: Mapping[PartitionName, float]
+) -> dict[PartitionName, int]:
     """Return how many bytes of a limit each partition may have.
 
     Args:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from millrace.client import MillraceError, Position, SyncAdmin
+from millrace.core.topics import PartitionName
 from millrace.spark.lookups import CLIENT_ID
-from millrace.spark.offsets import LogPosition, Place
+from millrace.spark.offsets import LogPosition
 
 _PAUSE_S: Final = 5.0
 """Pause after a failure."""
@@ -28,7 +29,7 @@ class PositionReporter:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._changed = threading.Condition()
-        self._waiting: dict[str, Mapping[Place, LogPosition]] = {}
+        self._waiting: dict[str, Mapping[PartitionName, LogPosition]] = {}
         self._is_closed = False
         self._failing: set[str] = set()
         self.failures = 0
@@ -36,7 +37,7 @@ class PositionReporter:
         self._thread = threading.Thread(target=self._run, name="millrace-positions", daemon=True)
         self._thread.start()
 
-    def report(self, name: str, positions: Mapping[Place, LogPosition]) -> None:
+    def report(self, name: str, positions: Mapping[PartitionName, LogPosition]) -> None:
         """Send these positions, soon. Returns at once."""
         if positions:
             with self._changed:
@@ -74,7 +75,7 @@ class PositionReporter:
                     self._on_failure(name, positions, error)
 
     def _on_failure(
-        self, name: str, positions: Mapping[Place, LogPosition], error: MillraceError
+        self, name: str, positions: Mapping[PartitionName, LogPosition], error: MillraceError
     ) -> None:
         if name not in self._failing:  # Once, and not every few seconds.
             _log.warning("the position of %s was not reported to the brokers: %s", name, error)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from millrace.core.topics import PartitionName
 from millrace.spark.errors import CheckpointError
-from millrace.spark.offsets import LogPosition, Offsets, Place
+from millrace.spark.offsets import LogPosition, Offsets
 
 _ENDED_MAX: Final = 100
 """Ended queries that are still shown."""
@@ -67,7 +68,9 @@ class QueryStates:
             del self._states[each.name]
             self._names.pop(each.run_id, None)
 
-    def on_progress(self, progress: Mapping[str, Any], now: float) -> dict[Place, LogPosition]:
+    def on_progress(
+        self, progress: Mapping[str, Any], now: float
+    ) -> dict[PartitionName, LogPosition]:
         """A micro-batch is done; return its positions in Millrace's topics.
 
         Args:
@@ -127,7 +130,7 @@ class QueryStates:
 
 def _offsets(
     source: Mapping[str, Any],
-) -> tuple[Mapping[Place, LogPosition], Mapping[Place, LogPosition]]:
+) -> tuple[Mapping[PartitionName, LogPosition], Mapping[PartitionName, LogPosition]]:
     """Return how far a source was read, and where it ends; empty for other sources."""
     try:
         end = Offsets.from_dict(source["endOffset"])

@@ -27,14 +27,15 @@ from millrace.client import (
     SyncConsumer,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.topics import PartitionName
+from millrace.spark.data_loss import Loss, losses, raise_for, told, what_to_do
 from millrace.spark.errors import ReadStalledError
-from millrace.spark.guards import Loss, losses, raise_for, told, what_to_do
-from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
-from millrace.spark.offsets import Log, LogPosition, Offsets, Place
+from millrace.spark.offsets import Log, LogPosition, Offsets
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Range
+from millrace.spark.worker_clients import IdleClient
 
 _POLL_MS: Final = 100
 _REFUSED_PAUSE_S: Final = 0.1
@@ -78,7 +79,7 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
 class Received(NamedTuple):
     """Records of one batch of the log."""
 
-    place: Place
+    place: PartitionName
     records: pa.RecordBatch
     has_append_time: bool
 
@@ -161,7 +162,7 @@ class _Reading:
         self._advance(place, int(offsets[-1]) + 1)
         return Received(place, records.slice(0, count), fetched.has_append_time)
 
-    def _advance(self, place: Place, to: int) -> None:
+    def _advance(self, place: PartitionName, to: int) -> None:
         if to < self._ends[place]:
             self._next[place] = to
             return
@@ -204,7 +205,7 @@ class _Reading:
             for loss in losses(Offsets(at, self._topic_ids), log, lost_from)
         ]
 
-    def _range_of(self, place: Place) -> str:
+    def _range_of(self, place: PartitionName) -> str:
         return f"{self._next[place]} to {self._ends[place]}"
 
     def _go_on(self, loss: Loss, log: Log) -> None:
@@ -341,5 +342,5 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
 _idle: Final = IdleClient(_open_consumer)
 
 
-def _listed(offsets: Mapping[Place, int]) -> str:
+def _listed(offsets: Mapping[PartitionName, int]) -> str:
     return ", ".join(f"{topic}-{number}@{at}" for (topic, number), at in sorted(offsets.items()))

@@ -40,11 +40,11 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.option import Use
 from millrace.spark.sink_options import SinkOptions, parse_sink_options
 from millrace.spark.sink_rows import Part, RowsOfTask, check_columns, not_written
+from millrace.spark.worker_clients import IdleClient
 
 _HELD_BUFFERS: Final = 2
 """Sent rows that a task holds, in `bufferBytes`: not all are under way."""

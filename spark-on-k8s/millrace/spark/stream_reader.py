@@ -26,7 +26,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.client import MillraceError, UnknownTopicOrPartitionError
-from millrace.spark.guards import (
+from millrace.core.topics import PartitionName
+from millrace.spark.data_loss import (
     Loss,
     check_is_of_this_query,
     is_of_other_topic,
@@ -38,9 +39,9 @@ from millrace.spark.guards import (
     what_to_do,
     with_new_partitions,
 )
-from millrace.spark.initial import keep_initial
+from millrace.spark.initial_offsets import keep_initial
 from millrace.spark.lookups import Lookups
-from millrace.spark.offsets import Log, LogPosition, Offsets, Place
+from millrace.spark.offsets import Log, LogPosition, Offsets
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks, share_of_bytes
@@ -102,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._decided: dict[str, Any] | None = None
         """The end decided from that."""
         self._last_batch_at = -math.inf  # The first batch waits for nothing.
-        self._record_bytes: dict[Place, float] = {}
+        self._record_bytes: dict[PartitionName, float] = {}
         self._record_bytes_until = 0.0
 
     # In the driver.
@@ -350,10 +351,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _within_bytes(
         self,
         backlog: list[Range],
-        until: dict[Place, int],
+        until: dict[PartitionName, int],
         limit: int,
-        record_bytes: dict[Place, float],
-    ) -> dict[Place, int]:
+        record_bytes: dict[PartitionName, float],
+    ) -> dict[PartitionName, int]:
         """Cut ends by what is there: records may be larger than they are elsewhere."""
         starts = {each.place: each.start for each in backlog if each.place in until}
         admitted = {place: end - starts[place] for place, end in until.items()}
@@ -363,7 +364,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for place, end in until.items()
         }
 
-    def _sizes(self, backlog: list[Range], limits: Limits) -> dict[Place, float]:
+    def _sizes(self, backlog: list[Range], limits: Limits) -> dict[PartitionName, float]:
         if limits.size_bytes is not None and time.monotonic() >= self._record_bytes_until:
             self._record_bytes = self._lookups.record_bytes({each.topic for each in backlog})
             self._record_bytes_until = time.monotonic() + _RECORD_BYTES_AGE_S

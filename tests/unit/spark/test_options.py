@@ -8,7 +8,14 @@ from docs.generate import SPARK_OPTIONS, spark_options
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions, parse_options
-from millrace.spark.where import AtOffset, AtTime, Partitions, TopicPattern, Topics, Where
+from millrace.spark.subscriptions import (
+    AtOffset,
+    AtTime,
+    OffsetsOption,
+    Partitions,
+    TopicPattern,
+    Topics,
+)
 
 LEAST = {"bootstrap.servers": "localhost:7092", "subscribe": "clicks"}
 
@@ -55,16 +62,16 @@ def test_topics_and_partitions_are_named() -> None:
 
 
 def test_positions_are_parsed_and_the_more_exact_option_counts() -> None:
-    assert parsed().start(Use.BATCH) == ("startingOffsets", Where("earliest"))
-    assert parsed().end() == ("endingOffsets", Where("latest"))
+    assert parsed().start(Use.BATCH) == ("startingOffsets", OffsetsOption("earliest"))
+    assert parsed().end() == ("endingOffsets", OffsetsOption("latest"))
     stream = parsed(Use.STREAM, startingOffsets='{"clicks":{"0":23,"1":-2}}')
     assert stream.start(Use.STREAM)[1].places == {
         ("clicks", 0): AtOffset(23),
         ("clicks", 1): "earliest",
     }
     both = parsed(startingTimestamp="1000", startingOffsets="earliest")
-    assert both.start(Use.BATCH) == ("startingTimestamp", Where(AtTime(1000)))
-    assert parsed(startingTimestamp="2013-01-01T00:00:00.25Z").start(Use.BATCH)[1] == Where(
+    assert both.start(Use.BATCH) == ("startingTimestamp", OffsetsOption(AtTime(1000)))
+    assert parsed(startingTimestamp="2013-01-01T00:00:00.25Z").start(Use.BATCH)[1] == OffsetsOption(
         AtTime(1356998400250)
     )
     by_time = parsed(endingOffsetsByTimestamp='{"clicks":{"0":5}}').end()
@@ -72,7 +79,7 @@ def test_positions_are_parsed_and_the_more_exact_option_counts() -> None:
 
 
 def test_positions_must_name_every_partition() -> None:
-    where = Where(places={("a", 0): AtOffset(1), ("b", 7): AtOffset(1)})
+    where = OffsetsOption(places={("a", 0): AtOffset(1), ("b", 7): AtOffset(1)})
     with pytest.raises(InvalidOptionError, match=r"Missing: a-1; not read: b-7"):
         where.of("startingOffsets", frozenset([("a", 0), ("a", 1)]))
 
@@ -179,7 +186,7 @@ def test_topics_without_a_namespace_are_of_that_of_the_query() -> None:
         startingOffsets='{"clicks":{"0":7},"other/clicks":{"0":-2}}',
     )
     assert found.subscription == Topics(("shop/clicks", "other/clicks", "clicks"))
-    assert found.starting_offsets == Where(
+    assert found.starting_offsets == OffsetsOption(
         places={("shop/clicks", 0): AtOffset(7), ("other/clicks", 0): "earliest"}
     )
     brokers = {"bootstrap.servers": "localhost:7092"}

@@ -38,8 +38,8 @@ from millrace.core.errors import (
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.fetch.session import (
     PARTITIONS_IN_RESPONSE,
+    FetchPosition,
     FetchSession,
-    Position,
     ResponseRoom,
     SessionLimits,
     SessionSettings,
@@ -204,7 +204,7 @@ class FetchService(SessionService):
 class _Plan:
     """What a response will hold of one partition: batches, or only its offsets."""
 
-    position: Position
+    position: FetchPosition
     partition: Partition
     read: ReadPlan | None = None
     ending: LookBack | ReadElsewhere | None = None
@@ -397,7 +397,7 @@ class _FetchStream:
         )
         self._leave(wanted.handle)
         self._session.add(
-            Position(
+            FetchPosition(
                 wanted.handle,
                 topic_partition,
                 Offset(wanted.fetch_offset),
@@ -419,7 +419,7 @@ class _FetchStream:
             if partition is not None:
                 partition.leave(self, handle)
 
-    def _refuse(self, position: Position, error: MillraceError) -> None:
+    def _refuse(self, position: FetchPosition, error: MillraceError) -> None:
         """Remove a partition from the session; damage takes it offline for all readers (P65)."""
         if self._session.positions.get(position.handle) is position:
             self._refuse_handle(position.handle, position.topic_partition, error)
@@ -498,7 +498,7 @@ class _FetchStream:
         return plans
 
     async def _plan_partition(
-        self, position: Position, partition: Partition, room: ResponseRoom
+        self, position: FetchPosition, partition: Partition, room: ResponseRoom
     ) -> _Plan | None:
         """Plan what to send of one partition; None: nothing for now, as it has got enough."""
         replica, log, image = partition.replica, partition.log, self._service.partitions.image
@@ -517,7 +517,7 @@ class _FetchStream:
         return _Plan(position, partition, read)
 
     async def _plan_read(
-        self, log: PartitionLog, position: Position, max_bytes: int, wanted: SendBatches
+        self, log: PartitionLog, position: FetchPosition, max_bytes: int, wanted: SendBatches
     ) -> ReadPlan | None:
         offset = position.fetch_offset
         try:

@@ -6,7 +6,7 @@ replica's log. The old one goes to the trash, and the waiting appends go to the 
 machine, producers and followers only see a slow disk: no role changes, and nothing is fetched from
 others. So a partition with one replica moves as any other.
 
-`storage/log_directory/moves.py` explains the state after a crash, and why no append is lost.
+`storage/log_directory/log_moves.py` explains the state after a crash, and why no append is lost.
 
 Until the old log is gone, durably, nothing is appended to the copy. A refusal before the copy is
 the replica's log changes nothing. After that, a refusal that may pass is retried; a disk that fails

@@ -18,9 +18,10 @@ from millrace.cli.moves import (
     yet_to_return,
 )
 from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.places import Place, count, documents, listed
+from millrace.cli.partition_names import count, documents, listed
 from millrace.cli.progress import Bars
 from millrace.core.errors import BrokerInUseError
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import (
@@ -343,9 +344,9 @@ def undrain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, out
         say(f"broker {number} is back in service and leads what it should")
 
 
-def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[Place]:
+def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[PartitionName]:
     """Wait until a broker leads what it should; return the partitions that others still lead."""
-    left: list[Place] = []
+    left: list[PartitionName] = []
     with Bars() as bars:
         total = 0
 

@@ -16,8 +16,9 @@ from millrace.cli.inputs import is_regular
 from millrace.cli.interruption import Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import say
-from millrace.cli.places import listed
-from millrace.cli.positions import (
+from millrace.cli.partition_names import listed
+from millrace.cli.progress import Progress
+from millrace.cli.read_start import (
     FORMS,
     AtOffset,
     AtTime,
@@ -25,10 +26,9 @@ from millrace.cli.positions import (
     End,
     Last,
     Position,
-    position_value,
+    start_value,
 )
-from millrace.cli.progress import Progress
-from millrace.cli.stalls import Reading, Stall
+from millrace.cli.stall_notices import Reading, Stall
 from millrace.cli.whole_file import WholeFile
 from millrace.core.errors import MillraceError
 
@@ -60,7 +60,7 @@ _OpenWriter = Callable[..., AbstractContextManager["RecordWriter"]]
 @click.option(
     "--from",
     "start",
-    callback=position_value,
+    callback=start_value,
     default="beginning",
     show_default=True,
     metavar="POSITION",

@@ -9,7 +9,7 @@ from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, say
-from millrace.cli.places import count, listed, parse, resolve, say_refused
+from millrace.cli.partition_names import count, listed, parse, resolve, say_refused
 
 
 @click.command(

@@ -11,7 +11,7 @@ import click
 from millrace.cli.command import Group, output_option
 from millrace.cli.failures import ExitCode, Failure, did_you_mean
 from millrace.cli.output import print_json, print_table, say, size
-from millrace.cli.positions import show_time
+from millrace.cli.read_start import show_time
 
 if TYPE_CHECKING:
     from millrace.broker.storage.file_system import FileSystem
@@ -150,7 +150,7 @@ def _places(
     """
     from millrace.broker.storage import inspection
     from millrace.broker.storage.sealed_file import DamagedFileError
-    from millrace.cli.offline_topics import topic_names
+    from millrace.cli.topic_names import topic_names
 
     try:
         found = inspection.log_directories(files, directory)

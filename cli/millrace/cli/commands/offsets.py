@@ -7,9 +7,9 @@ import click
 from millrace.cli.cluster import connect_admin, say_unknown, topic_argument, try_offsets
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.output import print_result
-from millrace.cli.places import Place
-from millrace.cli.positions import time_value
+from millrace.cli.read_start import time_value
 from millrace.core.errors import MillraceError
+from millrace.core.topics import PartitionName
 
 
 @click.command(
@@ -42,7 +42,7 @@ def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -
     if timestamp_ms is not None:
         wanted["at"] = timestamp_ms
     rows: dict[int, dict[str, int | None]] = {}
-    unknown: dict[Place, MillraceError] = {}
+    unknown: dict[PartitionName, MillraceError] = {}
     with connect_admin(bootstrap) as admin:
         for name, at in wanted.items():
             left = [each for each in rows if (topic, each) not in unknown] if rows else None

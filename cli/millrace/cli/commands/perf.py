@@ -16,8 +16,8 @@ from millrace.cli.commands.consume import place
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.measures import Latencies, Transfer, payload_bytes
 from millrace.cli.output import print_json, print_table, say
-from millrace.cli.positions import Position, position_value
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
+from millrace.cli.read_start import Position, start_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ def produce(
 @click.option(
     "--from",
     "start",
-    callback=position_value,
+    callback=start_value,
     default="beginning",
     show_default=True,
     metavar="POSITION",

@@ -8,8 +8,8 @@ from millrace.cli.cluster import connect_admin, say_unknown, suggestions, try_of
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import print_json, print_result, say
-from millrace.cli.places import Place
 from millrace.core.errors import MillraceError
+from millrace.core.topics import PartitionName
 
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -61,8 +61,8 @@ def show(name: str, bootstrap: str, output: str) -> None:
         if not initial and not committed:
             raise _not_found(name)
         kept = {**initial, **committed}
-        ends: dict[Place, int] = {}
-        unknown: dict[Place, MillraceError] = {}
+        ends: dict[PartitionName, int] = {}
+        unknown: dict[PartitionName, MillraceError] = {}
         for topic in sorted({place[0] for place in kept}):
             partitions = [place[1] for place in kept if place[0] == topic]
             for partition, found in try_offsets(admin, topic, "end", partitions).items():

@@ -15,7 +15,7 @@ from millrace.cli.measures import Transfer
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.progress import Progress
-from millrace.cli.stalls import StallNotices
+from millrace.cli.stall_notices import StallNotices
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.move_progress import so_far, wait_for_all, work_through
 from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
 from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.places import (
-    Place,
+from millrace.cli.partition_names import (
     count,
     documents,
     listed,
@@ -22,7 +21,8 @@ from millrace.cli.places import (
     say_refused,
     shown,
 )
-from millrace.cli.waves import REQUEST_PARTITIONS_MAX, Waves
+from millrace.cli.reassignment_queue import REQUEST_PARTITIONS_MAX, ReassignmentQueue
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription
@@ -109,7 +109,7 @@ def plan(
         None if brokers is None else [find(cluster, each.strip()) for each in brokers.split(",")],
         tuple(find(cluster, each) for each in removed),
     )
-    before: dict[Place, tuple[BrokerId, ...]] = {}
+    before: dict[PartitionName, tuple[BrokerId, ...]] = {}
     under_way = []
     for place, partition in partitions_of(topics):
         if chosen is None or place in chosen:
@@ -224,7 +224,7 @@ def apply(
     Partitions that are where the plan wants them stay as they are.
     """
     wanted = assignment_file.parse(file.read(), file.name)
-    waves = Waves(wanted, at_once)
+    waves = ReassignmentQueue(wanted, at_once)
     with connect_admin(bootstrap) as admin:
         try:
             if no_wait:
@@ -239,7 +239,7 @@ def apply(
     _report(waves, timeout_s, no_wait=no_wait)
 
 
-def _outcome(waves: Waves) -> dict[str, Any]:
+def _outcome(waves: ReassignmentQueue) -> dict[str, Any]:
     return {
         "partitions": waves.total,
         "done": documents(waves.done),
@@ -249,7 +249,7 @@ def _outcome(waves: Waves) -> dict[str, Any]:
     }
 
 
-def _report(waves: Waves, timeout_s: float, *, no_wait: bool) -> None:
+def _report(waves: ReassignmentQueue, timeout_s: float, *, no_wait: bool) -> None:
     """Print the outcome, and fail unless all of it is done, or has begun with --no-wait."""
     say_refused(waves.refused)
     if waves.refused:
@@ -335,7 +335,9 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
         )
 
 
-def _rows(each: list[Copy], partition: "PartitionDescription", place: Place) -> list[list[object]]:
+def _rows(
+    each: list[Copy], partition: "PartitionDescription", place: PartitionName
+) -> list[list[object]]:
     leaves = ", ".join(map(str, partition.removing_replicas)) or None
     if not each:
         return [[shown(place), None, None, None, None, leaves]]
@@ -374,7 +376,7 @@ def cancel(partitions: tuple[str, ...], bootstrap: str, output: str) -> None:
         moving = under_way(admin, topics, with_progress=False)
         chosen = set(resolve(admin, partitions)) if partitions else set(moving)
         wanted = [each for each in moving if each in chosen]
-        refused: dict[Place, MillraceError] = {}
+        refused: dict[PartitionName, MillraceError] = {}
         for start in range(0, len(wanted), REQUEST_PARTITIONS_MAX):
             part = wanted[start : start + REQUEST_PARTITIONS_MAX]
             outcomes = admin.reassign_partitions(dict.fromkeys(part))

@@ -11,7 +11,7 @@ from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.output import print_json, print_result, print_table, put, say, size
-from millrace.cli.places import count
+from millrace.cli.partition_names import count
 from millrace.cli.trash import IN_TRASH
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.topics import parse_topic_name

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.cli.positions import show_time
+from millrace.cli.read_start import show_time
 from millrace.cli.records.json_cells import json_cells
 from millrace.cli.records.sources import RECORDS_MARK
 from millrace.core.records.columns import SCHEMA

@@ -38,7 +38,7 @@ from millrace.client._cluster.offsets import (
     wait_for_news,
 )
 from millrace.client._cluster.positions import KeptPositions
-from millrace.client._cluster.wire import BrokerInfo, Place
+from millrace.client._cluster.wire import BrokerInfo
 from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.core.errors import (
     Appended,
@@ -55,7 +55,7 @@ from millrace.core.errors import (
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.settings import parse
-from millrace.core.topics import parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
@@ -320,8 +320,8 @@ class Admin:
                 raise
 
     async def reassign_partitions(
-        self, assignments: Mapping[Place, Sequence[int] | None]
-    ) -> dict[Place, MillraceError | None]:
+        self, assignments: Mapping[PartitionName, Sequence[int] | None]
+    ) -> dict[PartitionName, MillraceError | None]:
         """Change which brokers hold partitions; return what was refused, None where it has begun.
 
         New replicas copy the log first; the old ones go when all new ones are in sync.
@@ -351,10 +351,10 @@ class Admin:
 
     async def elect_leaders(
         self,
-        partitions: Iterable[Place] | None = None,
+        partitions: Iterable[PartitionName] | None = None,
         *,
         kind: Literal["preferred", "unclean"] = "preferred",
-    ) -> dict[Place, MillraceError | None]:
+    ) -> dict[PartitionName, MillraceError | None]:
         """Elect other leaders; return what was refused, None where the wanted leader leads.
 
             await admin.elect_leaders()  # The preferred leaders, wherever they can lead.
@@ -400,9 +400,9 @@ class Admin:
 
     async def _each(
         self, method: Callable[[Connection], Awaitable[_PartitionResults]]
-    ) -> dict[Place, MillraceError | None]:
+    ) -> dict[PartitionName, MillraceError | None]:
         response = await self._until_done(lambda timeout_s: self._cluster.change(method, timeout_s))
-        outcomes: dict[Place, MillraceError | None] = {}
+        outcomes: dict[PartitionName, MillraceError | None] = {}
         for result in response.results:
             named = result.topic_partition
             topic_id = TopicId(named.topic_id)
@@ -442,28 +442,28 @@ class Admin:
     @overload
     async def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: Literal[False] = False,
-    ) -> dict[Place, OffsetAndTimestamp]: ...
+    ) -> dict[PartitionName, OffsetAndTimestamp]: ...
 
     @overload
     async def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: bool,
-    ) -> dict[Place, OffsetAndTimestamp | MillraceError]: ...
+    ) -> dict[PartitionName, OffsetAndTimestamp | MillraceError]: ...
 
     async def list_offsets(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
         at: OffsetSpec = "end",
         *,
         return_errors: bool = False,
-    ) -> Mapping[Place, OffsetAndTimestamp | MillraceError]:
+    ) -> Mapping[PartitionName, OffsetAndTimestamp | MillraceError]:
         """Return an offset for each partition, of any number of topics at once.
 
             await admin.list_offsets("orders")
@@ -488,7 +488,7 @@ class Admin:
             UnknownTopicOrPartitionError: there is no such topic or partition.
             InvalidRequestError: a partition or a place in the log is not one.
         """
-        asked: dict[Place, tuple[TopicPartition, OffsetSpec]] = {}
+        asked: dict[PartitionName, tuple[TopicPartition, OffsetSpec]] = {}
         for place, found, spec in await self._resolved(partitions, at):
             asked[place] = found, spec
         errors: dict[TopicPartition, MillraceError] | None = {} if return_errors else None
@@ -498,8 +498,10 @@ class Admin:
         return {place: outcomes[found] for place, (found, _) in asked.items()}
 
     async def _resolved(
-        self, partitions: Iterable[Place | str] | Mapping[Place | str, OffsetSpec], at: OffsetSpec
-    ) -> list[tuple[Place, TopicPartition, OffsetSpec]]:
+        self,
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, OffsetSpec],
+        at: OffsetSpec,
+    ) -> list[tuple[PartitionName, TopicPartition, OffsetSpec]]:
         """Return each partition as it was named, what it is, and the place in its log."""
         if isinstance(partitions, str):
             partitions = [partitions]
@@ -522,7 +524,7 @@ class Admin:
             resolved += [(place, await self._place(*place), spec) for place in places]
         return resolved
 
-    async def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
+    async def wait_for_news(self, ends: Mapping[PartitionName, int], timeout_ms: int) -> None:
         """Wait until the end of a partition moves, or the time is over.
 
         The brokers wait, so there are no requests meanwhile. A partition whose leader cannot be
@@ -539,7 +541,9 @@ class Admin:
         known = {places[place]: Offset(end) for place, end in ends.items()}
         await wait_for_news(self._cluster, known, timeout_ms / 1000)
 
-    async def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
+    async def find_epoch_ends(
+        self, epochs: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, int]:
         """Return where the records up to a leader epoch end, for each partition.
 
         A reader that has read further in that epoch, or before it, has read records that are lost
@@ -557,7 +561,7 @@ class Admin:
         )
         return {place: found[places[place]] for place in epochs}
 
-    async def _places(self, named: Iterable[Place]) -> dict[Place, TopicPartition]:
+    async def _places(self, named: Iterable[PartitionName]) -> dict[PartitionName, TopicPartition]:
         named = [checked_place(place) for place in named]
         if topics := {str(parse_topic_name(topic)) for topic, _ in named}:
             await self._cluster.refresh(sorted(topics))
@@ -682,8 +686,8 @@ class Admin:
         return response.logs
 
     async def resolve_initial(
-        self, name: str, proposals: Mapping[Place, Position]
-    ) -> dict[Place, Position]:
+        self, name: str, proposals: Mapping[PartitionName, Position]
+    ) -> dict[PartitionName, Position]:
         """Return where a reader of this name began; a partition without a position gets the
         proposal.
 
@@ -699,7 +703,9 @@ class Admin:
         """
         return await self._positions.resolve_initial(name, proposals)
 
-    async def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
+    async def commit_positions(
+        self, name: str, positions: Mapping[PartitionName, Position]
+    ) -> None:
         """Store on the brokers how far a reader of this name has read; the last commit counts.
 
         Each position is stored independently: after an error some may be stored, and a repetition
@@ -713,7 +719,7 @@ class Admin:
 
     async def fetch_positions(
         self, name: str, *, kind: Literal["committed", "initial"] = "committed"
-    ) -> dict[Place, Position]:
+    ) -> dict[PartitionName, Position]:
         """Return how far a reader of this name has read, or where it began; without deleted topics.
 
         Raises:

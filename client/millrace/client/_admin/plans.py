@@ -4,22 +4,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from millrace.client._admin.descriptions import TopicDescription
-from millrace.client._cluster.wire import BrokerInfo, Place
+from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.controller.balancing.placement import Candidate
 from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.ids import BrokerId
 from millrace.core.media import TopicMedia
+from millrace.core.topics import PartitionName
 
 
 def plan_reassignment(
     topics: Iterable[TopicDescription],
     brokers: Iterable[BrokerInfo],
     *,
-    partitions: Collection[Place] | None = None,
+    partitions: Collection[PartitionName] | None = None,
     nothing_new: Collection[BrokerId] = (),
     replication_factor: int | None = None,
     replication_factor_max: int | None = None,
-) -> dict[Place, tuple[BrokerId, ...]]:
+) -> dict[PartitionName, tuple[BrokerId, ...]]:
     """Return the new replicas of the partitions that should change, the preferred leader first.
 
     It moves as little as possible: away from brokers that should hold none, or lack the topic's
@@ -41,8 +42,8 @@ def plan_reassignment(
     Raises:
         InvalidReplicaAssignmentError: a partition has more replicas than brokers can hold it.
     """
-    before: dict[Place, tuple[BrokerId, ...]] = {}
-    media: dict[Place, TopicMedia] = {}
+    before: dict[PartitionName, tuple[BrokerId, ...]] = {}
+    media: dict[PartitionName, TopicMedia] = {}
     other_replicas: Counter[BrokerId] = Counter()
     other_leaders: Counter[BrokerId] = Counter()
     for topic in topics:

@@ -2,8 +2,8 @@
 
 from typing import Final, Literal, TypeGuard
 
-from millrace.client._cluster.wire import Place
 from millrace.core.errors import BrokerIdNotRegisteredError, InvalidRequestError, MillraceError
+from millrace.core.topics import PartitionName
 
 LogEnd = Literal["beginning", "earliest", "end", "latest"]
 """Names of a log's beginning and end, with Kafka's names."""
@@ -27,7 +27,7 @@ def is_number(given: object) -> TypeGuard[int]:
     return isinstance(given, int) and not isinstance(given, bool)
 
 
-def checked_place(given: object) -> Place:
+def checked_place(given: object) -> PartitionName:
     """Return a partition as it was named.
 
     Raises:

@@ -11,7 +11,6 @@ from typing import Final, Protocol, TypeVar
 from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
-from millrace.client._cluster.wire import Place
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -21,7 +20,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import KnownLeader, TopicId, TopicPartition
 from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position
-from millrace.core.topics import parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
@@ -51,16 +50,16 @@ class KeptPositions:
         self._keepers: dict[str | int, KnownLeader] = {}  # By name, or by part of all names.
 
     async def resolve_initial(
-        self, name: str, proposals: Mapping[Place, Position]
-    ) -> dict[Place, Position]:
+        self, name: str, proposals: Mapping[PartitionName, Position]
+    ) -> dict[PartitionName, Position]:
         """See `Admin.resolve_initial`."""
         # Positions are kept by topic id: a recreated topic is another one.
         await self._look_up_topics(proposals)
-        resolved: dict[Place, Position] = {}
+        resolved: dict[PartitionName, Position] = {}
         for some in _chunks(proposals):
 
             async def resolve(
-                connection: Connection, some: Mapping[Place, Position] = some
+                connection: Connection, some: Mapping[PartitionName, Position] = some
             ) -> pb.ResolveInitialResponse:
                 request = pb.ResolveInitialRequest(name=name, proposals=await self._to_wire(some))
                 answer: pb.ResolveInitialResponse = await connection.positions.ResolveInitial(
@@ -73,12 +72,12 @@ class KeptPositions:
                 resolved[place] = _position(position)
         return resolved
 
-    async def commit(self, name: str, positions: Mapping[Place, Position]) -> None:
+    async def commit(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
         """See `Admin.commit_positions`."""
         for some in _chunks(positions):
 
             async def commit(
-                connection: Connection, some: Mapping[Place, Position] = some
+                connection: Connection, some: Mapping[PartitionName, Position] = some
             ) -> pb.CommitPositionsResponse:
                 request = pb.CommitPositionsRequest(name=name, positions=await self._to_wire(some))
                 answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
@@ -88,7 +87,7 @@ class KeptPositions:
 
             await self._ask(name, commit, some)
 
-    async def fetch(self, name: str, kind: pb.PositionKind) -> dict[Place, Position]:
+    async def fetch(self, name: str, kind: pb.PositionKind) -> dict[PartitionName, Position]:
         """See `Admin.fetch_positions`."""
         request = pb.FetchPositionsRequest(name=name, kind=kind)
         found: dict[TopicPartition, Position] = {}
@@ -137,7 +136,7 @@ class KeptPositions:
 
     # --- Private -----------------------------------------------------------------------------
 
-    async def _look_up_topics(self, positions: Mapping[Place, Position]) -> None:
+    async def _look_up_topics(self, positions: Mapping[PartitionName, Position]) -> None:
         """Look up the topics of positions again.
 
         Raises:
@@ -148,7 +147,7 @@ class KeptPositions:
         for name in names:
             await self._cluster.topic(name)
 
-    async def _to_wire(self, positions: Mapping[Place, Position]) -> Sequence[pb.Position]:
+    async def _to_wire(self, positions: Mapping[PartitionName, Position]) -> Sequence[pb.Position]:
         named = []
         for (topic, partition), position in positions.items():
             info = await self._cluster.topic(topic)
@@ -180,7 +179,7 @@ class KeptPositions:
         self,
         key: str | int,
         method: Callable[[Connection], Awaitable[_R]],
-        about: Mapping[Place, Position] | None = None,
+        about: Mapping[PartitionName, Position] | None = None,
     ) -> _R:
         """Ask the keeper of a name, for as long as the client's time-out allows.
 
@@ -257,9 +256,9 @@ def _position(position: pb.Position) -> Position:
     return Position(position.offset, position.leader_epoch, position.metadata)
 
 
-def _chunks(positions: Mapping[Place, Position]) -> Iterator[dict[Place, Position]]:
+def _chunks(positions: Mapping[PartitionName, Position]) -> Iterator[dict[PartitionName, Position]]:
     """Yield parts that each fit into one request."""
-    some: dict[Place, Position] = {}
+    some: dict[PartitionName, Position] = {}
     size = 0
     for place, position in positions.items():
         length = _POSITION_BYTES + len(position.metadata.encode())

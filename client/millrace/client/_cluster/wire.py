@@ -22,9 +22,6 @@ from millrace.proto.errors import error_from_trailers, error_from_wire
 from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 
-Place = tuple[str, int]
-"""A partition as users name it: topic and number."""
-
 MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest message of a client; what a broker takes is its own bound."""
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)

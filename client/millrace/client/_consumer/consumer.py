@@ -6,7 +6,6 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from millrace.client import host
-from millrace.client._cluster.wire import Place
 from millrace.client._consumer.reading import ConsumerCore, Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
@@ -14,6 +13,7 @@ from millrace.client._settings import documents
 from millrace.core.errors import ClosedError
 from millrace.core.ids import TopicId
 from millrace.core.settings import parse
+from millrace.core.topics import PartitionName
 
 LOOP_WAIT_MS: Final = 1_000
 """How long a loop over a consumer waits at a time."""
@@ -53,10 +53,10 @@ class Consumer:
 
     async def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
+        partitions: Iterable[PartitionName | str] | Mapping[PartitionName | str, Start],
         *,
         start: Start | None = None,
-        ends: Mapping[Place, int] = MappingProxyType({}),
+        ends: Mapping[PartitionName, int] = MappingProxyType({}),
     ) -> None:
         """Read exactly these partitions from now on.
 
@@ -94,11 +94,11 @@ class Consumer:
         """
         await self.assign(topics, start=start)
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
         return self._core.assignment()
 
-    def awaited_partitions(self) -> list[Place]:
+    def awaited_partitions(self) -> list[PartitionName]:
         """Return the partitions that no broker sends at present.
 
         They have no leader, their broker cannot be reached, or their start is being looked up.
@@ -173,7 +173,7 @@ class Consumer:
             for record in lent:
                 yield record
 
-    def seek(self, partition: Place, to: Start) -> None:
+    def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition.
 
             consumer.seek(("orders", 0), 17)
@@ -189,23 +189,23 @@ class Consumer:
             self._core.seek(partition, to)
 
     async def seek_to_time(
-        self, timestamp_ms: int, partitions: Iterable[Place] | None = None
+        self, timestamp_ms: int, partitions: Iterable[PartitionName] | None = None
     ) -> None:
         """Go to the first record at or after a time (ms UTC), in these or all partitions."""
         with self._core.exclusive():
             await self._core.seek_to_time(timestamp_ms, partitions)
 
-    def pause(self, *partitions: Place) -> None:
+    def pause(self, *partitions: PartitionName) -> None:
         """Hand nothing out of these partitions until `resume`."""
         with self._core.exclusive():
             self._core.pause(partitions)
 
-    def resume(self, *partitions: Place) -> None:
+    def resume(self, *partitions: PartitionName) -> None:
         """Go on with paused partitions."""
         with self._core.exclusive():
             self._core.resume(partitions)
 
-    async def position(self, partition: Place) -> int:
+    async def position(self, partition: PartitionName) -> int:
         """Return the offset of the next record that `poll` will hand out.
 
         Raises:
@@ -215,7 +215,7 @@ class Consumer:
         with self._core.exclusive():
             return await self._core.position(partition)
 
-    async def lag(self) -> dict[Place, int]:
+    async def lag(self) -> dict[PartitionName, int]:
         """Return how many records are still to be handed out, per partition."""
         with self._core.exclusive():
             return await self._core.lag()

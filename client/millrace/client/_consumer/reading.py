@@ -18,7 +18,6 @@ from millrace.client._cluster.arguments import LogEnd, checked_place, is_number,
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
-from millrace.client._cluster.wire import Place
 from millrace.client._consumer.fetch_stream import FetchStream
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Records, record_type
 from millrace.client._consumer.settings import ConsumerConfig
@@ -48,7 +47,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import open_batch
 from millrace.core.routing.router import Router
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
-from millrace.core.topics import parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
 Start = int | LogEnd
@@ -335,11 +334,11 @@ class ConsumerCore:
             self._fetcher.rewind(place, to)
             self._wake()
 
-    def seek(self, place: Place, to: Start) -> None:
+    def seek(self, place: PartitionName, to: Start) -> None:
         """Go on at an offset, or at an end of the log."""
         self.seek_partition(self._assigned(place), _reset_of(to))
 
-    def pause(self, places: Iterable[Place]) -> None:
+    def pause(self, places: Iterable[PartitionName]) -> None:
         """Hand nothing out of these partitions until `resume`."""
         for place in [self._assigned(place) for place in places]:
             rest = self._rest_offset(place)
@@ -349,28 +348,28 @@ class ConsumerCore:
                 self._fetcher.pause(place)
                 self._wake()
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[PartitionName]) -> None:
         """Go on with paused partitions."""
         for place in [self._assigned(place) for place in places]:
             with self._lock:
                 self._fetcher.resume(place)
                 self._wake()
 
-    def awaited(self) -> list[Place]:
+    def awaited(self) -> list[PartitionName]:
         """See `Consumer.awaited_partitions`."""
         with self._lock:
             return [self._place(each) for each in self._fetcher.awaited()]
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
         with self._lock:
             return [self._place(topic_partition) for topic_partition in self._fetcher.assigned]
 
     async def assign(
         self,
-        wanted: Iterable[Place | str] | Mapping[Place | str, Start],
+        wanted: Iterable[PartitionName | str] | Mapping[PartitionName | str, Start],
         start: Start | None,
-        ends: Mapping[Place, int],
+        ends: Mapping[PartitionName, int],
     ) -> None:
         """Read exactly these partitions."""
         if isinstance(wanted, str):
@@ -382,7 +381,9 @@ class ConsumerCore:
             (str(parse_topic_name(topic)), number): Offset(end)
             for (topic, number), end in zip(map(checked_place, ends), ends.values(), strict=True)
         }
-        each_start: Mapping[Place | str, Start] = wanted if isinstance(wanted, Mapping) else {}
+        each_start: Mapping[PartitionName | str, Start] = (
+            wanted if isinstance(wanted, Mapping) else {}
+        )
         wanted = [item if isinstance(item, str) else checked_place(item) for item in wanted]
         # A named partition takes precedence over its topic.
         wanted.sort(key=lambda item: not isinstance(item, str))
@@ -424,7 +425,7 @@ class ConsumerCore:
         self._streams.tell_leaders()
         self._step()
 
-    async def position(self, place: Place) -> int:
+    async def position(self, place: PartitionName) -> int:
         """Return the offset of the next record to be handed out.
 
         Raises:
@@ -458,7 +459,7 @@ class ConsumerCore:
             f"partition {place.partition} begins or ends"
         )
 
-    async def lag(self) -> dict[Place, int]:
+    async def lag(self) -> dict[PartitionName, int]:
         """Return how many records are still to be handed out, per partition."""
         lags = {}
         assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(self._fetcher.assigned, "end")
@@ -467,7 +468,7 @@ class ConsumerCore:
             lags[place] = max(0, end.offset - await self.position(place))
         return lags
 
-    async def seek_to_time(self, timestamp_ms: int, places: Iterable[Place] | None) -> None:
+    async def seek_to_time(self, timestamp_ms: int, places: Iterable[PartitionName] | None) -> None:
         """Go to the first record at or after a time; to the end where there is none."""
         if not is_number(timestamp_ms):
             raise InvalidRequestError(f"{timestamp_ms!r} is no time: give ms UTC since 1970")
@@ -624,7 +625,7 @@ class ConsumerCore:
         handed_out = 0 if self._lent is None else self._lent.count - len(self._lent)
         return Offset(offsets[handed_out].as_py()) if handed_out < len(offsets) else None
 
-    def _assigned(self, place: Place) -> TopicPartition:
+    def _assigned(self, place: PartitionName) -> TopicPartition:
         topic, number = checked_place(place)
         # Not the cluster's ids: a topic that was deleted meanwhile is still assigned.
         topic_id = self.topic_ids.get(str(parse_topic_name(topic)))
@@ -633,5 +634,5 @@ class ConsumerCore:
             raise InvalidRequestError(f"partition {number} of {topic!r} is not assigned: assign it")
         return found
 
-    def _place(self, topic_partition: TopicPartition) -> Place:
+    def _place(self, topic_partition: TopicPartition) -> PartitionName:
         return self._topics[topic_partition], topic_partition.partition

@@ -54,7 +54,7 @@ class SessionSettings:
 
 
 @dataclass(slots=True)
-class Position:
+class FetchPosition:
     """Where the reader stands in one partition."""
 
     handle: int
@@ -87,7 +87,7 @@ class FetchSession:
     credit: int = 0
     """Bytes of batches that may still be sent."""
 
-    positions: dict[int, Position] = field(default_factory=dict)
+    positions: dict[int, FetchPosition] = field(default_factory=dict)
     _handles: dict[TopicPartition, int] = field(default_factory=dict)
     _news: dict[int, None] = field(default_factory=dict)  # A queue whose members are unique.
     _news_since: MonotonicMs | None = None
@@ -111,7 +111,7 @@ class FetchSession:
             read_committed=settings.read_committed,
         )
 
-    def add(self, position: Position, now: MonotonicMs) -> Position | None:
+    def add(self, position: FetchPosition, now: MonotonicMs) -> FetchPosition | None:
         """Add a partition or replace its position; return the position replaced.
 
         Raises:
@@ -139,7 +139,7 @@ class FetchSession:
         self.on_advanced(position.handle, now)
         return replaced
 
-    def remove(self, handle: int) -> Position | None:
+    def remove(self, handle: int) -> FetchPosition | None:
         """Forget a partition; return its position if it was there."""
         self._news.pop(handle, None)
         position = self.positions.pop(handle, None)
@@ -159,7 +159,7 @@ class FetchSession:
         if self._news_since is None:
             self._news_since = now
 
-    def check_window(self, position: Position, batch_bytes: int) -> None:
+    def check_window(self, position: FetchPosition, batch_bytes: int) -> None:
         """Refuse a batch that the reader will never have the credit for.
 
         Args:
@@ -186,7 +186,7 @@ class FetchSession:
         """Return what the next response may hold."""
         return ResponseRoom(self)
 
-    def next_turn(self) -> list[Position]:
+    def next_turn(self) -> list[FetchPosition]:
         """Return the partitions to look at for the next response, in the order of service.
 
         The shell reads them until the response is full; every one it looked at is answered with
@@ -206,7 +206,11 @@ class FetchSession:
         return max(0, until - now)
 
     def on_sent(
-        self, position: Position, sent_bytes: int, next_offset: Offset, leader_epoch: LeaderEpoch
+        self,
+        position: FetchPosition,
+        sent_bytes: int,
+        next_offset: Offset,
+        leader_epoch: LeaderEpoch,
     ) -> None:
         """Move on behind what was sent; the partition goes to the end of the queue."""
         assert sent_bytes <= self.credit
@@ -217,7 +221,7 @@ class FetchSession:
         del self._news[position.handle]
         self._news[position.handle] = None
 
-    def on_nothing(self, positions: Iterable[Position]) -> None:
+    def on_nothing(self, positions: Iterable[FetchPosition]) -> None:
         """Note that the partitions have no more news until they advance."""
         for position in positions:
             self._news.pop(position.handle, None)
@@ -250,7 +254,7 @@ class ResponseRoom:
         """Whether nothing more goes in."""
         return self._bytes <= 0 or self._partitions >= PARTITIONS_IN_RESPONSE
 
-    def max_bytes(self, position: Position) -> int:
+    def max_bytes(self, position: FetchPosition) -> int:
         """Return how many bytes of a partition to look for."""
         return min(self._bytes, position.max_bytes or self._bytes)
 

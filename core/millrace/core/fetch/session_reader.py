@@ -26,7 +26,7 @@ from typing import Protocol
 from millrace.core.errors import NotLeaderError, OffsetOutOfRangeError
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.fetch.read_replica import preferred_read_replica
-from millrace.core.fetch.session import NO_END, Position
+from millrace.core.fetch.session import NO_END, FetchPosition
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset
 from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
 from millrace.core.metadata.image import MetadataImage
@@ -144,7 +144,7 @@ class SessionReader:
 
     def decide(
         self,
-        position: Position,
+        position: FetchPosition,
         replica: Replica,
         log: ReadableLog,
         image: MetadataImage | None,
@@ -170,14 +170,14 @@ class SessionReader:
         until_offset = end_offset if position.end_offset == NO_END else position.end_offset
         return SendBatches(end_offset, until_offset)
 
-    def has_news(self, position: Position, replica: Replica, log: ReadableLog) -> bool:
+    def has_news(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> bool:
         """Return whether the offsets of a replica are others than the reader was told last."""
         return (
             position.told_high_watermark != replica.high_watermark
             or position.told_log_start_offset != log.log_start_offset
         )
 
-    def has_everything(self, position: Position, replica: Replica, log: ReadableLog) -> bool:
+    def has_everything(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> bool:
         """Return whether a follower was sent all that its leader has: no need to look again."""
         return (
             self.follower is not None
@@ -186,14 +186,16 @@ class SessionReader:
             and not self.has_news(position, replica, log)
         )
 
-    def on_sent(self, position: Position, size: int) -> bool:
+    def on_sent(self, position: FetchPosition, size: int) -> bool:
         """Count what a follower was sent while it catches up; return whether it does."""
         if self._catch_up is None or position.seen_log_bytes < 0:
             return False
         self._catch_up.on_sent(size)
         return True
 
-    def _diverging(self, position: Position, replica: Replica, log: ReadableLog) -> EpochEnd | None:
+    def _diverging(
+        self, position: FetchPosition, replica: Replica, log: ReadableLog
+    ) -> EpochEnd | None:
         leader = replica.leader
         if leader is None or position.told_high_watermark >= 0:
             return None
@@ -205,7 +207,7 @@ class SessionReader:
         )
 
     def _nearer_replica(
-        self, position: Position, replica: Replica, image: MetadataImage | None
+        self, position: FetchPosition, replica: Replica, image: MetadataImage | None
     ) -> BrokerId | None:
         leader = replica.leader
         if not position.may_be_sent_on or leader is None or image is None:
@@ -220,7 +222,7 @@ class SessionReader:
         )
 
     def _pause_ms(
-        self, position: Position, replica: Replica, log: ReadableLog, now: MonotonicMs
+        self, position: FetchPosition, replica: Replica, log: ReadableLog, now: MonotonicMs
     ) -> int:
         leader = replica.leader
         if self._catch_up is None or leader is None or self.follower in leader.maximal_isr:
@@ -231,7 +233,7 @@ class SessionReader:
         appended_bytes = max(size - seen, 0) if seen >= 0 else 0
         return self._catch_up.pause_ms(now, appended_bytes)
 
-    def _end_offset(self, position: Position, replica: Replica, log: ReadableLog) -> Offset:
+    def _end_offset(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> Offset:
         """Return up to where the reader may see the log, and refuse a position outside of it."""
         offset = position.fetch_offset
         if self.follower is not None:

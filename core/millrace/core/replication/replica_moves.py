@@ -5,7 +5,7 @@ own broker has a directory of the right media, the broker moves the replica ther
 at a time, as a copy slows the disks down for all others. If it has none, the replica stays and
 serves until an operator reassigns it.
 
-The shell makes the move, and cleans up after a crash: `storage/log_directory/moves.py`.
+The shell makes the move, and cleans up after a crash: `storage/log_directory/log_moves.py`.
 """
 
 from collections.abc import Collection, Iterator

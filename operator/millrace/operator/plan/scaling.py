@@ -22,10 +22,9 @@ from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
+from millrace.core.topics import PartitionName
 from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
-
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class Placed:
         media: on which they should lie.
     """
 
-    place: Place
+    place: PartitionName
     replicas: tuple[BrokerId, ...]
     holders: tuple[BrokerId, ...]
     is_moving: bool
@@ -93,7 +92,7 @@ class Scaling:
     replicas: Mapping[str, int]
     drain: tuple[BrokerId, ...] = ()
     undrain: tuple[BrokerId, ...] = ()
-    moves: Mapping[Place, tuple[BrokerId, ...]] = field(default_factory=dict)
+    moves: Mapping[PartitionName, tuple[BrokerId, ...]] = field(default_factory=dict)
     unregister: tuple[BrokerId, ...] = ()
     leaving: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
@@ -214,7 +213,7 @@ def _move_off(
 
 def _shares(
     members: Sequence[Member], wanted: Mapping[str, int], partitions: Sequence[Placed]
-) -> Mapping[Place, tuple[BrokerId, ...]]:
+) -> Mapping[PartitionName, tuple[BrokerId, ...]]:
     """Return the moves that give new brokers their share, once all of them have joined."""
     takers = [each for each in members if _takes(each)]
     if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
@@ -231,7 +230,7 @@ def _shares(
 
 def _planned(
     partitions: Sequence[Placed], members: Sequence[Member], *, needed: Collection[Placed]
-) -> dict[Place, tuple[BrokerId, ...]]:
+) -> dict[PartitionName, tuple[BrokerId, ...]]:
     """Return a plan for the partitions that fit on these brokers, and for those that must. A
     partition that does not fit, since too few brokers have its media, is a problem of its Topic,
     and does not hold up the others.

@@ -10,7 +10,7 @@ from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.recovery import DAMAGED, FAILED
+from millrace.broker.storage.log_recovery import DAMAGED, FAILED
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME
 from millrace.broker.storage.sealed_file import read_sealed, write_sealed
 from millrace.core.errors import (

@@ -7,8 +7,8 @@ import pytest
 from millrace.core.errors import CreditTooSmallError, MalformedRequestError
 from millrace.core.fetch.session import (
     PARTITIONS_IN_RESPONSE,
+    FetchPosition,
     FetchSession,
-    Position,
     SessionLimits,
     SessionSettings,
 )
@@ -26,8 +26,8 @@ def session(**settings: int) -> FetchSession:
     return made
 
 
-def position(handle: int, offset: int = 0) -> Position:
-    return Position(
+def position(handle: int, offset: int = 0) -> FetchPosition:
+    return FetchPosition(
         handle, TopicPartition(TopicId(b"t" * 16), handle), Offset(offset), EPOCH, EPOCH, 0
     )
 

@@ -14,7 +14,7 @@ from millrace.core.errors import (
     UnknownLeaderEpochError,
 )
 from millrace.core.fetch.catch_up import CatchUpAllowance
-from millrace.core.fetch.session import NO_END, Position
+from millrace.core.fetch.session import NO_END, FetchPosition
 from millrace.core.fetch.session_reader import (
     AtEnd,
     Decision,
@@ -87,8 +87,8 @@ class Served:
         last_epoch: int | None = None,
         end: int = NO_END,
         may_be_sent_on: bool = False,
-    ) -> Position:
-        return Position(
+    ) -> FetchPosition:
+        return FetchPosition(
             1,
             self.replica.topic_partition,
             Offset(offset),
@@ -111,7 +111,7 @@ class Served:
             log_start_offset=START,
         )
 
-    def decide(self, reader: SessionReader, position: Position, now: int = 0) -> Decision:
+    def decide(self, reader: SessionReader, position: FetchPosition, now: int = 0) -> Decision:
         image = self.cluster.driver.image
         return reader.decide(position, self.replica, self.log, image, MonotonicMs(now))
 

@@ -11,7 +11,7 @@ appends (P63).
 from millrace.broker.storage.file_system import is_passing
 from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.state import LogState
-from millrace.broker.storage.recovery import RecoveredLog
+from millrace.broker.storage.log_recovery import RecoveredLog
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
 from millrace.core.ids import MonotonicMs, Offset
 from millrace.core.log.producer_states import ProducerStates

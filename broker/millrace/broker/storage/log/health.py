@@ -8,7 +8,7 @@ errors of the operating system.
 import contextlib
 
 from millrace.broker.storage.file_system import FileSystem, is_full, is_passing
-from millrace.broker.storage.recovery import DAMAGED, FAILED
+from millrace.broker.storage.log_recovery import DAMAGED, FAILED
 from millrace.broker.storage.refusals import corrupt_log, failed, refusal
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageError
 from millrace.core.ids import TopicPartition

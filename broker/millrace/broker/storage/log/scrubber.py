@@ -6,7 +6,7 @@ recovery verifies its unflushed part.
 
 from millrace.broker.storage import scan
 from millrace.broker.storage.log.state import LogState
-from millrace.broker.storage.recovery import rebuild
+from millrace.broker.storage.log_recovery import rebuild
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.core.ids import NO_LEADER_EPOCH, Offset
 

@@ -34,7 +34,7 @@ from millrace.broker.storage.epoch_checkpoint import EpochCheckpoint
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log.health import LogHealth
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.recovery import RecoveredLog
+from millrace.broker.storage.log_recovery import RecoveredLog
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.sparse_index import IndexCache, Place

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from millrace.broker.storage import new_beginning, scan
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState, Tail
+from millrace.broker.storage.log_recovery import headers_between
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
-from millrace.broker.storage.recovery import headers_between
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place

@@ -34,7 +34,7 @@ Partitions that cannot be opened are in `corrupt`, and the rest is served.
 """
 
 from millrace.broker.storage.log_directory.directory import DirectoryConfig, LogDirectory
-from millrace.broker.storage.log_directory.moves import settle_moves
+from millrace.broker.storage.log_directory.log_moves import settle_moves
 from millrace.broker.storage.log_directory.ownership import (
     Identity,
     is_log_directory,

@@ -12,7 +12,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import clean_shutdown
 from millrace.broker.storage.log_directory.ballast import Ballast
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
-from millrace.broker.storage.log_directory.moves import Moves
+from millrace.broker.storage.log_directory.log_moves import LogMoves
 from millrace.broker.storage.log_directory.ownership import Identity, Ownership, identify
 from millrace.broker.storage.log_directory.partitions import Partitions
 from millrace.broker.storage.log_directory.retired import RetiredLogs
@@ -77,7 +77,7 @@ class LogDirectory:
             delete_delay_ms=config.file_delete_delay_ms,
             damaged_max=config.damaged_logs_max,
         )
-        self.moves = Moves(self._partitions, identity.directory_id)
+        self.moves = LogMoves(self._partitions, identity.directory_id)
         self._scrubbed = 0  # Logs that this round of scrubbing has finished.
         checkpoint = self._checkpoints.read()
         if checkpoint is not None:

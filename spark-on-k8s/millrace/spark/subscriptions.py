@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from millrace.core.settings import INT64_MAX
-from millrace.core.topics import parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.offsets import Place
 
 End: TypeAlias = Literal["earliest", "latest"]
 
@@ -90,7 +89,7 @@ class TopicPattern:
 class Partitions:
     """Exactly these partitions."""
 
-    places: frozenset[Place]
+    places: frozenset[PartitionName]
 
     def within(self, namespace: str) -> "Partitions":
         """Return them with the names of topics as `Topics.within`."""
@@ -108,18 +107,18 @@ Subscription: TypeAlias = Topics | TopicPattern | Partitions
 
 
 @dataclass(slots=True, frozen=True)
-class Where:
+class OffsetsOption:
     """A position for each partition: one for all, or one for each that is named."""
 
     everywhere: At | None = None
-    places: Mapping[Place, At] = field(default_factory=dict)
+    places: Mapping[PartitionName, At] = field(default_factory=dict)
 
-    def within(self, namespace: str) -> "Where":
+    def within(self, namespace: str) -> "OffsetsOption":
         """Return it with the names of topics as `Topics.within`."""
         places = {_place_within(place, namespace): at for place, at in self.places.items()}
-        return Where(self.everywhere, places)
+        return OffsetsOption(self.everywhere, places)
 
-    def of(self, option: str, places: frozenset[Place]) -> dict[Place, At]:
+    def of(self, option: str, places: frozenset[PartitionName]) -> dict[PartitionName, At]:
         """Return the position of each of these partitions.
 
         Raises:
@@ -136,7 +135,7 @@ class Where:
         return {place: self.places[place] for place in places}
 
 
-def _place_within(place: Place, namespace: str) -> Place:
+def _place_within(place: PartitionName, namespace: str) -> PartitionName:
     topic, partition = place
     return str(parse_topic_name(topic, namespace)), partition
 
@@ -168,25 +167,25 @@ def partitions(text: str) -> Partitions:
     return Partitions(places)
 
 
-def offsets(text: str) -> Where:
+def offsets(text: str) -> OffsetsOption:
     """Parse `earliest`, `latest` or `{"clicks": {"0": 23, "1": -2}}`: -2 earliest, -1 latest."""
     lower = text.strip().lower()
     if lower in ("earliest", "latest"):
-        return Where("earliest" if lower == "earliest" else "latest")
-    return Where(places={place: _offset(value) for place, value in _by_place(text).items()})
+        return OffsetsOption("earliest" if lower == "earliest" else "latest")
+    return OffsetsOption(places={place: _offset(value) for place, value in _by_place(text).items()})
 
 
-def timestamps(text: str) -> Where:
+def timestamps(text: str) -> OffsetsOption:
     """Parse `{"clicks": {"0": 1672531200000}}`, in ms UTC."""
-    return Where(
+    return OffsetsOption(
         places={place: AtTime(_natural(value)) for place, value in _by_place(text).items()}
     )
 
 
-def timestamp(text: str) -> Where:
+def timestamp(text: str) -> OffsetsOption:
     """Parse one time for all partitions: ms UTC, or ISO 8601 with a zone."""
     if text.strip().isdigit():
-        return Where(AtTime(_natural(int(text))))
+        return OffsetsOption(AtTime(_natural(int(text))))
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -194,10 +193,12 @@ def timestamp(text: str) -> Where:
     if time.tzinfo is None:
         raise ValueError("say which zone it is of, as in 2013-07-04T12:00Z")
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return Where(AtTime((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000))
+    return OffsetsOption(
+        AtTime((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
+    )
 
 
-def _by_place(text: str) -> dict[Place, Any]:
+def _by_place(text: str) -> dict[PartitionName, Any]:
     found = {}
     for topic, by_partition in _object(text):
         if not isinstance(by_partition, dict):
@@ -239,5 +240,5 @@ def _offset(value: object) -> At:
     return AtOffset(_natural(value))
 
 
-def _listed(places: "set[Place] | frozenset[Place]") -> str:
+def _listed(places: "set[PartitionName] | frozenset[PartitionName]") -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.core.topics import PartitionName
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
-from millrace.spark.offsets import Log, LogPosition, Offsets, Place
+from millrace.spark.offsets import Log, LogPosition, Offsets
 from millrace.spark.option import Use
-from millrace.spark.where import Subscription
+from millrace.spark.subscriptions import Subscription
 
 NOTHING_SKIPPED: Final = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
 
@@ -21,19 +22,19 @@ NOTHING_SKIPPED: Final = "Nothing was skipped. failOnDataLoss=false goes on with
 class Loss:
     """Records of one partition that cannot be read."""
 
-    place: Place
+    place: PartitionName
     why: str
     read_on_at: int | None
     """The offset of the first existing record; None: the partition is gone."""
     is_other_topic: bool = False
 
     @staticmethod
-    def of_partition(place: Place) -> "Loss":
+    def of_partition(place: PartitionName) -> "Loss":
         """A partition that no longer exists."""
         return Loss(place, "the partition does not exist any more", None)
 
     @staticmethod
-    def of_end(place: Place, end: int, wanted: int) -> "Loss":
+    def of_end(place: PartitionName, end: int, wanted: int) -> "Loss":
         """The end of a log that is shorter than it was."""
         return Loss(place, f"the log ends at {end}, before {wanted}", end)
 
@@ -59,7 +60,7 @@ def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
     return Offsets({**new, **begin.positions}, {**until.topic_ids, **begin.topic_ids})
 
 
-def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Loss]:
+def losses(at: Offsets, log: Log, lost_from: Mapping[PartitionName, int]) -> Iterator[Loss]:
     """Return the missing records from these offsets on.
 
     Args:

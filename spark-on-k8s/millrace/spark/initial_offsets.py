@@ -8,11 +8,11 @@ from millrace.client import Position
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.lookups import Lookups
 from millrace.spark.offsets import LogPosition, Offsets
-from millrace.spark.where import Where, text_of
+from millrace.spark.subscriptions import OffsetsOption, text_of
 
 
 def keep_initial(
-    lookups: Lookups, name: str, proposed: Offsets, option: str, where: Where
+    lookups: Lookups, name: str, proposed: Offsets, option: str, where: OffsetsOption
 ) -> Offsets:
     """Return where the query of this name began: as proposed now, or the first time.
 

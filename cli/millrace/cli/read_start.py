@@ -51,7 +51,7 @@ FORMS = (
 )
 
 
-def parse_position(words: str, now_ms: int) -> Position:
+def parse_start(words: str, now_ms: int) -> Position:
     """Read a position.
 
     Args:
@@ -97,10 +97,10 @@ def show_time(timestamp_ms: int | None) -> str | None:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def position_value(context: click.Context, parameter: click.Parameter, words: str) -> Position:
+def start_value(context: click.Context, parameter: click.Parameter, words: str) -> Position:
     """Read an option's position; click's callback."""
     try:
-        return parse_position(words, _now_ms())
+        return parse_start(words, _now_ms())
     except ValueError as error:
         raise click.BadParameter(f"{words!r} is not a position: use {FORMS}") from error
 

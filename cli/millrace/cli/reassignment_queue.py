@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from millrace.cli.moves import partitions_of
-from millrace.cli.places import Place, shown
+from millrace.cli.partition_names import shown
 from millrace.core.errors import (
     MillraceError,
     ReassignmentReason,
     ReassignmentRefusedError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import PartitionDescription, TopicDescription
@@ -35,12 +36,12 @@ class Cluster(Protocol):
         """Return all topics."""
 
     def reassign_partitions(
-        self, assignments: Mapping[Place, Sequence[int] | None]
-    ) -> Mapping[Place, MillraceError | None]:
+        self, assignments: Mapping[PartitionName, Sequence[int] | None]
+    ) -> Mapping[PartitionName, MillraceError | None]:
         """Begin reassignments; return what was refused."""
 
 
-class Waves:
+class ReassignmentQueue:
     """See the module.
 
     Args:
@@ -55,11 +56,13 @@ class Waves:
         refused: those that will not be moved, with the reason.
     """
 
-    def __init__(self, wanted: Mapping[Place, Sequence[int]], at_once: int | None = None) -> None:
-        self.done: dict[Place, None] = {}
-        self.under_way: dict[Place, bool] = {}
-        self.waiting: dict[Place, None] = dict.fromkeys(wanted)
-        self.refused: dict[Place, MillraceError] = {}
+    def __init__(
+        self, wanted: Mapping[PartitionName, Sequence[int]], at_once: int | None = None
+    ) -> None:
+        self.done: dict[PartitionName, None] = {}
+        self.under_way: dict[PartitionName, bool] = {}
+        self.waiting: dict[PartitionName, None] = dict.fromkeys(wanted)
+        self.refused: dict[PartitionName, MillraceError] = {}
         self._wanted = {place: tuple(replicas) for place, replicas in wanted.items()}
         self._at_once = at_once
         # How many were under way in the whole cluster when it took no more; None: it took all.
@@ -88,7 +91,7 @@ class Waves:
         self._begin(cluster, moving)
         return topics
 
-    def _look(self, described: "Mapping[Place, PartitionDescription]") -> None:
+    def _look(self, described: "Mapping[PartitionName, PartitionDescription]") -> None:
         for place in [*self.under_way, *self.waiting]:
             was_seen = self.under_way.pop(place, None)
             partition = described.get(place)
@@ -119,7 +122,7 @@ class Waves:
         """
         candidates = list(self.waiting)[: self._room(moving)]
         begun = 0
-        tried_in_vain: dict[Place, MillraceError] = {}
+        tried_in_vain: dict[PartitionName, MillraceError] = {}
         for start in range(0, len(candidates), REQUEST_PARTITIONS_MAX):
             part = candidates[start : start + REQUEST_PARTITIONS_MAX]
             answers = cluster.reassign_partitions({each: self._wanted[each] for each in part})
@@ -153,13 +156,13 @@ class Waves:
             room = min(room, self._full_at - moving)
         return max(room, 0)
 
-    def _put_last(self, places: Iterable[Place]) -> None:
+    def _put_last(self, places: Iterable[PartitionName]) -> None:
         """Let others have their turn first: they may fit where these did not."""
         for place in places:
             del self.waiting[place]
             self.waiting[place] = None
 
-    def _refuse(self, place: Place, error: MillraceError) -> None:
+    def _refuse(self, place: PartitionName, error: MillraceError) -> None:
         self.waiting.pop(place, None)
         self.under_way.pop(place, None)
         self.refused[place] = error

@@ -2,8 +2,7 @@
 
 import pytest
 
-from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
-from millrace.spark.guards import (
+from millrace.spark.data_loss import (
     Loss,
     check_is_of_this_query,
     losses,
@@ -13,9 +12,10 @@ from millrace.spark.guards import (
     what_to_do,
     with_new_partitions,
 )
+from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets
 from millrace.spark.option import Use
-from millrace.spark.where import Partitions, TopicPattern, Topics
+from millrace.spark.subscriptions import Partitions, TopicPattern, Topics
 
 PLACE = ("clicks", 0)
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from millrace.spark.idle import IdleClient
+from millrace.spark.worker_clients import IdleClient
 
 
 class Client:
@@ -53,7 +53,7 @@ def test_a_client_that_failed_in_mid_flight_is_not_kept() -> None:
 _FORKED = """
 import os
 from millrace.client import ClosedError
-from millrace.spark.idle import IdleClient
+from millrace.spark.worker_clients import IdleClient
 
 class Client:
     def __init__(self, kind):
@@ -101,7 +101,7 @@ def test_a_worker_does_not_look_through_what_it_has_loaded() -> None:
 _FIRST_TASK = """
 import gc
 from weakref import ref
-from millrace.spark.idle import IdleClient
+from millrace.spark.worker_clients import IdleClient
 
 class Client:
     def close(self):

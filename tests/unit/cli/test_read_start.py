@@ -1,13 +1,13 @@
 import pytest
 
-from millrace.cli.positions import (
+from millrace.cli.read_start import (
     AtOffset,
     AtTime,
     Beginning,
     End,
     Last,
     Position,
-    parse_position,
+    parse_start,
     show_time,
 )
 
@@ -31,13 +31,13 @@ NOW_MS = 1_700_000_000_000
     ],
 )
 def test_a_position_is_read_as_a_person_means_it(words: str, position: Position) -> None:
-    assert parse_position(words, NOW_MS) == position
+    assert parse_start(words, NOW_MS) == position
 
 
 @pytest.mark.parametrize("words", ["", "start", "1.5", "2w", "٣", "2013-31-01", str(2**63)])
 def test_what_is_no_position_is_refused(words: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        parse_position(words, NOW_MS)
+        parse_start(words, NOW_MS)
 
 
 def test_times_are_shown_in_utc_and_a_missing_time_is_none() -> None:

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from millrace.cli.output import say
-from millrace.cli.places import Place, listed
+from millrace.cli.partition_names import listed
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import SyncProducer
@@ -74,7 +75,7 @@ class Reading:
 
     again = "records come again"
 
-    def __init__(self, left: Collection[Place]) -> None:
+    def __init__(self, left: Collection[PartitionName]) -> None:
         self.left = left
         self.count = 0
 

@@ -33,7 +33,7 @@ _MOVING: Final = ".moving"
 _log = logging.getLogger(__name__)
 
 
-class Moves:
+class LogMoves:
     """The logs that come to one log directory, and those that leave it: see the module.
 
     Attributes:
@@ -77,7 +77,7 @@ class Moves:
         return LogCopy(self._files, log, path + _MOVING)
 
     def take_in(
-        self, copy: LogCopy, source: "Moves", config: LogConfig, now: WallMs
+        self, copy: LogCopy, source: "LogMoves", config: LogConfig, now: WallMs
     ) -> PartitionLog:
         """Complete a copy, and open it as the partition's log.
 
@@ -204,7 +204,7 @@ class Moves:
             self.partitions.unsettled[topic_partition] = payload.decode().strip()
 
 
-def settle_moves(directories: Collection[Moves]) -> None:
+def settle_moves(directories: Collection[LogMoves]) -> None:
     """End the moves that a crash interrupted, of all directories of a broker; none is used yet.
 
     Raises:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from millrace.cli.places import Place
-from millrace.cli.waves import Waves
+from millrace.cli.reassignment_queue import ReassignmentQueue
 from millrace.client import PartitionDescription, TopicDescription
 from millrace.core.errors import (
     InvalidReplicaAssignmentError,
@@ -13,6 +12,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.topics import PartitionName
 
 BROKERS = (0, 1, 2)
 
@@ -62,8 +62,8 @@ class FakeCluster:
         )
 
     def reassign_partitions(
-        self, assignments: Mapping[Place, Sequence[int] | None]
-    ) -> Mapping[Place, MillraceError | None]:
+        self, assignments: Mapping[PartitionName, Sequence[int] | None]
+    ) -> Mapping[PartitionName, MillraceError | None]:
         self.requests.append(len(assignments))
         return {place: self._reassign(place[1], each) for place, each in assignments.items()}
 
@@ -90,7 +90,7 @@ class FakeCluster:
         self._full = set()
 
 
-def plan(partitions: int, *replicas: int) -> dict[Place, list[int]]:
+def plan(partitions: int, *replicas: int) -> dict[PartitionName, list[int]]:
     return {("t", number): list(replicas) for number in range(partitions)}
 
 
@@ -99,12 +99,12 @@ def reason_of(error: MillraceError) -> ReassignmentReason | None:
     return error.reason
 
 
-def numbers(places: Mapping[Place, object]) -> list[int]:
+def numbers(places: Mapping[PartitionName, object]) -> list[int]:
     return [partition for _, partition in places]
 
 
 def test_what_is_beyond_the_limit_is_begun_as_others_end() -> None:
-    cluster, waves = FakeCluster(5, limit=2), Waves(plan(5, 1, 0))
+    cluster, waves = FakeCluster(5, limit=2), ReassignmentQueue(plan(5, 1, 0))
     waves.go_on(cluster)
     assert (numbers(waves.under_way), numbers(waves.waiting)) == ([0, 1], [2, 3, 4])
     waves.go_on(cluster)
@@ -121,7 +121,7 @@ def test_what_is_beyond_the_limit_is_begun_as_others_end() -> None:
 
 
 def test_no_more_are_moved_at_once_than_was_asked_for() -> None:
-    cluster, waves = FakeCluster(5), Waves(plan(5, 1), at_once=2)
+    cluster, waves = FakeCluster(5), ReassignmentQueue(plan(5, 1), at_once=2)
     waves.go_on(cluster)
     waves.go_on(cluster)
     assert numbers(waves.under_way) == [0, 1]
@@ -131,10 +131,10 @@ def test_no_more_are_moved_at_once_than_was_asked_for() -> None:
 
 
 def test_a_command_that_is_run_again_goes_on_where_the_first_one_was() -> None:
-    cluster, first = FakeCluster(5, limit=2), Waves(plan(5, 1))
+    cluster, first = FakeCluster(5, limit=2), ReassignmentQueue(plan(5, 1))
     first.go_on(cluster)
     cluster.complete(0)
-    again = Waves(plan(5, 1))
+    again = ReassignmentQueue(plan(5, 1))
     again.go_on(cluster)
     assert numbers(again.done) == [0]
     assert sorted(numbers(again.under_way)) == [1, 2]
@@ -143,7 +143,7 @@ def test_a_command_that_is_run_again_goes_on_where_the_first_one_was() -> None:
 
 def test_what_can_never_be_is_refused_at_once_and_the_rest_goes_on() -> None:
     cluster = FakeCluster(3)
-    waves = Waves({**plan(3, 1), ("t", 1): [9], ("t", 7): [1], ("u", 0): [1]})
+    waves = ReassignmentQueue({**plan(3, 1), ("t", 1): [9], ("t", 7): [1], ("u", 0): [1]})
     waves.go_on(cluster)
     assert {place: type(error) for place, error in waves.refused.items()} == {
         ("t", 1): InvalidReplicaAssignmentError,
@@ -158,13 +158,13 @@ def test_what_can_never_be_is_refused_at_once_and_the_rest_goes_on() -> None:
 def test_what_is_on_its_way_elsewhere_is_refused() -> None:
     cluster = FakeCluster(1)
     cluster.targets[0] = (2,)
-    waves = Waves(plan(1, 1))
+    waves = ReassignmentQueue(plan(1, 1))
     waves.go_on(cluster)
     assert reason_of(waves.refused["t", 0]) is ReassignmentReason.IN_PROGRESS
 
 
 def test_what_somebody_took_back_is_not_begun_again() -> None:
-    cluster, waves = FakeCluster(2), Waves(plan(2, 1))
+    cluster, waves = FakeCluster(2), ReassignmentQueue(plan(2, 1))
     waves.go_on(cluster)
     waves.go_on(cluster)
     del cluster.targets[0]
@@ -174,7 +174,7 @@ def test_what_somebody_took_back_is_not_begun_again() -> None:
 
 
 def test_what_a_broker_that_lags_does_not_show_yet_was_not_taken_back() -> None:
-    cluster, waves = FakeCluster(1), Waves(plan(1, 1))
+    cluster, waves = FakeCluster(1), ReassignmentQueue(plan(1, 1))
     waves.go_on(cluster)
     cluster.is_lagging = True
     waves.go_on(cluster)
@@ -187,7 +187,7 @@ def test_what_a_broker_that_lags_does_not_show_yet_was_not_taken_back() -> None:
 
 def test_those_that_fit_are_not_held_up_by_those_that_do_not() -> None:
     cluster = FakeCluster(4, brokers_full={1})
-    waves = Waves({**plan(2, 1), ("t", 2): [2], ("t", 3): [2, 0]})
+    waves = ReassignmentQueue({**plan(2, 1), ("t", 2): [2], ("t", 3): [2, 0]})
     waves.go_on(cluster)
     assert (numbers(waves.under_way), numbers(waves.waiting)) == ([2, 3], [0, 1])
     cluster.complete(2)
@@ -197,7 +197,7 @@ def test_those_that_fit_are_not_held_up_by_those_that_do_not() -> None:
 
 
 def test_what_does_not_fit_although_nothing_else_is_under_way_is_refused() -> None:
-    cluster, waves = FakeCluster(1200, brokers_full={1}), Waves(plan(1200, 1))
+    cluster, waves = FakeCluster(1200, brokers_full={1}), ReassignmentQueue(plan(1200, 1))
     waves.go_on(cluster)
     assert len(waves.refused) == 1200
     assert waves.is_over
@@ -205,7 +205,7 @@ def test_what_does_not_fit_although_nothing_else_is_under_way_is_refused() -> No
 
 
 def test_a_plan_that_only_changes_who_is_preferred_is_done_at_the_next_look() -> None:
-    cluster, waves = FakeCluster(1), Waves(plan(1, 1, 0))
+    cluster, waves = FakeCluster(1), ReassignmentQueue(plan(1, 1, 0))
     cluster.replicas[0] = (0, 1)
     waves.go_on(cluster)
     cluster.complete()

@@ -1,4 +1,4 @@
-from millrace.cli.stalls import Reading, Sending, Stall
+from millrace.cli.stall_notices import Reading, Sending, Stall
 
 
 class Waiting:

@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.output import say
+from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
     from millrace.core.errors import MillraceError
 
-Place = tuple[str, int]
-"""Topic and number of a partition."""
-
 _REFUSED_SAID_MAX = 50
 
 
-def shown(place: Place) -> str:
+def shown(place: PartitionName) -> str:
     """Return `topic-partition`."""
     return f"{place[0]}-{place[1]}"
 
 
-def listed(places: Iterable[Place], most: int = 10) -> str:
+def listed(places: Iterable[PartitionName], most: int = 10) -> str:
     """Return places for a person, not more than `most` of them."""
     names = [shown(place) for place in places]
     rest = len(names) - most
@@ -34,12 +32,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def documents(places: Iterable[Place]) -> list[dict[str, Any]]:
+def documents(places: Iterable[PartitionName]) -> list[dict[str, Any]]:
     """Return places for a program."""
     return [{"topic": topic, "partition": number} for topic, number in sorted(places)]
 
 
-def refused_documents(refused: "Mapping[Place, MillraceError]") -> list[dict[str, Any]]:
+def refused_documents(refused: "Mapping[PartitionName, MillraceError]") -> list[dict[str, Any]]:
     """Return which partitions were refused, and why, for a program."""
     return [
         {"topic": topic, "partition": number, "error": error.name(), "message": error.message}
@@ -47,7 +45,7 @@ def refused_documents(refused: "Mapping[Place, MillraceError]") -> list[dict[str
     ]
 
 
-def say_refused(refused: "Mapping[Place, MillraceError]") -> None:
+def say_refused(refused: "Mapping[PartitionName, MillraceError]") -> None:
     """Print the refused partitions and the reasons; of very many, the first ones."""
     for place, error in list(refused.items())[:_REFUSED_SAID_MAX]:
         name = shown(place)
@@ -71,13 +69,13 @@ def parse(text: str) -> tuple[str, int | None]:
     return topic, int(number)
 
 
-def resolve(admin: "SyncAdmin", names: Iterable[str]) -> list[Place]:
+def resolve(admin: "SyncAdmin", names: Iterable[str]) -> list[PartitionName]:
     """Return the named partitions; a topic stands for all of its partitions.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    places: dict[Place, None] = {}
+    places: dict[PartitionName, None] = {}
     for topic, partition in map(parse, names):
         if partition is None:
             described = admin.describe_topic(topic)
