@@ -21,7 +21,7 @@
 | module           | what                                                                          |
 |------------------|-------------------------------------------------------------------------------|
 | `directory`      | the directory as the broker sees it: opening, checkpoints, scrubbing, closing |
-| `moves`          | how a log moves to another directory of the broker, with `log_copy`           |
+| `log_moves`      | how a log moves to another directory of the broker, with `log_copy`           |
 | `retired`        | logs that were deleted, or set aside as damaged                               |
 | `partitions`     | the logs that are open, and the directories of all that are there             |
 | `clean_shutdown` | the marker that says that everything was closed in order                      |

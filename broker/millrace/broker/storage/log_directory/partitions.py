@@ -20,7 +20,7 @@ from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
 CAME_FROM: Final = "came-from"
-"""Name of a file in a copy whose original may still count: see `moves`."""
+"""Name of a file in a copy whose original may still count: see `log_moves`."""
 
 _log = logging.getLogger(__name__)
 
