@@ -6,7 +6,7 @@ from tests.sim.mutants.mutant import Mutant, mutant
 
 _LOG: Final = "millrace.broker.storage.log"
 _EPOCHS: Final = "millrace.broker.storage.epoch_checkpoint:EpochCheckpoint"
-_RECOVERY: Final = "millrace.broker.storage.log_recovery:Recovery"
+_RECOVERY: Final = "millrace.broker.storage.log_recovery:LogRecovery"
 _DIRECTORY: Final = "millrace.broker.storage.log_directory"
 _SEALED: Final = "millrace.broker.storage.sealed_file"
 _SNAPSHOTS: Final = "millrace.broker.storage.producer_snapshots:ProducerSnapshots"

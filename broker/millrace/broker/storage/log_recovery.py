@@ -76,7 +76,7 @@ class RecoveredLog:
     mended: tuple[str, ...]
 
 
-class Recovery:
+class LogRecovery:
     """Opens one partition's directory: see the module.
 
     Args:

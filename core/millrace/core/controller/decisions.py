@@ -1,9 +1,9 @@
 """What the controller decides: requests, heartbeats and the clock become changes of its metadata.
 
 Each decision names the objects that its answer rests on; the answer is sent when these are stored
-(see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The rest
-are functions from one state to the next: `elections`, `isr_changes`, `reassignment`, `renewal`,
-`topic_changes`, and `balance`.
+(see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The
+rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
+`renewal`, `topic_changes`, and `balance`.
 """
 
 from collections import Counter

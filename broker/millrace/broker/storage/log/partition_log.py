@@ -12,7 +12,7 @@ from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_recovery import RecoveredLog, Recovery
+from millrace.broker.storage.log_recovery import LogRecovery, RecoveredLog
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import ReadPlan, Segment
@@ -413,7 +413,7 @@ def open_log(
     """
     try:
         new_beginning.carry_out(files, directory, topic_partition, checkpoints)
-        recovered = Recovery(
+        recovered = LogRecovery(
             files,
             directory,
             topic_partition,

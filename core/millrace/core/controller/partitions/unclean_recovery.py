@@ -35,7 +35,7 @@ from millrace.core.metadata.requests import LogEnd
 
 
 @dataclass(slots=True)
-class Recovery:
+class UncleanRecovery:
     """Decisions about these partitions.
 
     Attributes:
@@ -85,13 +85,13 @@ class LogEnds:
                 self._of_now(key, partition).by_broker[life.broker_id] = life, log_end
                 self.reports += 1
 
-    def decide(self, decided: DecidedMetadata, offline: OfflineReplicas) -> Recovery:
+    def decide(self, decided: DecidedMetadata, offline: OfflineReplicas) -> UncleanRecovery:
         """Return the leaders that can be elected, and the brokers to ask about the rest."""
         self._reports = {
             key: each for key, each in self._reports.items() if key in decided.leaderless
         }
         rules = RulesByTopic(decided, self._config)
-        recovery = Recovery()
+        recovery = UncleanRecovery()
         for key in decided.unproven:
             partition = decided.partition(key)
             assert partition is not None
@@ -116,7 +116,7 @@ class LogEnds:
         partition: PartitionState,
         rules: Rules,
         gone: frozenset[BrokerLife],
-        recovery: Recovery,
+        recovery: UncleanRecovery,
     ) -> None:
         shown = dict.fromkeys(gone, False)
         for life in elections.awaited(partition, rules):
@@ -134,7 +134,7 @@ class LogEnds:
                 lacking.append((log_end, partition.committed_end))
         recovery.shown[key] = shown
 
-    def _ask(self, life: BrokerLife, key: TopicPartition, recovery: Recovery) -> None:
+    def _ask(self, life: BrokerLife, key: TopicPartition, recovery: UncleanRecovery) -> None:
         asked = recovery.asks.setdefault(life, [])
         if len(asked) < self._config.log_end_partitions_max:
             asked.append(key)
