@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +21,9 @@ from millrace.core.errors import MillraceError
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
     from millrace.client import BatchHandle, SyncProducer
+
+_LAST_ANSWERS_SECONDS: Final = 1.0
+"""How long answers that are on their way are waited for after Ctrl-C."""
 
 BLOCKS_IN_FLIGHT_MAX = 64
 """Blocks of records that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
@@ -134,10 +137,10 @@ def _produce(
     in_flight: deque[tuple[BatchHandle, RecordColumns]] = deque()
     started = time.monotonic()
 
-    def settle_oldest() -> None:
+    def settle_oldest(timeout: float | None = None) -> None:
         handle, columns = in_flight[0]
         with suppress(MillraceError):  # `errors` has the records.
-            handle.result()
+            handle.result(timeout)
         in_flight.popleft()
         outcomes.add(columns, handle.errors())
         outcomes.written.seconds = time.monotonic() - started
@@ -176,9 +179,11 @@ def _produce(
         except MillraceError as error:  # Refused before it was sent, as it can never be.
             settle_all()
             outcomes.add(columns, dict.fromkeys(range(len(columns.values)), error))
-        except BaseException:  # Ctrl-C: do not wait.
-            while in_flight and in_flight[0][0].done():
-                settle_oldest()
+        except BaseException:  # Ctrl-C: do not wait for long.
+            until = time.monotonic() + _LAST_ANSWERS_SECONDS
+            with suppress(TimeoutError):
+                while in_flight:
+                    settle_oldest(max(until - time.monotonic(), 0))
             for _, columns in in_flight:
                 outcomes.add_unsettled(columns)
             say(outcomes.summary())
