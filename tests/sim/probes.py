@@ -309,6 +309,9 @@ class Probes:
         log = process.log(leader.topic_partition)
         if log is not None:
             self._replicas.on_appended(leader, log, header, acks, waiter)
+            if waiter.is_done and process.replicas is not None:  # It repeats what is committed.
+                replica = process.replicas.find(leader.topic_partition)
+                self._replicas.on_answered(replica, log, waiter)
 
     # --- Disks -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ is done, whether or not it does harm this time.
   its own (P4), and it cuts nothing that both share (P5).
 - An answer is applied in the leader epoch in which it was given (P7), and holds what the leader of
   its epoch wrote, bit for bit (P1, P8).
+- A broker leads only as the life that was elected (P37).
 - The high watermark never goes back, stands still while too few are in sync, and passes only what
   every replica has reported in this leader epoch that is in sync or may be (P9, P12, P13, P20).
 - A producer's batches follow on one another, and none is taken for another (P14, P42, P43, P64);
@@ -218,6 +219,8 @@ class ReplicaWitness:
             if key in self._begun:
                 continue
             self._begun.add(key)
+            if leader.state.leader_life != leader.broker:
+                raise Violation(f"{leader.broker} leads {topic_partition}, given {leader.state}")
             reports = self._reports.get(key, {})
             for follower in leader.followers:
                 if follower.life is not None and follower.life not in reports:
