@@ -1,7 +1,7 @@
 """When each record of a load was sent and acknowledged, and what that says about interruptions.
 
 A load writes one row for each record (`RECORDS`); times are of the monotonic clock, which all
-processes of a machine share. What interrupts the load, notes when it did so by the same clock.
+processes of a machine share. An interruption notes its time by the same clock.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ import numpy.typing
 
 RECORDS: Final = numpy.dtype([("partition", "i4"), ("sent_ns", "i8"), ("acknowledged_ns", "i8")])
 NEVER: Final = 0
-"""Acknowledged, of a record that was not."""
+"""The acknowledgement time of a record that was never acknowledged."""
 
 Records = numpy.typing.NDArray[numpy.void]
 
 
 def save(path: Path, rows: Sequence[tuple[int, int, int]]) -> None:
-    """Write what a load has seen: partition, sent, acknowledged, of each record."""
+    """Write partition, time sent and time acknowledged of each record of a load."""
     with path.open("wb") as file:
         numpy.save(file, numpy.array(rows, dtype=RECORDS))
 
 
 def load(path: Path) -> Records:
-    """Read what a load has seen."""
+    """Read the records of a load."""
     records: Records = numpy.load(path)
     return records
 
@@ -37,7 +37,7 @@ def seconds_until_acknowledged(records: Records, partition: int, since: float) -
         since: monotonic seconds.
 
     Raises:
-        ValueError: none was.
+        ValueError: there is no such record.
     """
     since_ns = round(since * 1e9)
     later = records[
@@ -53,12 +53,12 @@ def seconds_until_acknowledged(records: Records, partition: int, since: float) -
 def longest_stall_ms(
     records: Records, partitions: Sequence[int], since: float, until: float
 ) -> float:
-    """Return the longest that a record waited for its acknowledgement.
+    """Return the longest time that a record waited for its acknowledgement.
 
     Args:
         partitions: whose records count.
         since: monotonic seconds; records that were waiting then count too.
-        until: likewise; records that were sent later do not count.
+        until: likewise; later records do not count.
 
     Raises:
         ValueError: there are none, or one was never acknowledged.

@@ -1,7 +1,7 @@
 """Where the benchmark keeps things: fetched peers in the user's cache, data in a directory per run.
 
-All data directories of one run lie side by side on one file system, so that no side has the better
-disk. A run that was killed hard leaves its directory behind; the next run removes it.
+All data directories of a run lie on one file system, so that no side has a better disk. The next
+run removes the directory of a run that was killed.
 """
 
 import os
@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def cache_directory() -> Path:
-    """Return the directory for what may be fetched again, outside the checkout."""
+    """Return the directory for downloads, outside the checkout."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     directory = Path(base) / "millrace"
     directory.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def run_directory(root: Path | None = None) -> Iterator[Path]:
-    """Make a directory for this run's data, which goes away with the block.
+    """Create this run's data directory, which is removed with the block.
 
     Args:
         root: where to make it; None for the cache directory. It should be on the disk to be

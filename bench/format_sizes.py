@@ -87,7 +87,7 @@ def millrace(columns: Columns) -> bytes:
 
 
 def arrow_batch(columns: Columns) -> pa.RecordBatch:
-    """Return the columns that say something, as Arrow would hold them."""
+    """Return the columns with information, as Arrow would hold them."""
     named = {"key": columns.keys, "value": columns.values}
     there = {name: pa.array(cells, pa.binary()) for name, cells in named.items() if cells}
     return pa.RecordBatch.from_pydict(there)
@@ -116,7 +116,7 @@ def zigzag_bytes(number: int) -> int:
 
 
 def fastest(action: Callable[[], object]) -> float:
-    """Return the microseconds of a run in the fastest quarter."""
+    """Return the microseconds of a call, as in the fastest quarter of the calls."""
 
     def runs() -> Iterator[float]:
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""What a measurement was taken on and of, without names of hosts or paths."""
+"""The machine and commit of a measurement, without names of hosts or paths."""
 
 import os
 import platform
@@ -41,7 +41,7 @@ def sentence(machine: dict[str, Any]) -> str:
 
 
 def _commit() -> str:
-    """Return the checkout's commit; with a `+` when files differ from it."""
+    """Return the checkout's commit; with a `+` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=7", "--exclude=*"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "no commit"

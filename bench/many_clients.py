@@ -1,4 +1,4 @@
-"""Many clients at the same time: how they are spread over processes, and what they found."""
+"""Many clients at the same time: their spread over processes, and their latencies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from bench.sides import GRACE_S
 CLIENTS = 200
 RATE_EACH = 10.0
 PROCESSES = 2
-"""One event loop for each core; with more, the machine only switches more."""
+"""One event loop for each core; more processes only cause more context switches."""
 P99_MAX_MS = 50
 RATE_STEP = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """Clients against one server, all of one kind."""
+    """Clients of one kind against one server."""
 
     address: str
     way: str
@@ -51,10 +51,9 @@ class Crowd:
         return p99
 
     def highest_rate(self, seconds: float) -> float:
-        """Return the most records a second, over all clients, with p99 within `P99_MAX_MS`.
+        """Return the highest total rate, in records a second, with p99 within `P99_MAX_MS`.
 
-        The rate is raised from `RATE_EACH` by `RATE_STEP` until it is not held; 0 when not even the
-        first one is.
+        The rate rises from `RATE_EACH` by `RATE_STEP` until it fails; 0 if the first one fails.
         """
         held = 0.0
         rate_each = RATE_EACH

@@ -1,9 +1,8 @@
-"""How every figure is measured: rounds, sides in turn, medians, bounds, one JSON line at the end.
+"""The measurement of every figure: rounds, sides in turn, medians, bounds, one final JSON line.
 
-A ratio is taken between neighbours: in each round every side runs once for the same time, the order
-turns from round to round, and the value is the median of the rounds' ratios. So what else the
-machine does weighs on all sides alike. Before each run the disk is given time to write what the one
-before it left in the page cache.
+A ratio compares neighbours: in each round every side runs once for the same time, the order rotates
+from round to round, and the value is the median of the rounds' ratios. So other load on the machine
+affects all sides alike. Before each run the page cache of the previous run is written out.
 """
 
 import argparse
@@ -30,7 +29,7 @@ WARM_UP_SECONDS_MAX = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of one side: what it moved, and what the client and the broker used for it."""
+    """One run of one side: the records moved, and the resources of client and broker."""
 
     moved: Moved
     client: Usage
@@ -49,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A measured value and the bound that it must hold."""
+    """A measured value and its bound."""
 
     what: str
     value: float
@@ -66,7 +65,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a figure found. The first bound's value is the figure's value."""
+    """The result of a figure. The first bound's value is the figure's value."""
 
     bounds: list[Bound]
     detail: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The frame of one measurement: how many rounds, how long each run, where the data goes."""
+    """The frame of one measurement: number of rounds, length of runs, place of the data."""
 
     rounds: int
     seconds: float
@@ -141,8 +140,8 @@ def figure(
 
     `seconds` is how long each run takes where the command line does not say.
 
-    A side that cannot be had or fails ends the program with a message, a non-zero exit code and no
-    value. A bound that does not hold is a value like any other, with `ok` false.
+    A side that is missing or fails ends the program with a message, a non-zero exit code and no
+    value. A value outside its bound is a value like any other, with `ok` false.
     """
     named = Named(name=name, unit=unit, goal=goal)
     figures([named], wanted=name, measure=lambda bench: {name: measure(bench)}, seconds=seconds)
@@ -155,11 +154,11 @@ def figures(
     measure: Callable[[Bench], Mapping[str, Outcome]],
     seconds: float = SECONDS_MIN,
 ) -> None:
-    """Measure figures that one measurement gives, and print a line for each, as in `figure`.
+    """Measure figures that share one measurement, and print a line for each, as in `figure`.
 
     Args:
         named: all of them.
-        wanted: the one whose line is the last.
+        wanted: the one whose line comes last.
         measure: returns the outcomes by name.
         seconds: as in `figure`.
     """
@@ -250,7 +249,7 @@ def rounded(value: Any) -> Any:
 
 
 def say(line: str) -> None:
-    """Tell how far the measurement is; standard output is for the figure alone."""
+    """Report progress on standard error; standard output is only for the figure."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -32,7 +32,7 @@ level = "warning"
 trash_delay_ms = 1000
 retention_check_interval_ms = 1000
 """
-"""All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
+"""All else is default; files of deleted topics disappear as quickly as Kafka's do here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Millrace:
             admin.create_topic(name, partitions, 1, config)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; its files go a second later."""
+        """Delete a topic; its files disappear a second later."""
         with SyncAdmin(self.address) as admin:
             admin.delete_topic(name)
 
@@ -64,7 +64,7 @@ def running_millrace(directory: Path) -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
 
     Raises:
-        LoadFailedError: it did not come up; with the end of its log.
+        LoadFailedError: it did not start; the message has the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"

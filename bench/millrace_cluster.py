@@ -1,5 +1,5 @@
-"""Three Millrace brokers as `millrace up --brokers 3` runs them: a process each, which it starts
-again when one ends.
+"""Three Millrace brokers as `millrace up --brokers 3` runs them: one process each, which it
+restarts when it ends.
 """
 
 import json
@@ -29,7 +29,7 @@ SETTINGS = {
     "MILLRACE_BROKER__STORAGE__TRASH_DELAY_MS": "1000",
     "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "1000",
 }
-"""All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
+"""All else is default; files of deleted topics disappear as quickly as Kafka's do here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class MillraceCluster:
     """A running cluster.
 
     Attributes:
-        address: of all brokers, with commas, as they were at the start: a broker that is started
-            again has another one, which the others know.
-        admin: a client of it.
+        address: of all brokers, with commas, as of the start: a restarted broker has another one,
+            which the others know.
+        admin: a client of the cluster.
         supervisor: the process that started the brokers.
         replication: of the topics that `create_topic` makes.
         names: of the brokers, by their id.
@@ -74,14 +74,14 @@ class MillraceCluster:
         return next(each.address for each in brokers if each.broker_id == broker_id)
 
     def kill(self, broker_id: int) -> float:
-        """Kill a broker with -9; return the monotonic time of that."""
+        """Kill a broker with -9; return the monotonic time of the kill."""
         pid = self.pid_of(broker_id)
         os.kill(pid, signal.SIGKILL)
         return time.monotonic()
 
     @contextmanager
     def without_restarts(self) -> Iterator[None]:
-        """Let a broker that is killed in the block stay dead until its end."""
+        """Let a broker that is killed in the block stay dead until the block ends."""
         os.kill(self.supervisor, signal.SIGSTOP)
         try:
             yield
@@ -94,14 +94,14 @@ class MillraceCluster:
         self.wait_until_in_sync([name])
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; its files go a second later."""
+        """Delete a topic; its files disappear a second later."""
         self.admin.delete_topic(name)
 
     def controller(self) -> int:
-        """Return who the controller is.
+        """Return the id of the controller.
 
         Raises:
-            LoadFailedError: nobody is.
+            LoadFailedError: there is none.
         """
 
         def found() -> int | None:
@@ -113,7 +113,7 @@ class MillraceCluster:
         return until(found, "a controller", SETTLE_TIMEOUT_S)
 
     def partitions(self, topics: Sequence[str]) -> dict[tuple[str, int], PartitionDescription]:
-        """Return all partitions of some topics as some broker knows them."""
+        """Return all partitions of some topics, as any broker knows them."""
         described = self.admin.describe_topics(topics)
         return {
             (name, partition.partition): partition
@@ -127,7 +127,7 @@ class MillraceCluster:
         """Return once all partitions are led and have all their replicas in sync.
 
         Raises:
-            LoadFailedError: not so in time.
+            LoadFailedError: not in time.
         """
 
         def settled() -> bool | None:
@@ -153,7 +153,7 @@ def running_millrace_cluster(
         settings: of the brokers' environment, besides our own.
 
     Raises:
-        LoadFailedError: it did not come up; with the end of its log.
+        LoadFailedError: it did not start; the message has the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "up.log"

@@ -1,7 +1,7 @@
-"""Child processes of the benchmark: started together with their accounting, ended by their id.
+"""Child processes of the benchmark: start, resource accounts, and stop by process id.
 
 CPU seconds are user + system time. Peak memory is `VmHWM`, the resident high-water mark of the
-running program (not `ru_maxrss`, which a child inherits from the process that forked it).
+running program (and not `ru_maxrss`, which a child inherits from its parent).
 """
 
 import json
@@ -33,7 +33,7 @@ class LoadFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a process has used since it started (or between two looks)."""
+    """The resources that a process has used since its start (or between two readings)."""
 
     cpu_seconds: float
     peak_rss_bytes: int
@@ -46,7 +46,7 @@ class Usage:
 
 
 def usage(*pids: int) -> Usage:
-    """Read the accounts of running processes, all together."""
+    """Read the sum of the accounts of running processes."""
     ticks = 0
     for pid in pids:
         fields = _stat(pid)
@@ -61,7 +61,7 @@ def children(pid: int) -> list[tuple[int, list[str]]]:
     """Return the running children of a process, with their command lines."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
-        # One may end at any time; one that has ended and was not waited for has no command line.
+        # One may end at any time; a zombie has no command line.
         with suppress(FileNotFoundError, ProcessLookupError):
             command = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             if command and int(_stat(int(path.name))[1]) == pid:
@@ -70,12 +70,12 @@ def children(pid: int) -> list[tuple[int, list[str]]]:
 
 
 def _stat(pid: int) -> list[str]:
-    # The command name stands in parentheses and may hold anything; the fields follow the last one.
+    # The command name stands in parentheses and may hold any character; fields follow the last one.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def status_bytes(pid: int, field: str) -> int:
-    """Return a memory field of /proc/PID/status (`VmRSS`, `VmHWM`), 0 when it is ending."""
+    """Return a memory field of /proc/PID/status (`VmRSS`, `VmHWM`), 0 if the process is ending."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -83,7 +83,7 @@ def status_bytes(pid: int, field: str) -> int:
 
 
 def reset_peak(*pids: int) -> None:
-    """Let `VmHWM` of children start again from what is resident now."""
+    """Reset `VmHWM` of children to the present resident size."""
     for pid in pids:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
@@ -91,7 +91,7 @@ def reset_peak(*pids: int) -> None:
 def environment() -> dict[str, str]:
     """Return this process's environment, with the checkout importable.
 
-    Every process keeps freed memory (README, "Moving much data"), ours and the peers' alike.
+    All processes keep freed memory (README, "Moving much data"), ours and the peers'.
     """
     search_path = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
     return {
@@ -111,14 +111,14 @@ def start(
     ends_by: str = "KILL",
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
-    """Start a process that ends with this one; what it prints goes to the file `log`.
+    """Start a process that ends with this one; its output goes to the file `log`.
 
-    That it ends even when this one is killed is done by util-linux' setpriv, where there is one: a
-    `preexec_fn` would fork a process that runs gRPC's threads.
+    util-linux' setpriv, if present, ends it even when this process is killed. A `preexec_fn` would
+    instead fork a process that runs gRPC's threads.
 
     Args:
-        ends_by: the signal that ends it then.
-        settings: of its environment, over this process's.
+        ends_by: the signal for that end.
+        settings: additions to this process's environment.
     """
     setpriv = shutil.which("setpriv")
     prefix = [setpriv, "--pdeathsig", ends_by, "--"] if setpriv else []
@@ -134,7 +134,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """End a process by SIGTERM, and by SIGKILL when it has not ended in time."""
+    """End a process by SIGTERM, and by SIGKILL after a time-out."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -158,10 +158,10 @@ def run_load(command: Sequence[str], log: Path, timeout_s: float) -> tuple[str, 
     """Run a load to its end.
 
     Returns:
-        What it printed, and its accounts from start to end.
+        Its output, and its accounts from start to end.
 
     Raises:
-        LoadFailedError: it failed or took longer than `timeout_s`; with the end of its output.
+        LoadFailedError: it failed or took longer than `timeout_s`; the message has its last output.
     """
     return run_loads([command], log, timeout_s)[0]
 
@@ -209,14 +209,14 @@ def run_loads(
 
 
 def until(found: Callable[[], T | None], what: str, timeout_s: float, poll_s: float = 0.05) -> T:
-    """Ask until there is an answer, and return it.
+    """Call `found` until it returns a result, and return that.
 
     Args:
-        found: returns None while there is none.
-        what: is waited for.
+        found: returns None while there is no result.
+        what: the name of the result.
 
     Raises:
-        LoadFailedError: it did not come in time.
+        LoadFailedError: there was none in time.
     """
     deadline = time.monotonic() + timeout_s
     while (answer := found()) is None:

@@ -1,6 +1,6 @@
-"""A real Kubernetes with the operator installed, as the end-to-end tests have it (`e2e/`).
+"""A real Kubernetes with the operator, as in the end-to-end tests (`e2e/`).
 
-One that runs is used and left; else one is started, and removed at the end.
+A running cluster is used and left running; otherwise one is started, and removed at the end.
 """
 
 import secrets
@@ -20,7 +20,7 @@ def running_kubernetes() -> Iterator[Cluster]:
     """Yield a cluster with this checkout's image and operator.
 
     Raises:
-        LoadFailedError: something of it failed, or this machine cannot run one.
+        LoadFailedError: a part of it failed, or this machine cannot run one.
     """
     try:
         cluster = providers.choose()
@@ -40,13 +40,13 @@ def running_kubernetes() -> Iterator[Cluster]:
 
 @contextmanager
 def fresh_namespace(cluster: Cluster) -> Iterator[Namespace]:
-    """Yield a namespace that goes with all that is in it."""
+    """Yield a namespace that is deleted with its content."""
     namespace = Namespace(cluster.kubectl, f"figure-{secrets.token_hex(4)}")
     namespace.create()
     try:
         yield namespace
     finally:
-        # A namespace that has pods is looked at again only after half of their grace.
+        # Kubernetes looks again at a namespace with pods only after half of their grace period.
         ours = "topics.millrace.dev,clusters.millrace.dev"
         namespace("delete", ours, "--all", "--cascade=foreground", "--timeout=300s")
         namespace("delete", "pods", "--all", "--timeout=120s")

@@ -1,8 +1,8 @@
 """The records that all sides of a comparison send: random, incompressible, the same file for each.
 
-Kafka's Java tool takes payloads from a text file, one a line. So the bytes are drawn from 7-bit
-ASCII without the line feed: they pass through its UTF-8 decoding unchanged, and an entropy of 6.99
-bits a byte leaves a codec nothing to find.
+Kafka's Java tool reads payloads from a text file, one a line. So the bytes are 7-bit ASCII without
+the line feed: UTF-8 decoding leaves them unchanged, and at an entropy of 6.99 bits a byte a codec
+can save nothing.
 """
 
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""Measures figures, all or those that are named, and writes docs/bench/figures.json and figures.md.
+"""Measures all or the named figures, and writes docs/bench/figures.json and figures.md.
 
-All of them take hours. So each row tells when it was measured, and of which commit; measuring some
-anew leaves the rows of the others as they are.
+All figures take hours. So each row has its own time and commit; measuring some figures again keeps
+the rows of the others.
 
-Each figure runs as its own program with the same options. A program that gets several figures out
-of one measurement prints all of them, and then runs once for all. A figure that could not be
-measured is written with the reason and without a value, and makes this program end non-zero.
+Each figure runs as its own program with the same options. A program that measures several figures
+at once prints all of them, and runs once. A failed figure gets a row with the reason and without a
+value, and makes this program end non-zero.
 """
 
 import argparse
@@ -72,16 +72,16 @@ def measured(
     options: Sequence[str],
     run: Run | None = None,
 ) -> list[dict[str, Any]]:
-    """Return what the programs of these figures say, also of others that they measured by the way.
+    """Return the answers of these figures' programs, which may contain other figures, too.
 
     Args:
         options: of every program.
-        run: runs a figure's program; None: as a child of this one.
+        run: runs a figure's program; None: as a child process.
     """
     answers: dict[str, dict[str, Any]] = {}
     for name in names:
         if name in answers:
-            continue  # Another one's measurement gave it.
+            continue  # Another figure's measurement included it.
         done = (run or _run)(name, options)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -97,13 +97,13 @@ def measured(
 def merged(
     before: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the answers, and what was measured before of other figures."""
+    """Return the answers, and the earlier answers of the other figures."""
     by_name = {answer["name"]: answer for answer in (*before, *answers)}
     return [by_name[name] for name in FIGURES if name in by_name]
 
 
 def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a figure's program; what it tells of its progress is shown as it comes."""
+    """Run a figure's program, and show its progress."""
     print(f"== {name}", file=sys.stderr, flush=True)
     told = []
     with (
@@ -124,7 +124,7 @@ def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]
                 told.append(line)
             program.wait()
         except BaseException:
-            program.terminate()  # It has brokers of its own to end.
+            program.terminate()  # So that it ends its brokers.
             raise
         printed.seek(0)
         return subprocess.CompletedProcess(

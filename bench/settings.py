@@ -1,6 +1,6 @@
 """Client settings of both sides, each tuned by measurement on two cores (`bench.tune_peer`).
 
-Only documented settings of the public clients. What is not named is the client's default.
+They are documented settings of the public clients. All others are the client's defaults.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 DURABILITIES = ("replicated", "fsync")
 
 KAFKA_TOPIC = {"replicated": {}, "fsync": {"flush.messages": "1"}}
-"""Kafka's default acknowledges from the page cache; flush.messages=1 flushes before."""
+"""Kafka's default acknowledges from the page cache; flush.messages=1 flushes first."""
 MILLRACE_TOPIC = {
     "replicated": {"durability": "replicated"},
     "fsync": {"durability": "fsync"},
@@ -41,7 +41,7 @@ MILLRACE_CONSUMER: dict[str, Any] = {}
 """Ours are the defaults: no other value was faster at both sizes."""
 
 GRPC_OPTIONS = "reads_no_probe"
-"""Channel options that carried raw streaming best, over sizes, directions and kinds of server."""
+"""Channel options that made raw streaming fastest, over sizes, directions and kinds of server."""
 
 SPARK_SETTINGS: dict[str, dict[str, Any]] = {"millrace": {}, "kafka": {}}
 """Options of Spark's sources: the defaults of both."""
@@ -54,4 +54,4 @@ SPARK_SINKS: dict[str, dict[str, Any]] = {
     "millrace": {},
     "kafka": {f"kafka.{name}": value for name, value in JAVA_PRODUCER.items()},
 }
-"""Options of Spark's sinks: our defaults, and what Kafka's producer was found to be best with."""
+"""Options of Spark's sinks: our defaults, and the fastest ones found for Kafka's producer."""

@@ -2,9 +2,9 @@
 
 For 1 and 16 partitions, each codec and both durabilities, Kafka's Java perf tool,
 confluent-kafka-python and our client produce; for each codec and number of partitions they consume.
-Then likewise on three brokers of each, with one replica and with three.
-Raw gRPC streaming is the ceiling. Rates, CPU seconds per million records and the peak memory of
-every process go to the terminal and to docs/bench as a table, JSON and a picture.
+The same follows on three brokers of each system, with one replica and with three. Raw gRPC
+streaming is the ceiling. Rates, CPU seconds per million records and the peak memory of every
+process go to the terminal, and to docs/bench as a table, JSON and a picture.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _run(cases: list[Case], rounds: int, seconds: float) -> None:
-    """Run every side of every case, the sides of a case next to each other, its rounds in turn."""
+    """Run every side of every case: the sides of a case in turn, round by round."""
     columns = (
         TextColumn("{task.description:40}"),
         BarColumn(),

@@ -1,8 +1,8 @@
-"""One side of a comparison: a broker, a client on it, and how that client is loaded.
+"""One side of a comparison: a broker, a client of it, and the client's load.
 
-A side is called with a number of seconds and runs for at least as long: the client as a process of
-its own, on a fresh topic when it produces. Its `Run` holds what the client used from start to end
-and what the broker used meanwhile.
+A side is called with a number of seconds and runs for at least as long. The client is a process of
+its own; a producer gets a new topic. The resulting `Run` has the resources of the client from start
+to end, and those of the broker in that time.
 """
 
 import itertools
@@ -21,15 +21,15 @@ from bench.processes import Usage, last_json, reset_peak, run_load, usage
 from bench.settings import JAVA_CONSUMER, JAVA_CONSUMER_FETCH_BYTES
 
 GRACE_S = 120
-"""How much longer than its time a load may take, for its start and its flush."""
+"""How much longer than its time a load may take, for start and flush."""
 JAVA_MARGIN = 1.25
-"""How many more records than the last rate promises a Java tool is given."""
+"""A Java tool gets more records than its last rate needs, by this factor."""
 
 _topic_numbers = itertools.count()
 
 
 class Broker(Protocol):
-    """Either system's broker, or cluster of brokers."""
+    """A broker of either system, or a cluster of brokers."""
 
     @property
     def address(self) -> str:
@@ -48,7 +48,7 @@ class Broker(Protocol):
 
 @contextmanager
 def fresh_topic(broker: Broker, partitions: int, config: Mapping[str, str]) -> Iterator[str]:
-    """Make a topic for the block."""
+    """Create a topic for the block."""
     name = f"bench-{next(_topic_numbers)}"
     broker.create_topic(name, partitions, config)
     yield name
@@ -98,7 +98,7 @@ class Produce:
 
 @dataclass(kw_only=True)
 class JavaProduce:
-    """Kafka's Java perf tool that produces; its count of records follows its last rate."""
+    """Kafka's Java perf tool that produces; its last rate decides its number of records."""
 
     broker: Broker
     directory: Path
@@ -158,7 +158,7 @@ class Consume:
 
 @dataclass(frozen=True, kw_only=True)
 class JavaConsume:
-    """Kafka's Java perf tool that consumes a filled topic, as often as the time asks for."""
+    """Kafka's Java perf tool that consumes a filled topic, as often as needed for the time."""
 
     broker: Broker
     directory: Path

@@ -1,4 +1,4 @@
-"""A Spark session in a process of its own, with the accounts of all that it starts."""
+"""A Spark session in its own process, with the accounts of all its child processes."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
 }
-"""One session serves both sources; all else is as by default."""
+"""One session serves both sources; all else is default."""
 
 
 @dataclass(kw_only=True)
@@ -40,10 +40,10 @@ class Spark:
     _answers: int = field(default=0, init=False)
 
     def do(self, what: str, timeout_s: float, **order: Any) -> dict[str, Any]:
-        """Give an order (`bench.loads.spark_orders`), and return its answer.
+        """Execute an order (`bench.loads.spark_orders`), and return its answer.
 
         Raises:
-            LoadFailedError: it failed, or took too long; with the end of the log.
+            LoadFailedError: it failed, or took too long; the message has the end of the log.
         """
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # It has ended; the log says why.
@@ -74,18 +74,18 @@ class Spark:
         ticks = peak = 0
         for pid in self._pids():
             with suppress(FileNotFoundError, ProcessLookupError):
-                ticks += sum(map(int, _stat(pid)[11:15]))  # Its own, and of ended children.
+                ticks += sum(map(int, _stat(pid)[11:15]))  # Its own, and those of ended children.
                 peak += status_bytes(pid, "VmHWM")
         return Usage(cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"), peak_rss_bytes=peak)
 
     def python_workers(self) -> list[int]:
-        """Return the processes that run Python tasks; they live on when a task has ended."""
-        # The daemon that they are forked from has the same command line.
+        """Return the processes that run Python tasks; they outlive their tasks."""
+        # The daemon that forks them has the same command line.
         alike = {pid for pid in self._pids() if _runs_tasks(pid)}
         return sorted(pid for pid in alike if int(_stat(pid)[1]) in alike)
 
     def _pids(self) -> list[int]:
-        """Return the processes of the session: all that it has started, and that still run."""
+        """Return all running processes of the session."""
         return of_session(self.process.pid)
 
 
@@ -101,8 +101,8 @@ def running_spark(
         keeps_memory: whether all processes keep freed memory (README, "Moving much data").
 
     Raises:
-        LoadFailedError: it did not start; with the end of its log.
-        PeerMissingError: Spark's Kafka source cannot be had.
+        LoadFailedError: it did not start; the message has the end of its log.
+        PeerMissingError: Spark's Kafka source is not available.
     """
     directory.mkdir(parents=True)
     log = directory / "spark.log"
@@ -127,7 +127,7 @@ def running_spark(
             stderr=subprocess.STDOUT,
             cwd=directory,
             env=variables,
-            start_new_session=True,  # The JVM is to be ended with it.
+            start_new_session=True,  # To end the JVM with it.
         )
     try:
         spark = Spark(process=process, log=log)
@@ -143,7 +143,7 @@ def running_spark(
             process.wait()
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while (left := of_session(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.01)  # The JVM ends after its program, and removes its files first.
+            time.sleep(0.01)  # The JVM ends after its program, and first removes its files.
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

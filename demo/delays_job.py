@@ -1,12 +1,12 @@
-"""The demo's Spark program: how late each carrier leaves in each hour of the day, dry and in rain.
+"""The demo's Spark program: each carrier's delays by hour of the day, in dry weather and in rain.
 
     python demo/delays_job.py --help
 
-A stream of flights is joined with the weather, a topic that is read once, and summed up. Each
-micro-batch writes the sums that it changed: to a topic, keyed by carrier and hour, so that the last
-record of a key is what counts; and as Parquet, a folder for each batch. A driver that is killed
-repeats the batch that it was at, with the same flights: the folder is replaced, and the records are
-written again under their keys.
+It joins a stream of flights with the weather, a topic that it reads once, and sums up the delays.
+Each micro-batch writes the changed sums to a topic, with carrier and hour as the key, so that the
+last record of a key counts; and as Parquet, with a folder for each batch. A driver that is killed
+repeats its current batch with the same flights: it replaces the folder, and writes the records
+again under their keys.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int], None]:
-    """Return what writes the sums that a micro-batch has changed."""
+    """Return the function that writes the changed sums of a micro-batch."""
 
     def write(changed: DataFrame, batch_id: int) -> None:
         changed.persist()
@@ -59,10 +59,10 @@ def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int],
 
 
 def main() -> None:
-    """Run until it is told to end by SIGTERM."""
+    """Run until SIGTERM."""
     options = _arguments()
     spark = SparkSession.builder.appName("delays").getOrCreate()
-    # A state is kept in as many files a batch.
+    # Spark keeps a state in as many files a batch.
     spark.conf.set("spark.sql.shuffle.partitions", 2)
     flights = (
         spark.readStream.format("millrace")

@@ -1,11 +1,11 @@
-"""The main job: a year of real flights through three brokers; a leader is killed on the way.
+"""The main job: a year of real flights through three brokers, while a leader is killed.
 
     make demo
 
-Produces 336,776 flights and the weather to topics with three replicas. When half of the flights are
-acknowledged it kills a leader with SIGKILL; another one takes over while the producer goes on by
-itself, and the killed one comes back and catches up. Reads everything back, and checks that nothing
-is lost, doubled, out of order or changed. Ends with 1 when a check fails.
+Produces 336,776 flights and the weather to topics with three replicas. After half of the flights
+are acknowledged it kills a leader with SIGKILL. Another replica takes over while the producer
+continues, and the killed broker comes back and catches up. The job reads everything back, and
+checks that nothing is lost, duplicated, out of order or changed. It exits with 1 if a check fails.
 """
 
 import sys
@@ -90,7 +90,7 @@ def report(checks: Iterable[Check]) -> bool:
 
 
 def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
-    """Take both topics through brokers of which one is killed on the way; return what came back.
+    """Send both topics through brokers, one of which is killed; return the records that were read.
 
     Raises:
         RuntimeError: the brokers did not start, come back or stop as they should.
@@ -125,7 +125,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Cons
 
 @dataclass
 class Crash:
-    """Kills the leader of the flights' first partition while the producer goes on."""
+    """Kills the leader of the flights' first partition during the load."""
 
     cluster: ClusterProcess
     admin: SyncAdmin
@@ -144,10 +144,10 @@ class Crash:
         self.killed = self.cluster.kill(leader)
 
     def story(self) -> str:
-        """Return what happened.
+        """Return what happened, as a text.
 
         Raises:
-            RuntimeError: nobody was killed.
+            RuntimeError: no broker was killed.
         """
         if not self.killed:
             raise RuntimeError("no broker was killed: the demo proves nothing")
@@ -157,7 +157,7 @@ class Crash:
         )
 
     def healed(self) -> float:
-        """Wait until the killed broker is in sync again; return the seconds since it was killed.
+        """Wait until the killed broker is in sync again; return the seconds since the kill.
 
         Raises:
             RuntimeError: it did not come back in time.
@@ -176,7 +176,7 @@ class Crash:
 def produce(
     producer: SyncProducer, topic: str, records: Records, crash: Crash | None = None
 ) -> Transfer:
-    """Send all records and return what was acknowledged; half-way, let the crash begin."""
+    """Send all records; start the crash half-way; return the acknowledged records."""
     transfer = Transfer()
     started = last = time.monotonic()
     in_flight = deque[tuple[BatchHandle, int]]()
@@ -210,10 +210,10 @@ def produce(
 
 
 def consume(address: str, topic: str) -> Consumed:
-    """Read a topic from its beginning to its end, and whatever else may be in it.
+    """Read a topic from its beginning to its end, including unexpected records.
 
     Raises:
-        RuntimeError: nothing came for so long that nothing more will.
+        RuntimeError: no record came for a long time.
     """
     with SyncAdmin(address) as admin:
         ends = {each: end.offset for (_, each), end in admin.list_offsets(topic).items()}
@@ -243,7 +243,7 @@ def consume(address: str, topic: str) -> Consumed:
 
 
 def show_routes(flights: pa.Table, weather: pa.Table) -> None:
-    """Print the busiest routes of what was consumed, joined with the weather."""
+    """Print the busiest routes of the consumed flights, joined with the weather."""
     print("\nThe busiest routes, and what rain does to them (minutes late at departure)")
     rows = [
         (

@@ -1,12 +1,12 @@
-"""The pipeline: flights stream through three brokers into Spark, and what it finds goes on.
+"""The pipeline: flights stream through three brokers into Spark, which writes its results.
 
     python -m demo.pipeline
 
-A Spark program (`delays_job.py`) sums up the delays of each carrier in each hour of the day,
-joined with the weather, and writes the sums to a topic and to Parquet. Meanwhile a broker that
-leads is killed with SIGKILL, and later the program itself; it is started again and goes on. Both
-outputs are compared with the same sums computed by pyarrow. Ends with 1 when they differ, and with
-0, saying so, where there is no Java to run Spark on.
+A Spark program (`delays_job.py`) sums up the delays of each carrier in each hour of the day, joined
+with the weather, and writes the sums to a topic and to Parquet. Meanwhile a leader is killed with
+SIGKILL, and later the program itself; it is started again and continues. Both outputs are compared
+with the same sums computed by pyarrow. It exits with 1 if they differ. Without Java for Spark it
+says so and exits with 0.
 """
 
 import json
@@ -43,7 +43,7 @@ QUIET_SECONDS_MAX = 240.0
 PICTURE = Path("flight-delays.png")
 PROGRAM = Path(__file__).with_name("delays_job.py")
 _STAGES = (0.4, 0.7, 1.0)
-"""How much is written before the broker is killed, before the program is, and in the end."""
+"""Shares of the flights written before the broker is killed, before the program is, and in all."""
 
 
 def main() -> int:
@@ -77,10 +77,10 @@ def _check(what: str, expected: delays.Table, found: delays.Table) -> Check:
 
 
 def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, delays.Table]:
-    """Take the flights through brokers and Spark; return what lies in topic and table.
+    """Send the flights through brokers and Spark; return the results in topic and table.
 
     Raises:
-        RuntimeError: something did not start, or nothing came any more.
+        RuntimeError: a process did not start, or made no progress.
         MillraceError: records could not be written or read.
     """
     cluster = ClusterProcess(place)
@@ -139,7 +139,7 @@ def stop(program: SparkProgram, cluster: ClusterProcess) -> None:
     """Tell Spark and then the brokers to end.
 
     Raises:
-        RuntimeError: one of them did not, or not as it should.
+        RuntimeError: one of them did not end cleanly.
     """
     if code := program.stop():
         raise RuntimeError(
@@ -151,7 +151,7 @@ def stop(program: SparkProgram, cluster: ClusterProcess) -> None:
 
 
 def _send(producer: SyncProducer, topic: str, records: Records, begin: int, end: int) -> None:
-    """Write a part of the records, and wait until it is acknowledged."""
+    """Write a part of the records, and wait for their acknowledgements."""
     handles = [
         producer.send_batch(
             topic,
@@ -165,10 +165,10 @@ def _send(producer: SyncProducer, topic: str, records: Records, begin: int, end:
 
 
 class Latest:
-    """The last record of each key in the topic of sums, read as it comes.
+    """The last record of each key in the topic of sums, as it arrives.
 
     Attributes:
-        table: what they say.
+        table: the content of these records.
     """
 
     def __init__(self, consumer: SyncConsumer) -> None:
@@ -178,11 +178,11 @@ class Latest:
 
     @property
     def flights(self) -> int:
-        """How many flights are summed up."""
+        """How many flights the sums contain."""
         return sum(row[0] for row in self.table.values())
 
     def follow(self, flights: int, program: SparkProgram, progress: Progress) -> None:
-        """Read until so many flights are summed up.
+        """Read until the sums contain so many flights.
 
         Raises:
             RuntimeError: the program ended, or no record came for too long.
@@ -204,7 +204,7 @@ class Latest:
 
 
 def _read_table(folder: Path) -> delays.Table:
-    """Return the last sums of each key; a folder is whole when Spark says so."""
+    """Return the last sums of each key; only folders that Spark has completed count."""
     batches = sorted(
         (path for path in folder.iterdir() if (path / "_SUCCESS").exists()),
         key=lambda path: int(path.name.partition("=")[2]),

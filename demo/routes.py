@@ -1,4 +1,4 @@
-"""What the data says: the busiest routes, and how much the weather delays them."""
+"""The busiest routes of the data, and their delays by weather."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Route:
     mean_delay: float
     """Minutes late at departure, of the flights that left."""
     mean_delay_in_rain: float | None
-    """The same, when it rained or snowed; None: it never did."""
+    """The same, in rain or snow; None: there was none."""
     mean_wind: float | None
     """Miles per hour; None: no weather is known."""
 

@@ -1,4 +1,4 @@
-"""A Spark program as a process of its own, and whether there is anything to run one on."""
+"""A Spark program in its own process, and a check of what Spark needs."""
 
 import importlib.util
 import os
@@ -21,14 +21,14 @@ _SETTINGS = {
     "SPARK_CONF_DIR": str(JOBS / "conf"),  # For one machine.
     "PYSPARK_PYTHON": sys.executable,
 }
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # It lives briefly.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # It runs only briefly.
 
 
 def missing() -> str:
-    """Return what Spark lacks here, and how to get it; empty: nothing."""
+    """Return what Spark lacks here, and how to get it; empty if it has all."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: run `make demo`"
-    home = os.environ.get("JAVA_HOME")  # It counts before the path for Spark, too.
+    home = os.environ.get("JAVA_HOME")  # Spark, too, prefers it to the path.
     version = java_version_of(str(Path(home, "bin", "java")) if home else "java")
     if version >= JAVA_VERSION_MIN:
         return ""
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 def java_version_of(java: str) -> int:
-    """Return which Java a `java` program is; 0: none."""
+    """Return the version of a `java` program; 0: it is no Java."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -60,7 +60,7 @@ class SparkProgram:
     Args:
         program: the file.
         arguments: of its command line.
-        log: where what it says is added; in its folder the program runs.
+        log: the file to which its output is appended; the program runs in its folder.
     """
 
     def __init__(self, program: Path, *arguments: str, log: Path) -> None:
@@ -68,7 +68,7 @@ class SparkProgram:
         self._arguments = [sys.executable, str(program), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        """Spark's own files, which it leaves where it is killed. Sockets want a short path."""
+        """Spark's own files, which remain after a kill. Sockets need a short path."""
 
     def start(self) -> "SparkProgram":
         """Start it, for the first time or again."""
@@ -87,7 +87,7 @@ class SparkProgram:
         return self
 
     def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return its exit code; None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
@@ -108,7 +108,7 @@ class SparkProgram:
             self.kill()
 
     def stop(self) -> int:
-        """Tell it to end; return its exit code.
+        """End it by SIGTERM; return its exit code.
 
         Raises:
             RuntimeError: it did not end in time; it was killed.
@@ -118,10 +118,10 @@ class SparkProgram:
         return self.wait(STOP_SECONDS_MAX)
 
     def kill(self) -> None:
-        """End all of it at once, as when its machine is lost; nothing of it is left then.
+        """Kill all its processes at once, as when its machine is lost.
 
         Raises:
-            RuntimeError: something of it does not end.
+            RuntimeError: a process of it does not end.
         """
         if self._process is None:
             return
@@ -139,17 +139,17 @@ class SparkProgram:
         self._scratch.cleanup()
 
     def log_end(self) -> str:
-        """Return the last lines of what it said."""
+        """Return the last lines of its output."""
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
 
 
 def of_session(session: int) -> list[int]:
-    """Return what runs in a session; groups would not do, as PySpark's workers have their own."""
+    """Return the processes of a session; PySpark's workers have groups of their own."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            # The name stands in parentheses and may hold anything.
+            # The name stands in parentheses and may hold any character.
             fields = path.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] not in "ZX":
                 found.append(int(path.parent.name))

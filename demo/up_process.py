@@ -1,4 +1,4 @@
-"""`millrace up` as a process of its own, and the three brokers that it can be told to start."""
+"""`millrace up` in its own process, and its cluster of three brokers."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class UpProcess:
     """`millrace up` on one data directory.
 
     Args:
-        folder: where its data and its log are kept.
+        folder: for its data and its log.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class UpProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, *options: str) -> Any:
-        """Start it and return what it announces when it is ready.
+        """Start it and return its announcement when it is ready.
 
         Raises:
             RuntimeError: it did not start; the message holds the end of its log.
@@ -70,7 +70,7 @@ class UpProcess:
             self.abandon()
 
     def abandon(self) -> None:
-        """End it as a crash would, whatever happened before: SIGKILL, without any warning."""
+        """End it as a crash would: SIGKILL, without any warning."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -79,7 +79,7 @@ class UpProcess:
 
 
 class ClusterProcess(UpProcess):
-    """Three brokers. One that ends is started again, so whoever kills one need not.
+    """Three brokers. A broker that ends is restarted by `millrace up`.
 
     Attributes:
         bootstrap: addresses of all brokers, with commas.
@@ -88,7 +88,7 @@ class ClusterProcess(UpProcess):
     bootstrap = ""
 
     def start(self) -> float:
-        """Start the brokers and return after how many seconds they were ready.
+        """Start the brokers and return the seconds until they were ready.
 
         Raises:
             RuntimeError: they did not start; the message holds the end of their log.
@@ -100,7 +100,7 @@ class ClusterProcess(UpProcess):
         return time.monotonic() - started
 
     def abandon(self) -> None:
-        """Let `millrace up` end its brokers and wait for them; killed, it would not wait."""
+        """Let `millrace up` end its brokers and wait for them; a killed one would not wait."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):

@@ -30,10 +30,10 @@ SAFETY: Final = Path(__file__).with_name("safety.md")
 _INTRODUCTION: Final = f"""\
 # Configuration
 
-This page is made from the code by `make docs`.
+This page is generated from the code by `make docs`.
 
-A broker reads one TOML file: `millrace broker --config broker.toml`. The smallest one says where
-the data lies:
+A broker reads one TOML file: `millrace broker --config broker.toml`. The smallest one
+names the data directories:
 
 ```toml
 log_dirs = ["/var/lib/millrace/log"]
@@ -42,7 +42,7 @@ log_dirs = ["/var/lib/millrace/log"]
 path = "/var/lib/millrace/coordination.sqlite"
 ```
 
-On Kubernetes the metadata lies in resources of the API server, whose definitions are in `crds/`:
+On Kubernetes the metadata is stored in resources of the API server; `crds/` has their definitions:
 
 ```toml
 [coordination]
@@ -56,28 +56,28 @@ Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=719
 `[listener]`, and a list is separated by commas. Relative paths start at the working directory.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
 
-All problems of a file are reported at once, and a name that does not
-exist is refused with the nearest one that does. The column "change" says when a new value counts:
-at once, or when the broker is started again; of `[cluster]` the controller's values count, and
+The broker reports all problems of a file at once. It refuses an unknown name, and suggests the
+nearest known one. The column "change" says when a new value takes effect: at once, or after a
+restart of the broker. For `[cluster]` the controller's values apply;
 [clusters.md](clusters.md#changing-the-clusters-settings) says how to change them. Settings marked
-*Tuning* rarely need one.
+*Tuning* rarely need another value.
 
 ## Units
 
-Sizes are bytes and times milliseconds, as whole numbers, or as texts with a unit. These mean the
-same everywhere: for brokers, topics, clients, the resources on Kubernetes, and Spark.
+Sizes are bytes and times milliseconds, as whole numbers, or as texts with a unit. The units are the
+same for brokers, topics, clients, the resources on Kubernetes, and Spark.
 
 | what | units |
 |---|---|
 | sizes | `B`; `KiB`, `MiB`, `GiB`, `TiB` by 1024; `kB`, `MB`, `GB`, `TB` by 1000 |
 | times | `ms`, `s`, `min` or `m`, `h`, `d` |
 
-So `64MiB` is 67,108,864 bytes and `64MB` is 64,000,000. `64m` is refused, as it would mean either.
+So `64MiB` is 67,108,864 bytes and `64MB` is 64,000,000. The size `64m` is ambiguous, and refused.
 
 ## Topics
 
-By Kafka's names, set when a topic is created or at any time later:
-`millrace topic alter orders --set retention.ms=7d`. What is not set follows the default.
+The settings of topics have Kafka's names. They are set when a topic is created, or later:
+`millrace topic alter orders --set retention.ms=7d`. A setting that is not set has the default.
 """
 
 _CLIENT_CONFIGS: Final = {
@@ -95,8 +95,8 @@ _CLIENTS: Final = """\
 ## Clients
 
 Producers, consumers and admins of the Python library take their settings by keyword:
-`Producer("localhost:7092", linger_ms=20, buffer_memory="64MiB")`. They are fixed when the client is
-made. Names are Kafka's with `_` in the place of `.` and `-`, where nothing else is said.
+`Producer("localhost:7092", linger_ms=20, buffer_memory="64MiB")`. They cannot change after the
+client is created. Names are Kafka's with `_` instead of `.` and `-`, unless noted otherwise.
 Spark's options are on [a page of their own](spark-options.md).
 """
 _CLIENT_COLUMNS: Final = {
@@ -132,19 +132,20 @@ def _sections(cls: type, name: str) -> Iterator[str]:
 _METRICS: Final = """\
 # Metrics
 
-This page is made from the code by `make docs`.
+This page is generated from the code by `make docs`.
 
-Each broker serves them for Prometheus at `/metrics` of the address that it prints when it is ready
-(`[metrics]` in its configuration). What counts up ends in `_total`. Labels are bounded: topics by
-the number of topics, followers by the number of brokers, errors by the number of codes.
+Each broker serves its metrics for Prometheus at `/metrics` of the address that it prints when it is
+ready (`[metrics]` in its configuration). The names of counters end in `_total`. Labels are bounded:
+topics by the number of topics, followers by the number of brokers, errors by the number of codes.
 
-What to be woken for: `millrace_under_min_isr_partitions` and `millrace_offline_partitions` above 0
+Alerts that need action at once: `millrace_under_min_isr_partitions` and
+`millrace_offline_partitions` above 0
 (some writes fail), `millrace_offline_log_dirs` and `millrace_offline_replicas` above 0 (a disk or a
 log is damaged, and is fetched again if that is possible),
-`millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; where there are none,
+`millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; without followers
 writes are refused), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
 `millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total`,
-`millrace_halted_replicas` and `millrace_incomplete_replicas`. What to look at by day:
+`millrace_halted_replicas` and `millrace_incomplete_replicas`. Alerts for working hours:
 `millrace_under_replicated_partitions` that stays above 0, ISRs that shrink often,
 `millrace_reluctance{reason="slow disk"}`, `millrace_log_dir_free_bytes` that will not last the
 week, and `millrace_differing_cluster_settings` above 0 while no operator is changing them.
@@ -167,12 +168,12 @@ def metrics() -> str:
 _SPARK_OPTIONS: Final = """\
 # Options of Spark's data source
 
-This page is made from the code by `make docs`. How to use them: [spark.md](spark.md).
+This page is generated from the code by `make docs`. [spark.md](spark.md) shows how to use them.
 
-Names are those of Spark's Kafka source wherever it has the option; in parentheses other names that
-mean the same. Upper and lower case are the same. Sizes and times may have a unit (`64MiB`, `30s`):
-[configuration.md](configuration.md#units) says which. An option that does not exist is
-refused with the nearest one that does, and all that is wrong is told at once.
+Options have the names of Spark's Kafka source if it has the option; other accepted names are in
+parentheses. Names are case-insensitive. Sizes and times may have a unit (`64MiB`, `30s`):
+[configuration.md](configuration.md#units) lists the units. An unknown option is refused with the
+nearest known name, and all errors are reported at once.
 
 ## Reading
 
@@ -180,7 +181,7 @@ refused with the nearest one that does, and all that is wrong is told at once.
 
 _SPARK_REFUSED: Final = """
 
-Of Kafka's source these are refused:
+These options of Kafka's source are refused:
 
 """
 
@@ -192,7 +193,7 @@ _SPARK_WRITING: Final = """
 
 _SPARK_SINK_REFUSED: Final = """
 
-Of Kafka's sink these are refused:
+These options of Kafka's sink are refused:
 
 """
 
@@ -200,7 +201,7 @@ _SPARK_SECRETS: Final = """
 
 ## Secrets
 
-Options that hold secrets are refused too: options are shown in plans and logs.
+Options that hold secrets are refused, too: plans and logs show options.
 """
 
 

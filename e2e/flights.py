@@ -1,4 +1,4 @@
-"""Flights that a pod produces while other things happen."""
+"""Flights that a pod produces during a test."""
 
 import threading
 import time
@@ -14,13 +14,13 @@ _END_SECONDS_MAX: Final = 180.0
 
 
 class FlightsStream:
-    """A `millrace produce` in the client's pod that is given flight after flight.
+    """A `millrace produce` in the client's pod, which gets one flight after another.
 
     Args:
         namespace: of the client's pod.
-        source: of the flights, in the order of their times.
-        per_second: how many; 0: all at once.
-        to: whose topic `flights` they go to; empty: that of the client's own namespace.
+        source: of the flights, in order of time.
+        per_second: their rate; 0: all at once.
+        to: the namespace of the topic `flights`; empty: the client's own namespace.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class FlightsStream:
         self._thread.start()
 
     def end(self, *, early: bool = True) -> pa.Table:
-        """Return the flights that were produced, once all of them are acknowledged.
+        """Return the produced flights, once all of them are acknowledged.
 
         Args:
-            early: give no more of them; else wait until all were given.
+            early: stop now; otherwise first produce the rest of the source.
 
         Raises:
-            RuntimeError: not all were.
+            RuntimeError: not all were acknowledged.
         """
         if early:
             self._over.set()

@@ -1,4 +1,4 @@
-"""What a user does: installs the operator, then in a namespace makes clusters, topics, clients."""
+"""A user's actions: install the operator; create clusters, topics and clients in a namespace."""
 
 import json
 import subprocess
@@ -20,10 +20,10 @@ READY_S = 180
 
 
 def install_operator(cluster: Cluster, *settings: str) -> None:
-    """Install the operator by helm, or bring it up to date; return once it is ready.
+    """Install or upgrade the operator by helm; return once it is ready.
 
     Args:
-        settings: further values of the chart, as `name=value`.
+        settings: additional values of the chart, as `name=value`.
     """
     repository, _, tag = PRODUCT.partition(":")
     values = (f"image.repository={repository}", f"image.tag={tag}", *settings)
@@ -33,7 +33,7 @@ def install_operator(cluster: Cluster, *settings: str) -> None:
         *(part for value in values for part in ("--set", value)),
         *("--wait", "--timeout", "180s"),
     )
-    # The image may be another one under the same name.
+    # The image may have changed under the same name.
     deployment = (f"--namespace={SYSTEM}", "deployment/millrace-operator")
     cluster.kubectl("rollout", "restart", *deployment)
     cluster.kubectl("rollout", "status", "--timeout=180s", *deployment)
@@ -74,7 +74,7 @@ class Namespace:
         return self.kubectl(f"--namespace={self.name}", *arguments, input=input)
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start kubectl in the namespace, and leave it to the caller, who gives it its input."""
+        """Start kubectl in the namespace; the caller gives it its input."""
         return self.kubectl.start(f"--namespace={self.name}", *arguments)
 
     def get(self, *arguments: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Namespace:
         self("apply", "--filename=-", input=yaml.safe_dump_all(documents))
 
     def make_cluster(self, name: str = "logs", **spec: Any) -> None:
-        """Apply a Cluster of three brokers, or as `spec` says, and wait until it is ready."""
+        """Apply a Cluster of three brokers, or as in `spec`, and wait until it is ready."""
         volumes = [{"name": "data", "size": "1Gi", "storageClassName": "local-ssd"}]
         pool = {"name": "brokers", "replicas": 3, "volumes": volumes}
         self.apply(cluster(name, **{"pools": [pool], **spec}))
@@ -98,7 +98,7 @@ class Namespace:
         self.wait(f"topic.millrace.dev/{name}", "Ready")
 
     def wait(self, resource: str, condition: str, seconds: int = READY_S) -> None:
-        """Wait for a condition of a resource, or for what `jsonpath=` says."""
+        """Wait for a condition of a resource, or for a `jsonpath=` expression."""
         what = condition if condition.startswith("jsonpath=") else f"condition={condition}"
         self("wait", resource, f"--for={what}", f"--timeout={seconds}s")
 
@@ -106,9 +106,9 @@ class Namespace:
         """Start a pod in which `millrace` finds the cluster's brokers.
 
         Args:
-            cluster: where it connects first, by its name.
-            outside: where it connects first instead. The pod is then a program on a node like any
-                other: no part of the pods' network, and without the names of the cluster's DNS.
+            cluster: the name of the cluster to which it connects first.
+            outside: another address to connect to first. The pod is then like a program on a node:
+                outside of the pods' network, and without the names of the cluster's DNS.
         """
         host = {"hostNetwork": True, "dnsPolicy": "Default"} if outside else {}
         self.apply(
@@ -144,7 +144,7 @@ class Namespace:
         return self("exec", *stdin, "client", "--", "millrace", *arguments, input=input)
 
     def broker_uids(self) -> set[str]:
-        """Return what tells the pods of all brokers from those that come in their place."""
+        """Return the uids of all brokers' pods, which change when a pod is replaced."""
         pods = self.get("pods", "--selector=app.kubernetes.io/component=broker")
         return {each["metadata"]["uid"] for each in pods["items"]}
 

@@ -1,8 +1,8 @@
-"""The programs that a cluster of our own is made of and tested with, built from their Go modules.
+"""The programs of which a cluster of our own is made, and test tools, built from Go modules.
 
     python -m e2e.programs
 
-builds those that are not in the user's cache yet, which takes some minutes.
+builds those that are not in the user's cache, which takes some minutes.
 """
 
 import re
@@ -15,7 +15,7 @@ _MODULES = Path(__file__).with_name("go")
 
 
 def _of_module(name: str, package: str) -> GoPrograms:
-    """Return the one program of a Go module of ours, which pins what it is made of."""
+    """Return the one program of one of our Go modules, which pin their dependencies."""
     source = _MODULES / name
     found = re.search(rf"^require \S*{name}\S* v(\S+)", (source / "go.mod").read_text(), re.M)
     assert found is not None
@@ -49,7 +49,7 @@ OF_A_CLUSTER = (API_SERVER, NODES, COREDNS)
 
 
 def path(name: str) -> Path:
-    """Return where a program is, or will be once it is built.
+    """Return the path of a program, which may not be built yet.
 
     Raises:
         KeyError: there is no such program.

@@ -1,4 +1,4 @@
-"""A Spark job in pods, as a user runs it: a release of the chart `charts/spark-job`."""
+"""A Spark job in pods, as a release of the chart `charts/spark-job`."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ class SparkJob:
     """See the module.
 
     Args:
-        kubernetes: where the shared volume can be read from outside.
+        kubernetes: the cluster, from which the shared volume can be read.
         namespace: of the pods.
         name: of the release.
     """
@@ -31,12 +31,12 @@ class SparkJob:
         self._namespace = namespace
 
     def install(self, program: str, *arguments: str, **values: Any) -> None:
-        """Install it, or change it; it need not be ready when this returns.
+        """Install or upgrade it; it may not be ready when this returns.
 
         Args:
             program: a file of `spark-on-k8s/jobs`, without its suffix.
-            arguments: of the program, beside where it keeps what it writes.
-            values: further ones of the chart; `__` stands for a dot.
+            arguments: of the program, in addition to the place of its output.
+            values: additional values of the chart; `__` stands for a dot.
         """
         repository, _, tag = SPARK.partition(":")
         places = ("--output=/data/out", "--checkpoint=/data/checkpoint", "--pages=0.0.0.0:8099")
@@ -90,18 +90,18 @@ class SparkJob:
         return [each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Running"]
 
     def written(self) -> Written:
-        """Return what it has written, as the nodes see it."""
+        """Return its output, as the nodes see it."""
         claim = f"{self.name}-data"
         self._namespace.wait(f"pvc/{claim}", "jsonpath={.status.phase}=Bound")
         node, path = self._kubernetes.volume_of(claim, self._namespace.name)
         return Written(Path(f"{node.machine.root}{path}"))
 
     def wait_for_batch(self, after: int | None = None, seconds: float = READY_S) -> int:
-        """Return the last batch that is committed, once it is a later one.
+        """Return the last committed batch, once it is later than another one.
 
         Args:
-            after: than this; None: than the last one now.
-            seconds: for that.
+            after: the other one; None: the last one now.
+            seconds: the time-out.
         """
         written = self.written()
         last = written.committed() if after is None else after

@@ -1,8 +1,8 @@
-"""A streaming job in pods, of which one thing after another is killed while flights stream in.
+"""A streaming job in pods, of which one part after another is killed while flights stream in.
 
-Whatever is killed, the job goes on by itself: the next micro-batch is committed within
+After every kill the job continues by itself: it commits the next micro-batch within
 `BACK_SECONDS_MAX`. At the end its Parquet files hold exactly what plain Arrow computes from the
-flights that were acknowledged.
+acknowledged flights.
 """
 
 import random
@@ -26,7 +26,7 @@ _DRAINED_SECONDS_MAX = 240
 
 
 class Victim(StrEnum):
-    """What is killed, or in the case of a node emptied by `kubectl drain`."""
+    """The target of a kill; a node is emptied by `kubectl drain` instead."""
 
     DRIVER = "driver"
     EXECUTOR = "executor"
@@ -36,12 +36,12 @@ class Victim(StrEnum):
 
 @dataclass
 class Outcome:
-    """What the job went through, and whether its output is right.
+    """The kills of a job, and whether its output is right.
 
     Attributes:
-        back_s: of each kill, seconds until a micro-batch was committed that had begun after it.
+        back_s: for each kill, seconds until the commit of a micro-batch that began after it.
         rows: of the output.
-        difference: from what it should be; empty: none.
+        difference: from the expected output; empty: none.
     """
 
     back_s: list[tuple[Victim, float]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Story:
         self._job.wait_for_batch(after=-1)
 
     def kill(self, victim: Victim) -> float:
-        """Kill something; return after how many seconds a batch was committed that began then."""
+        """Make a kill; return the seconds until the commit of a batch that began after it."""
         until(lambda: len(self._job.executors()) == 2, "there are two executors")
         self._job.wait_for_batch()
         begun = time.monotonic()
@@ -130,13 +130,13 @@ class _Story:
         self.outcome.difference = expected.difference(found, wanted)
 
     def _kill_pod(self, name: str) -> None:
-        """Kill it at once, as `kubectl delete --force` would let it say good-bye."""
+        """Kill a pod at once: `kubectl delete --force` would let it stop cleanly."""
         self._kubernetes.signal_pod(name, "SIGKILL", self._namespace.name)
-        # In place it would start later from kill to kill, in the end after five minutes.
+        # In place, it would restart later after each kill, finally after five minutes.
         self._namespace("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
 
     def _drain(self) -> None:
-        """Drain a node with something of the job, but not that of the pod that sends flights."""
+        """Drain a node with a part of the job, but without the pod that sends flights."""
         kept = self._kubernetes.node_of("client", self._namespace.name).name
         pods = self._job.pods("spark-driver") + self._job.pods("spark-executor")
         nodes = {each["spec"]["nodeName"] for each in pods} - {kept}

@@ -1,8 +1,8 @@
 """Consuming side by side: the same keyed records, filled once on each side, read over and over.
 
-Ours is `poll_batches()` with the key and the value column made into lists of bytes, which is how a
-program reads many records; `poll()`, which makes an object of every record, and Arrow without any
-Python object are detail.
+Ours is `poll_batches()` with the key and the value columns turned into lists of bytes, as a program
+reads many records. `poll()`, which makes an object for every record, and Arrow without Python
+objects are in `detail`.
 """
 
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ from bench.sides import Consume, JavaConsume, fill
 TOPIC = "filled"
 PARTITIONS = 4
 JAVA_BYTES_PER_SECOND = {100: 300e6, 1000: 600e6}
-"""What Java's tool reads at best; the topic is to last for a quarter of a run and a bit."""
+"""The highest rates of Java's tool; the topic should last for a quarter of a run and a bit."""
 TOPIC_BYTES_MAX = 4e9
 
 

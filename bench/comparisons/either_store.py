@@ -1,5 +1,5 @@
-"""Something that takes seconds on three brokers with many partitions, with an SQLite file that
-holds their metadata and with an API server: the slowest time of each counts.
+"""Measures something that takes seconds on three brokers with many partitions: with an SQLite file
+for their metadata, and with an API server; the slowest time of each counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
 from bench.peers.api_server import running_api_server
 
 TakeOver = Callable[[MillraceCluster, list[str]], dict[str, float]]
-"""Lets something happen to a cluster with these topics; returns what came when, in seconds."""
+"""Does something to a cluster with these topics; returns the time of each step, in seconds."""
 
 
 def measure_with_either_store(
@@ -26,11 +26,11 @@ def measure_with_either_store(
     seconds_max: float,
     api_server_seconds_max: float,
 ) -> Outcome:
-    """Let it happen once a round, with either store.
+    """Measure once a round, with either store.
 
     Args:
-        what: it is, for the table.
-        counts: which of the times that `take_over` returns.
+        what: the name of the measurement, for the table.
+        counts: the one of the times of `take_over` that counts.
         partitions: of the cluster, each with three replicas and a record.
     """
 

@@ -1,12 +1,12 @@
 """Leaders killed with -9 under a steady load: seconds until the next acknowledged write.
 
-Every kill chooses a partition whose leader is, in every third kill, the controller too, and in the
-others is not. A killed broker is started again, as its supervisor does, and the next one dies only
-after all replicas are in sync again and have had some load. What counts is the first record that
-was sent to the partition after the kill and was acknowledged.
+Every kill chooses a partition: in every third kill its leader is also the controller, in the others
+it is not. A killed broker is started again, as by its supervisor. The next kill waits until all
+replicas are in sync again and have had some load. The time of a kill ends with the acknowledgement
+of the first record that was sent to the partition after it.
 
-Both systems and both clients are as by default: three replicas, two of which must be in sync,
-`acks=all`; Millrace flushes before it acknowledges, as by its default.
+Both systems and both clients have default settings: three replicas, two of which must be in sync,
+and `acks=all`. Millrace flushes before it acknowledges, by default.
 """
 
 import time
@@ -28,7 +28,7 @@ from bench.steady_load import SteadyLoad, steady_load
 KILLS_PER_ROUND = 6
 KAFKA_KILLS = 6
 CONTROLLER_EVERY = 3
-"""Every third kill takes the controller."""
+"""In every third kill the leader is the controller."""
 TOPIC = "under-load"
 PARTITIONS = 12
 RATE = 1000
@@ -48,9 +48,9 @@ class Kill:
     at: float
     """Monotonic seconds."""
     partition: int
-    """That it led, and that counts."""
+    """The partition whose writes are timed."""
     all_partitions: Sequence[int]
-    """That it led."""
+    """All partitions that it led."""
     was_controller: bool
 
 
@@ -61,17 +61,17 @@ class Victims(Protocol):
         """Return the leader of each partition."""
 
     def controller(self) -> int:
-        """Return who the controller is."""
+        """Return the id of the controller."""
 
     def kill(self, broker_id: int) -> float:
-        """Kill it, see that it is started again, and return when it was killed."""
+        """Kill a broker, make sure that it restarts, and return the time of the kill."""
 
     def wait_until_in_sync(self) -> None:
         """Return once all replicas of all partitions are in sync."""
 
 
 def measure(bench: Bench) -> dict[str, Outcome]:
-    """Kill, and return both figures."""
+    """Kill leaders, and return both figures."""
     with (
         running_millrace_cluster(bench.directory / "millrace") as millrace,
         _load(bench.directory, millrace.address, "steady_millrace") as load,

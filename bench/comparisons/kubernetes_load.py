@@ -1,7 +1,7 @@
-"""What clients in a pod see while brokers restart or die, or the API server is away.
+"""What clients in a pod see while brokers restart or die, or while the API server is unreachable.
 
-A writer for each partition sends a few records with `acks=all`, waits for all, and goes on after a
-short pause (`e2e/load`). A write's wait is from its first send to the last acknowledgement.
+The writer of each partition sends a few records with `acks=all`, waits for all, and continues after
+a short pause (`e2e/load`). A write lasts from its first send to its last acknowledgement.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ class Write:
     """One write of one partition, by the clock of the load.
 
     Attributes:
-        is_acknowledged: all of its records were.
+        is_acknowledged: whether all of its records were.
     """
 
     key: int
@@ -41,7 +41,7 @@ class Write:
 
 @contextmanager
 def cluster_under_load(kubernetes: Cluster) -> Iterator[tuple[Namespace, LoadPod]]:
-    """Yield a namespace with a cluster of three, `logs`, and the load on it, which is under way."""
+    """Yield a namespace with a cluster of three, `logs`, under a running load."""
     with fresh_namespace(kubernetes) as namespace:
         namespace.make_cluster("logs")
         namespace.make_topic(TOPIC, "logs", partitions=PARTITIONS, replicas=3)

@@ -1,7 +1,7 @@
-"""How soon Topics are there after they were applied: one at a time, and many at once.
+"""How soon applied Topics are Ready: one at a time, and many at once.
 
-What is measured is what a user sees: from the start of `kubectl apply` until the API server says
-that the topics are Ready.
+The time is what a user sees: from the start of `kubectl apply` until the API server says that the
+topics are Ready.
 """
 
 import time
@@ -22,7 +22,7 @@ _CLUSTER = "logs"
 
 
 def measure(bench: Bench) -> Mapping[str, Outcome]:
-    """Make one topic, then many, once a round; delete them."""
+    """Create one topic, then many, once a round; delete them."""
     ones: list[float] = []
     many: list[float] = []
     with running_kubernetes() as kubernetes, fresh_namespace(kubernetes) as namespace:

@@ -42,22 +42,22 @@ class Case:
     """One row of the comparison, with the clients as columns."""
 
     what: str
-    """produce, consume, or the ceiling's name."""
+    """produce, consume, or the name of the raw ceiling."""
     partitions: int
     codec: str
     durability: str
     sides: dict[str, Side]
     brokers: int = 1
-    """Of each system."""
+    """Number of brokers of each system."""
     replication: int = 1
     prepare: Callable[[], None] = lambda: None
-    """What has to be done before the first run."""
+    """Prepares the case before its first run."""
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filling:
-    """A topic that both brokers hold, with the same records, for consumers."""
+    """A topic with the same records on both brokers, for consumers."""
 
     topic: str
     partitions: int

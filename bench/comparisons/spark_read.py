@@ -1,8 +1,8 @@
 """Spark reads the same keyed records from either system, in one session on two cores.
 
-A batch read takes all columns to Spark's `noop` sink; planning and start count. What is there as a
-backlog of a streaming query, which ends when it is through, is detail. Before the clock both count
-the topic's records and the bytes of its values, which must be those that were written.
+A batch read takes all columns to Spark's `noop` sink; planning and start count. `detail` has a
+streaming query over the same backlog, which ends when it has read all. Before the clock starts,
+both count the topic's records and the bytes of its values, which must be those that were written.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from bench.spark import Spark, running_spark
 TOPIC = "filled"
 PARTITIONS = 4
 QUICK_PART = 10
-"""A quick look reads so much fewer records."""
+"""A quick look reads fewer records, by this factor."""
 
 
 def compare_spark_readers(
@@ -102,12 +102,12 @@ def read_options(name: str, broker: Broker, topic: str) -> dict[str, Any]:
 
 
 def check_counted(counted: dict[str, Any], filled: int, records_file: Path) -> None:
-    """Compare what Spark has counted in a filled topic with what its producer wrote.
+    """Compare what Spark counted in a filled topic with what its producer wrote.
 
-    Before its clock that wrote one record, the first, and then all of them, over and over.
+    The producer wrote the first record before its clock, and then all of them, over and over.
 
     Raises:
-        LoadFailedError: it is not the same.
+        LoadFailedError: they differ.
     """
     values = read_records(records_file)
     checksums = [crc32(value) for value in values]
@@ -134,7 +134,7 @@ class _Side:
     what: str
     """`read` or `stream` (`bench.loads.spark_orders`)."""
     records: int
-    """What one read reads."""
+    """Number of records of one read."""
 
     def count(self) -> dict[str, Any]:
         """Return what is in the topic."""

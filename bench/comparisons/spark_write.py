@@ -1,8 +1,8 @@
 """Spark writes the same rows to either system, in one session on two cores, both at least once.
 
-The rows, with keys, lie in Spark's memory; a run writes all of them to a fresh topic, over and
-over, and what planning and starting takes counts. Before the clock both write them once, and are
-asked what is in the topic: it must be those rows.
+The rows, with keys, lie in Spark's memory. A run writes all of them to a new topic, over and over;
+planning and start count. Before the clock starts, both write the rows once, and the topic must then
+hold exactly those rows.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def compare_spark_writers(bench: Bench, *, over_kafka: float) -> Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What is written, as Parquet files, and what a topic of it must hold."""
+    """The rows to write, as Parquet files, and the expected content of the topic."""
 
     folder: Path
     count: int
@@ -103,10 +103,10 @@ class _Side:
     rows: Rows
 
     def check(self) -> None:
-        """Write the rows once, and compare what is in the topic.
+        """Write the rows once, and compare the topic with them.
 
         Raises:
-            LoadFailedError: it is something else.
+            LoadFailedError: they differ.
         """
         with fresh_topic(self.broker, PARTITIONS, self._topic_config()) as topic:
             self._write(topic, 0.001)

@@ -1,7 +1,7 @@
-"""No node and no pod reaches the API server for 60 s: writes that clients saw fail meanwhile; and
-the longest that a write waited.
+"""No node and no pod reaches the API server for 60 s: number of writes that fail at clients
+meanwhile, and the longest time that a write waited.
 
-Brokers keep their metadata there, and their controller its lease. A round is one outage of
+Brokers keep their metadata there, and the controller its lease. A round is one outage of
 `--seconds`; the cluster is whole again before the next one.
 """
 
@@ -18,7 +18,7 @@ FAILURES_MAX = 0
 
 
 def measure(bench: Bench) -> Outcome:
-    """Take the API server away, once a round, under one load."""
+    """Make the API server unreachable once a round, under one load."""
     with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
         if not isinstance(kubernetes, NativeCluster):
             raise LoadFailedError("the native provider alone takes the API server away")

@@ -1,9 +1,9 @@
-"""The share of bad resources that the API server refuses, or that a condition explains, each time
-with the field and what to do.
+"""The share of invalid resources that the API server refuses, or that a condition explains, each
+with the field and the remedy.
 
-The table is that of `tests/bad_resources`: a real API server, the operator's process, and beside it
-one good Cluster with a real broker. A round applies the whole table to fresh ones; the worst round
-counts. The operator must live on without an error, and do what the good Cluster and Topic ask.
+The table is that of `tests/bad_resources`: a real API server, the operator's process, and one good
+Cluster with a real broker. A round applies the whole table to a new setup; the worst round counts.
+The operator must run on without an error, and do what the good Cluster and Topic ask for.
 """
 
 from bench.measure import Bench, Bound, Outcome, figure, say

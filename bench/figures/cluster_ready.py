@@ -1,7 +1,7 @@
-"""A Cluster of three brokers is applied: seconds until it is Ready, images present, the median.
+"""Seconds until an applied Cluster of three brokers is Ready, with present images: the median.
 
-A round applies a Cluster in a namespace of its own: volumes are made, pods are scheduled and
-started, and brokers elect their controller.
+A round applies a Cluster in a new namespace: Kubernetes makes volumes, schedules and starts pods,
+and the brokers elect their controller.
 """
 
 import time

@@ -1,9 +1,9 @@
-"""The controller dies by kill -9: seconds until another one has taken its place.
+"""The controller dies by kill -9: seconds until another broker is controller.
 
-Three brokers, 1,000 partitions with three replicas, one SQLite file; then likewise with an API
-server. The time ends when the new controller has carried out a request that came after the kill,
-and when all partitions that the dead broker led are led by others, as the brokers that live tell
-clients. The dead one stays dead until then. The value is the slowest round.
+Three brokers, 1,000 partitions with three replicas, one SQLite file; then the same with an API
+server. The time ends when the new controller has done a request that was sent after the kill, and
+when all partitions of the dead leader have other leaders, as the live brokers tell clients. The
+dead broker stays dead until then. The value is the slowest round.
 """
 
 import threading

@@ -1,9 +1,9 @@
-"""A broker that led 5,000 partitions dies by kill -9: seconds until all are served by others.
+"""A broker that leads 5,000 partitions dies by kill -9: seconds until other leaders serve all.
 
-Three brokers, three replicas of each partition, one SQLite file; then likewise with an API server.
+Three brokers, three replicas of each partition, one SQLite file; then the same with an API server.
 The broker that dies is not the controller, and stays dead until the end. The time ends when every
 partition has answered a fetch in its new leader epoch, and 100 of them have acknowledged a write
-that was sent after the kill. The value is the slowest round; detection is part of it.
+that was sent after the kill. The value is the slowest round, and includes the detection.
 """
 
 import time
@@ -26,7 +26,7 @@ SECONDS_MAX, API_SERVER_SECONDS_MAX = 4, 8
 
 
 def measure(bench: Bench) -> Outcome:
-    """Have one broker lead everything, and kill it, once a round, with either store."""
+    """Let one broker lead all partitions, and kill it, once a round, with either store."""
 
     def take_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
         controller = cluster.controller()
@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Outcome:
 
 
 def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
-    """Make a broker the preferred leader of everything, and have it lead."""
+    """Make a broker the preferred leader of all partitions, and their leader."""
     wanted = [
         (key, [broker_id, *(each for each in partition.replicas if each != broker_id)])
         for key, partition in cluster.partitions(topics).items()
@@ -74,7 +74,7 @@ def _check(outcomes: Mapping[tuple[str, int], MillraceError | None]) -> None:
 
 
 def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) -> dict[str, float]:
-    """Kill a broker; return what came when, in seconds since then."""
+    """Kill a broker; return the time of each step, in seconds since then."""
     described = list(cluster.admin.describe_topics(topics).values())
     living = {each: cluster.address_of(each) for each in cluster.names if each != victim}
     load = Load(

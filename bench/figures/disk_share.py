@@ -1,8 +1,8 @@
-"""What share of the disk the broker reaches when every append is flushed before it is acknowledged.
+"""The share of the disk's rate that the broker reaches when it flushes every append.
 
-The broker gets prebuilt requests of one batch each, at most one for each of four partitions in
-flight: so each of its flushes covers one batch. The raw side writes the same sizes to one file,
-each followed by fdatasync. What group commit adds with more requests in flight is in `detail`.
+The broker gets prebuilt requests of one batch each, at most one in flight for each of four
+partitions; so each flush covers one batch. The raw side writes the same sizes to one file, each
+followed by fdatasync. `detail` shows what group commit adds with more requests in flight.
 """
 
 from collections.abc import Callable

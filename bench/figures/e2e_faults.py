@@ -1,9 +1,9 @@
-"""How many faults a real Kubernetes went through under load from pods; nothing was lost or doubled,
-and all came in order.
+"""Number of faults that a real Kubernetes survived under load from pods, with nothing lost,
+duplicated or reordered.
 
-A fault counts when its effect was seen. Every pass applies a Cluster of its own and does each fault
-of `e2e.faults` once; the checkers judge everything that the clients saw. Two passes reach the goal,
-and take about an hour: `--rounds` has no say in it.
+A fault counts when its effect was seen. Every pass applies a new Cluster and does each fault of
+`e2e.faults` once; the checkers judge everything that the clients saw. Two passes reach the goal,
+and take about an hour: `--rounds` has no effect.
 """
 
 import json
@@ -20,7 +20,7 @@ FAULTS_MIN = 50
 
 
 def measure(bench: Bench) -> Outcome:
-    """Run the passes one after another, each with dice of its own."""
+    """Run the passes one after another, each with its own dice."""
     command = [
         *(sys.executable, "-m", "e2e.faults", "--count", str(PASSES)),
         *("--folder", str(bench.directory)),

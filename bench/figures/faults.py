@@ -1,10 +1,10 @@
-"""How many real faults a cluster of three went through under load, with nothing lost, doubled or
-reordered.
+"""Number of real faults that a cluster of three survived under load, with nothing lost, duplicated
+or reordered.
 
-A fault counts when its effect was seen: an epoch or an ISR that changed, a refusal, a recovery.
-Every pass starts a cluster of its own and does each fault of `tests.faults` once; the checkers
-judge everything that the clients saw, and the replicas' files. A round of this figure is so many
-passes that five rounds reach the goal. Faults that this machine cannot inject are in `detail`.
+A fault counts when its effect was seen: a changed epoch or ISR, a refusal, a recovery. Every pass
+starts a new cluster and does each fault of `tests.faults` once; the checkers judge everything that
+the clients saw, and the replicas' files. A round has so many passes that five rounds reach the
+goal. Faults that this machine cannot inject are in `detail`.
 """
 
 import json
@@ -24,7 +24,7 @@ TIMES_MIN = 10
 
 
 def measure(bench: Bench) -> Outcome:
-    """Run the passes one after another, each with dice of its own."""
+    """Run the passes one after another, each with its own dice."""
     passes: list[dict[str, Any]] = []
     for number in range(bench.rounds * PASSES_A_ROUND):
         its = _pass(bench, number + 1)

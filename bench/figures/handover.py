@@ -1,12 +1,12 @@
-"""The longest that a record waits while a leadership is moved on purpose, in ms.
+"""The longest time that a record waits during a planned move of leaderships, in ms.
 
-Three brokers, three replicas, a steady load on all partitions. In each round a broker is drained,
-which hands over all that it leads, and taken back, whereupon it leads again what it did. A stall
-is the time from `send()` to the acknowledgement of a record of a partition that moved, from just
+Three brokers, three replicas, a steady load on all partitions. Each round drains a broker, which
+hands over all its leaderships, and takes it back, and then it leads the same partitions again. A
+stall is the time from `send()` to the acknowledgement of a record of a moved partition, from just
 before the move until a second after it. The value is the longest of all rounds. In `detail`,
-`beside_ms` is that of the partitions that stayed: what the machine, not the move, makes them wait.
+`beside_ms` is the longest stall of partitions that did not move: the machine's share.
 
-The topic is `replicated`, so that what is measured is the move and not the disk; `fsync` is detail.
+The topic is `replicated`, to measure the move and not the disk; `fsync` is in `detail`.
 """
 
 import time
@@ -31,7 +31,7 @@ MS_MAX = 200
 
 
 def measure(bench: Bench) -> Outcome:
-    """Move leaderships with both durabilities; the first one's stalls count."""
+    """Move leaderships with both durabilities; the stalls of the first one count."""
     detail = {durability: _stalls(bench, durability) for durability in DURABILITIES}
     return Outcome(
         bounds=[
@@ -93,10 +93,10 @@ def _stalls(bench: Bench, durability: str) -> dict[str, Any]:
 def _move(
     cluster: MillraceCluster, broker_id: int, seconds: float, *, back: bool
 ) -> tuple[list[int], float, float]:
-    """Drain a broker or take it back, after so many seconds of load.
+    """Drain a broker or take it back, after some seconds of load.
 
     Returns:
-        Which partitions moved; from when to when stalls count.
+        The moved partitions; the begin and the end of the time in which stalls count.
     """
     time.sleep(seconds)
     before = _leaders(cluster)

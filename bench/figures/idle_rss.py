@@ -1,6 +1,5 @@
-"""The broker's resident memory with 1,000 partitions that hold a record each and no client: the
-most of all rounds, each with a broker that was started afresh on the same data, the first one on
-none.
+"""The broker's resident memory with 1,000 partitions of one record each and no client: the maximum
+of all rounds. Each round starts a new broker on the same data, the first one on none.
 """
 
 import time
@@ -18,7 +17,7 @@ MB_MAX = 150
 
 
 def measure(bench: Bench) -> Outcome:
-    """Start, let it be idle, look; several times."""
+    """Start a broker, let it idle, and read its memory; several times."""
     data = bench.directory / "millrace"
     resident_mb = []
     for number in range(bench.rounds):

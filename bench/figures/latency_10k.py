@@ -1,7 +1,7 @@
-"""End-to-end latency at 10,000 records a second, Kafka's p99 over ours.
+"""End-to-end latency at 10,000 records a second: Kafka's p99 over ours.
 
-A producer and a consumer process on each side, by the two Python clients, with the same linger:
-none, and the 5 ms that both have by default. The value is the smaller ratio.
+A producer and a consumer process on each side, by the two Python clients, with the same linger: 0,
+and the 5 ms that both have by default. The value is the smaller ratio.
 """
 
 from collections.abc import Callable, Mapping

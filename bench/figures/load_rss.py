@@ -1,5 +1,5 @@
-"""The broker's peak of resident memory during the loads of `produce_1kb` and of `many_clients`: the
-most of all rounds, on one broker.
+"""The broker's peak resident memory during the loads of `produce_1kb` and of `many_clients`: the
+maximum of all rounds, on one broker.
 """
 
 from bench.many_clients import RATE_EACH, Crowd

@@ -1,5 +1,5 @@
-"""200 producers, each with its own connection, at 10 single records a second: p99 until
-acknowledged.
+"""200 producers, each with its own connection, at 10 single records a second: p99 of the time to
+the acknowledgement.
 
 In `detail` the percentiles, the highest rate held at a p99 of 50 ms, and both for a raw gRPC echo.
 """

@@ -1,7 +1,7 @@
-"""The share of mutants that the simulator finds in ten minutes, all of them together.
+"""The share of all mutants that the simulator catches in ten minutes.
 
-A mutant is the product with one of its rules left out. Each is looked for with all named scenarios
-and with seeds of the swarm, first where its rule decides most; see `tests/sim/mutants`.
+A mutant is the product without one of its rules. All named scenarios and seeds of the swarm run
+against each mutant; scenarios in which its rule decides go first. See `tests/sim/mutants`.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.sim.mutants.runs import runs
 SHARE_MIN = 0.95
 MUTANTS_MIN = 30
 SECONDS = 120
-"""Of each of five rounds: they are one hunt."""
+"""Of each of five rounds, which together are one hunt."""
 
 
 def measure(bench: Bench) -> Outcome:

@@ -1,5 +1,5 @@
-"""Operators of a cluster with 1,000 Topics that nobody changes: what they write to the API server
-in a second, the Lease included; and the memory of the larger one.
+"""Operators of a cluster with 1,000 unchanged Topics: their writes to the API server in a second,
+the Lease included, and the memory of the larger operator.
 
 A round lasts as long as `--seconds` says.
 """
@@ -24,7 +24,7 @@ _READS = {"GET"}
 
 
 def measure(bench: Bench) -> Outcome:
-    """Make the topics, then look on."""
+    """Create the topics, then count."""
     rates, memory = [], []
     with running_kubernetes() as kubernetes, fresh_namespace(kubernetes) as namespace:
         namespace.make_cluster("logs")
@@ -55,7 +55,7 @@ def _pods(kubectl: Kubectl) -> list[str]:
 
 
 def _writes(kubectl: Kubectl) -> float:
-    """Return how many requests all operators have sent that change something."""
+    """Return how many requests that change something all operators have sent."""
     url = f"http://127.0.0.1:{PORT}/metrics"
     read = f"from urllib.request import urlopen; print(urlopen('{url}').read().decode())"
     total = 0.0
@@ -69,7 +69,7 @@ def _writes(kubectl: Kubectl) -> float:
 
 
 def _megabytes(kubectl: Kubectl) -> float:
-    """Return the memory of the largest operator, as the kernel counts what is its own."""
+    """Return the memory of the largest operator, without what it shares, by the kernel's count."""
     sizes = []
     for pod in _pods(kubectl):
         text = kubectl.exec(pod, "cat", "/proc/1/smaps_rollup", namespace=SYSTEM)

@@ -19,7 +19,7 @@ from bench.sides import fresh_topic, run_client
 FEW, MANY = 10, 1000
 BATCH_BYTES = 64 << 10
 RECORD_BYTES = 1016
-"""64 of them make a batch of 64 KiB, as the client counts 8 bytes more for each."""
+"""64 of them make a batch of 64 KiB, as the client counts 8 additional bytes for each."""
 RATIO_MAX = 1.2
 
 

@@ -1,10 +1,10 @@
 """A broker's pod is killed: seconds until a partition that it led acknowledges the next write, the
-median over partitions and kills. Every third kill takes the controller, as in `failover`.
+median over partitions and kills. Every third kill hits the controller, as in `failover`.
 
-The time is that between the last acknowledged write to the partition before the kill and the first
-one after it, which is a little more than what the kill costs. The broker gets a SIGKILL on its
-node, as `kubectl delete --force` lets it hand over first what it leads; then its pod is deleted,
-and made again.
+The time runs from the last acknowledged write to the partition before the kill to the first one
+after it, which is a little more than the kill costs. The broker gets a SIGKILL on its node, because
+`kubectl delete --force` would let it hand over its leaderships first. Then its pod is deleted, and
+Kubernetes creates it again.
 """
 
 from itertools import pairwise
@@ -63,7 +63,7 @@ def measure(bench: Bench) -> Outcome:
 
 
 def _victim(namespace: Namespace, *, is_controller: bool) -> str:
-    """Return the controller, or the broker beside it that leads most."""
+    """Return the controller, or the other broker that leads most partitions."""
     controller: str = namespace.get("cluster.millrace.dev", "logs")["status"]["controller"]
     if is_controller:
         return controller
@@ -73,12 +73,12 @@ def _victim(namespace: Namespace, *, is_controller: bool) -> str:
 
 
 def _kill(kubernetes: NativeCluster, namespace: Namespace, load: LoadPod, broker: str) -> list[int]:
-    """Kill a broker; return which partitions it led, once it is back and leads some again."""
+    """Kill a broker; return its former partitions, once it is back and leads some again."""
     led = namespace.led_by(TOPIC, broker)
     before = namespace.broker_uids()
     load.fault("F36", broker)
     kubernetes.signal_pod(broker, "SIGKILL", namespace.name)
-    # In place it would start again later from kill to kill, in the end after five minutes.
+    # In place, it would restart later after each kill, finally after five minutes.
     namespace("delete", "pod", broker, "--grace-period=0", "--force", "--wait=false")
     until(lambda: len(namespace.broker_uids() - before) == 1, f"{broker} is another pod")
     namespace.wait(f"pod/{broker}", "Ready")
@@ -89,7 +89,7 @@ def _kill(kubernetes: NativeCluster, namespace: Namespace, load: LoadPod, broker
 
 
 def _gap_s(found: list[Write], partition: int, at_ns: int) -> float:
-    """Return how long nothing was acknowledged: the longest time that the next seconds show."""
+    """Return the longest time without an acknowledgement in the seconds after a moment."""
     ends = sorted(each.ended_ns for each in found if each.key == partition and each.is_acknowledged)
     near = [end for end in ends if at_ns - 2e9 < end < at_ns + 20e9]
     return max(later - sooner for sooner, later in pairwise(near)) / 1e9

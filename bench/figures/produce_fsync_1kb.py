@@ -1,4 +1,4 @@
-"""On disk before the acknowledgement: records/s over Kafka with flush.messages=1."""
+"""Records flushed before their acknowledgement: records/s over Kafka with flush.messages=1."""
 
 from functools import partial
 

@@ -1,8 +1,8 @@
-"""Seconds from the start of a broker that was killed with -9 until its first acknowledged write and
+"""Seconds from the restart of a broker that was killed with -9 to its first acknowledged write and
 read.
 
 10 GB in 16 partitions, `replicated`, written at full speed until the kill. Each further round
-writes on for a while and kills again. The value is the slowest round.
+writes for a while, and kills again. The value is the slowest round.
 """
 
 import os
@@ -30,7 +30,7 @@ SECONDS_MAX = 2
 
 
 def measure(bench: Bench) -> Outcome:
-    """Fill, kill, start and time it; then write on, kill, start, for each further round."""
+    """Fill, kill, start and time it; then write, kill and start again, for each further round."""
     records = write_random_records(bench.directory / "records", 1000)
     data = bench.directory / "millrace"
     taken: list[dict[str, float]] = []
@@ -82,7 +82,7 @@ def _write_until_killed(
 
 
 def _end(producer: subprocess.Popen[bytes]) -> None:
-    producer.kill()  # It would go on trying to deliver.
+    producer.kill()  # It would keep retrying.
     stop(producer)
 
 

@@ -1,5 +1,5 @@
-"""`kubectl rollout restart` of three brokers under load: writes that clients saw fail; and the
-longest that a write to any partition waited.
+"""`kubectl rollout restart` of three brokers under load: number of writes that fail at clients, and
+the longest time that a write to any partition waited.
 
 A round restarts all three brokers once, one at a time, by the operator.
 """

@@ -1,10 +1,9 @@
 """Hours of simulated clusters under faults without a violation, in one run of at most an hour.
 
-Each core runs seed after seed until its time is up; those whose plan shows that they cannot count
-are passed over. A seed counts with three brokers or more, eight
-partitions or more, five operations of clients a second or more, twenty faults an hour or more, and
-a leader that changed. One violation in any seed, counted or not, and there is no value at all; the
-others are run all the same, so that an hour tells everything that it finds.
+Each core runs seed after seed until its time is up, except those whose plan shows that they cannot
+count. A seed counts with at least three brokers, eight partitions, five client operations a second,
+twenty faults an hour, and one leader change. One violation in any seed, counted or not, and there
+is no value; the other seeds run all the same, so that an hour shows all violations.
 """
 
 import multiprocessing
@@ -31,7 +30,7 @@ FAULTS_PER_HOUR_MIN = 20
 
 @dataclass(frozen=True)
 class Seed:
-    """What came of one seed."""
+    """The result of one seed."""
 
     number: int
     hours: float
@@ -44,7 +43,7 @@ class Seed:
 
 
 def run_seed(number: int) -> Seed:
-    """Run one seed, and see whether it counts."""
+    """Run one seed, and decide whether it counts."""
     outcome = run(HoursCluster, plan_of(HoursCluster, number, LENGTH_US))
     seconds = outcome.simulated_us / SECOND
     measures = outcome.measures
@@ -68,7 +67,7 @@ def run_seed(number: int) -> Seed:
 
 
 def run_seeds(first: int, step: int, seconds: float) -> list[Seed]:
-    """Run every so-manieth seed until the time is up."""
+    """Run every `step`-th seed until the time is up."""
     ends = time.monotonic() + seconds
     done: list[Seed] = []
     number = first - step

@@ -1,8 +1,8 @@
 """The share of the lines of broker and client that simulated clusters execute.
 
-Each core runs the named scenarios and seeds of the swarm in turn, until its time is up. Left out
-are what only a real machine has: files of the operating system, the metrics page, and what puts
-the process together around the broker.
+Each core runs the named scenarios and seeds of the swarm in turn, until its time is up. Code that
+needs a real machine does not count: files of the operating system, the metrics page, and the start
+of the broker's process.
 """
 
 import logging
@@ -25,7 +25,7 @@ SECONDS: Final = 120
 
 @dataclass(frozen=True)
 class Share:
-    """What one process has executed: lines by file; and all that each file has."""
+    """The lines that one process has executed, by file, and all lines of each file."""
 
     runs: int
     violations: list[str]
@@ -34,7 +34,7 @@ class Share:
 
 
 def run_for(first: int, step: int, seconds: float) -> Share:
-    """Run every so-manieth run of all, until the time is up."""
+    """Run every `step`-th of all runs, until the time is up."""
     from coverage import Coverage
 
     ends = time.monotonic() + seconds
@@ -42,7 +42,7 @@ def run_for(first: int, step: int, seconds: float) -> Share:
         data_file=None, config_file=False, source=list(map(str, SOURCES)), concurrency="greenlet"
     )
     coverage.start()
-    # Only now, so that what runs when a module is imported counts.
+    # Imported only now, so that the lines that run at import count.
     from tests.sim.mutants.catalogue import MUTANTS
     from tests.sim.mutants.runs import runs
 
@@ -72,7 +72,7 @@ def run_for(first: int, step: int, seconds: float) -> Share:
 
 
 def measure(bench: Bench) -> Outcome:
-    """Run on every core for as long as all rounds take: what counts is what they have together."""
+    """Run on every core for as long as all rounds take, and count the lines of all together."""
     cores = os.cpu_count() or 1
     seconds = bench.rounds * bench.seconds
     with multiprocessing.get_context("spawn").Pool(cores) as pool:

@@ -16,7 +16,7 @@ EVENTS_PER_SECOND_MIN = 20_000
 
 
 def measure(bench: Bench) -> Outcome:
-    """Run seed after seed in this process, a round for as long as it is to take."""
+    """Run seed after seed in this process, for the length of a round."""
     rates: list[float] = []
     times_as_fast: list[float] = []
     seed = 1

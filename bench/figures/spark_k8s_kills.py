@@ -1,7 +1,7 @@
-"""Drivers, executors and brokers of a Spark job on Kubernetes are killed and nodes drained, one
-after another, while flights stream in: how many of these the job survived with its output exact.
+"""Number of kills and drains that a Spark job on Kubernetes survived with exact output: drivers,
+executors and brokers are killed and nodes drained, one after another, while flights stream in.
 
-See `e2e/spark_kills.py`. When the output differs in the end, none counts.
+See `e2e/spark_kills.py`. If the final output differs, none counts.
 """
 
 from statistics import median
@@ -19,7 +19,7 @@ SEED = 19
 
 
 def measure(bench: Bench) -> Outcome:
-    """Kill so many things a round, under one job."""
+    """Make so many kills a round, under one job."""
     plan = spark_kills.plan_of(KILLS_PER_ROUND * bench.rounds, SEED)
     with running_kubernetes() as kubernetes:
         if not isinstance(kubernetes, NativeCluster):

@@ -1,7 +1,7 @@
 """The driver's pod of a streaming job is killed while flights stream in: seconds until the next
-micro-batch is done, the median over kills.
+micro-batch is committed, the median over kills.
 
-The pod gets a SIGKILL on its node and is deleted; the Deployment makes another one by itself.
+The pod gets a SIGKILL on its node and is deleted; the Deployment creates another one.
 """
 
 from statistics import median

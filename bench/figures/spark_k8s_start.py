@@ -1,7 +1,7 @@
-"""A streaming job is applied to Kubernetes, its images present: seconds until its first micro-batch
-is done, from nothing but a topic with a month of flights.
+"""A streaming job is applied to Kubernetes, with present images and a topic with a month of
+flights: seconds until its first micro-batch is committed.
 
-Driver, executors and the shared volume are made, Spark starts, and plans and commits a batch.
+Kubernetes creates driver, executors and the shared volume; Spark starts, plans and commits a batch.
 """
 
 import time

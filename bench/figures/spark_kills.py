@@ -1,10 +1,10 @@
-"""Kills of drivers and brokers during Spark's jobs, after which every job's output was exact.
+"""Number of kills of drivers and brokers after which the output of all Spark jobs was exact.
 
-A round is one run of each job in `spark-on-k8s/jobs` on a year of real flights, one of them also to
-a topic. Brokers that lead and whole drivers are killed in turn, with -9, at moments of a
-micro-batch that the dice choose; at the end the Parquet files that Spark lists must hold exactly
-the rows that are computed without Spark, and so must the topic when of each key the last row is
-kept. See `tests/spark_jobs`.
+A round is one run of each job in `spark-on-k8s/jobs` on a year of real flights; one of the jobs
+also writes to a topic. Leaders and whole drivers are killed in turn, with -9, at random moments of
+a micro-batch. At the end the Parquet files that Spark lists must hold exactly the rows that are
+computed without Spark; so must the topic, if only the last row of each key counts. See
+`tests/spark_jobs`.
 """
 
 import importlib.util

@@ -1,8 +1,8 @@
 """From sending a record to the end of its micro-batch: p50 of Spark's Kafka source over ours.
 
-A producer sends `RATE` records a second to four partitions, and a streaming query takes them to
-Spark's `noop` sink as fast as micro-batches follow each other, with a checkpoint. A record is done
-when Spark says that its micro-batch is: after the commit to the checkpoint.
+A producer sends `RATE` records a second to four partitions. A streaming query takes them to Spark's
+`noop` sink as fast as micro-batches follow each other, with a checkpoint. A record is done when
+Spark reports the end of its micro-batch: after the commit to the checkpoint.
 """
 
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def _latencies_ms(batches: list[dict[str, Any]], sent: dict[str, Any], topic: st
 
 
 def _phases(batches: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the medians of what micro-batches spend their time with."""
+    """Return the median time of each phase of a micro-batch."""
     return {
         f"{phase}_ms": float(median(each["took_ms"].get(phase, 0) for each in batches))
         for phase in (*PHASES, "triggerExecution")

@@ -1,8 +1,8 @@
 """Peak memory of one Python worker while Spark reads every value of a topic of 10 GB.
 
-One executor with two cores and 1 GB, as a process of its own (`local-cluster`), and none of the
-environment that lets processes keep freed memory: what a user gets. The sum of all values' CRCs
-shows that each was read. A quick look reads a tenth.
+One executor with two cores and 1 GB, as a process of its own (`local-cluster`), without the
+environment settings that let processes keep freed memory: a user's defaults. The sum of all values'
+CRCs proves that each was read. A quick look reads a tenth.
 """
 
 from contextlib import ExitStack

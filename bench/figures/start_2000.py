@@ -1,7 +1,7 @@
-"""Seconds from the start of three brokers with 2,000 partitions until all of them are led.
+"""Seconds from the start of three brokers with 2,000 partitions until all have leaders.
 
-Each partition has three replicas and a record. The brokers are stopped in good order before each
-start; in `detail`, also killed with -9. The value is the slowest start after a stop.
+Each partition has three replicas and a record. The brokers stop cleanly before each start; `detail`
+also has a start after kill -9. The value is the slowest start after a clean stop.
 """
 
 import os
@@ -24,7 +24,7 @@ SECONDS_MAX = 10
 
 
 def measure(bench: Bench) -> Outcome:
-    """Fill, then stop and start once a round; kill and start at last."""
+    """Fill, then stop and start once a round; at the end kill and start."""
     data = bench.directory / "millrace"
     with running_millrace_cluster(data) as cluster:
         topics = fill(cluster, PARTITIONS)
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> Outcome:
 
 
 def _start(data: Path, topics: list[str], seconds: float, *, is_killed: bool) -> float:
-    """Start, wait until all is led, run for a while; return how long it took to be led."""
+    """Start, wait until all partitions have leaders, and run for a while; return the wait."""
     started = time.monotonic()
     with running_millrace_cluster(data) as cluster:
 

@@ -1,9 +1,9 @@
-"""What share of raw gRPC streaming the broker reaches: produce and fetch, 256 KiB and 1 MiB
-messages.
+"""The share of raw gRPC streaming's rate that the broker reaches: produce and fetch, messages of
+256 KiB and 1 MiB.
 
-The raw server and its client move bytes that nobody looks at; the broker checks, appends and
-answers, or reads and frames. Both sides' clients write prebuilt messages or take and drop what
-comes. In each round the better of sync and aio raw streaming counts; the value is the smallest of
+The raw server and its client move bytes without reading them. The broker checks, appends and
+answers, or reads and frames. Both sides' clients write prebuilt messages, or drop what they
+receive. In each round the better of sync and aio raw streaming counts; the value is the smallest of
 the four medians.
 """
 

@@ -1,8 +1,8 @@
-"""confluent-kafka-python as fast as it consumes: records whose key and value exist as Python bytes.
+"""confluent-kafka-python consuming at full speed: records with key and value as Python bytes.
 
-All partitions are assigned from the beginning; when their ends are reached, reading begins again,
-so that a topic in the page cache serves for any time. The clock runs from the first batch on, which
-leaves out connecting and metadata.
+All partitions are assigned from the beginning. At their ends reading starts over, so that a topic
+in the page cache lasts for any time. The clock starts with the first batch, without connecting and
+metadata.
 """
 
 import time
@@ -12,12 +12,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 MESSAGES_PER_CALL = 10_000
 GATHER_TIMEOUT_S = 0.05
-"""consume() waits until its count is full; at the end of a topic this is what is lost."""
+"""consume() waits until its count is full; at the end of a topic it loses this time."""
 SILENCE_MAX_S = 10.0
 
 
 def consume(load: Load) -> Moved:
-    """Consume for the load's time and count what came."""
+    """Consume for the load's time and count the records."""
     consumer = Consumer(
         {
             "bootstrap.servers": load.address,

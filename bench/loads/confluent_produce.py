@@ -1,8 +1,8 @@
-"""confluent-kafka-python as fast as it produces: from Python bytes to acknowledged by all replicas.
+"""confluent-kafka-python producing at full speed, acknowledged by all replicas.
 
-Ways: `each` one produce() per record; `keyed` likewise with a key; `callback` likewise with a
-delivery callback per record; `batch` produce_batch() of `BATCH_RECORDS`. Delivery is checked by
-flush(), and by the end offsets of the topic.
+Ways: `each` one produce() per record; `keyed` the same with a key; `callback` the same with a
+delivery callback per record; `batch` produce_batch() of `BATCH_RECORDS`. flush() and the end
+offsets of the topic prove the delivery.
 """
 
 import time
@@ -34,7 +34,7 @@ def produce(load: Load) -> Moved:
     values = read_records(load.records_path)
     keys = keys_for(values)
     send = WAYS[load.way]
-    # Metadata and producer id come before the clock.
+    # The clock starts after metadata and producer id are known.
     send(producer, load.topic, values[:1], keys[:1])
     producer.flush(FLUSH_TIMEOUT_S)
     sent = 1

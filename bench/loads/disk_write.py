@@ -1,5 +1,4 @@
-"""The disk's own rate: sequential writes of one size, each followed by fdatasync, as one program
-can.
+"""The disk's own rate: one program's sequential writes of one size, each followed by fdatasync.
 
 `settings`: `directory` and `write_bytes`. A new file is begun at the size of a segment.
 """

@@ -1,4 +1,4 @@
-"""Records through Kafka at a steady rate, by confluent-kafka-python: from when due to when in hand.
+"""Records through Kafka at a steady rate, by confluent-kafka-python: from due time to receipt.
 
 Ways: `produce` and `consume`, one process each.
 """

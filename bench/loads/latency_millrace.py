@@ -1,4 +1,4 @@
-"""Records through Millrace at a steady rate: from when due to when in hand.
+"""Records through Millrace at a steady rate: from due time to receipt.
 
 Ways: `produce` and `consume`, one process each.
 """

@@ -1,9 +1,10 @@
 """Many clients in one process, each with a connection of its own, sending single records at a rate.
 
-Every client sends a record when it is due, waits for its acknowledgement and then for the next due
-time; all start at different moments. A latency runs from the due time to the acknowledgement, so
-that waiting for one's own last record counts too. Ways: `millrace`, and `grpc`, an empty echo over
-one gRPC stream for each client (`bench.peers.grpc_stream`), which is what the wire itself takes.
+Every client sends a record when it is due, waits for its acknowledgement, and then for the next due
+time; the clients start at different moments. A latency runs from the due time to the
+acknowledgement, so it includes the wait for the client's previous record. Ways: `millrace`, and
+`grpc`, an empty echo over one gRPC stream for each client (`bench.peers.grpc_stream`): the cost of
+the wire itself.
 
 `settings`: `clients`, how many; the load's `rate` is that of each client.
 """

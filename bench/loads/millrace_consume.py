@@ -1,10 +1,10 @@
-"""Millrace's client as fast as it consumes; every batch's checksums are verified by the library.
+"""Millrace's client consuming at full speed; the library verifies every batch's checksums.
 
 Ways: `records` poll(), whose records hold key and value as Python bytes; `columns` poll_batches()
 with the key and value columns turned into lists of bytes; `arrow` poll_batches() alone. All
-partitions are assigned from the beginning; when their ends are reached, reading begins again, so
-that a topic in the page cache serves for any time. The clock runs from the first batch on, which
-leaves out connecting and metadata.
+partitions are assigned from the beginning. At their ends reading starts over, so that a topic in
+the page cache lasts for any time. The clock starts with the first batch, without connecting and
+metadata.
 """
 
 import time
@@ -19,7 +19,7 @@ MAX_RECORDS = 10_000
 
 
 def consume(load: Load) -> Moved:
-    """Consume for the load's time and count what came."""
+    """Consume for the load's time and count the records."""
     with SyncAdmin(load.address) as admin:
         ends = admin.list_offsets(load.topic, "end").values()
     in_topic = sum(end.offset for end in ends)

@@ -1,8 +1,8 @@
-"""Millrace's client as fast as it produces: from Python bytes to acknowledged by all replicas.
+"""Millrace's client producing at full speed: from Python bytes to acknowledged by all replicas.
 
-Ways: `each` one send() per record; `keyed` likewise with a key; `handle` likewise, and every
-record's handle is asked for its outcome; `batch` send_batch() of `BATCH_BYTES`, `batch_keyed`
-likewise with keys. Delivery is checked by flush(), and by the end offsets of the topic.
+Ways: `each` one send() per record; `keyed` the same with a key; `handle` the same, asking every
+record's handle for its outcome; `batch` send_batch() of `BATCH_BYTES`; `batch_keyed` the same with
+keys. flush() and the end offsets of the topic prove the delivery.
 """
 
 import time
@@ -24,7 +24,7 @@ def produce(load: Load) -> Moved:
     send = WAYS[load.way]
     slice_records = BATCH_BYTES // len(values[0]) if "batch" in load.way else SEND_SLICE
     with SyncProducer(load.address, acks="all", **load.settings) as producer:
-        # Metadata and producer id come before the clock.
+        # The clock starts after metadata and producer id are known.
         send(producer, load.topic, values[:1], keys[:1])
         producer.flush()
         sent = 1

@@ -1,4 +1,4 @@
-"""Records at a steady rate with the time in them, and the latencies that come of it.
+"""Records at a steady rate that carry their due times, and the resulting latencies.
 
 A record carries the monotonic time at which it was due, which all processes of a machine share. So
 a producer that falls behind makes latencies longer instead of making fewer records.
@@ -39,11 +39,11 @@ def due_records(load: Load) -> Iterator[list[bytes]]:
 
 
 def receive(load: Load, poll: Callable[[], Sequence[bytes]]) -> Moved:
-    """Receive all records of a paced load and tell their latencies.
+    """Receive all records of a paced load and report their latencies.
 
     Args:
         load: the load, as the producer got it.
-        poll: returns values that have come; none if none came in time.
+        poll: returns the received values; none if none came in time.
     """
     stamps: list[int] = []
     arrivals: list[int] = []

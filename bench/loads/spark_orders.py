@@ -1,12 +1,13 @@
-"""A Spark session that does what it is told, so that all sides are measured in one warm JVM.
+"""A Spark session that executes orders, so that all sides are measured in one warm JVM.
 
 `python -m bench.loads.spark_orders '{"spark.master": "local[2]", ...}'` reads one order a line, as
-JSON with `what`, and prints its answer as a line that begins with `ANSWER`. It ends with its input.
+JSON with `what`, and prints its answer as a line that begins with `ANSWER`. It ends at the end of
+its input.
 
-Orders: `write` rows to a topic, and `read` a topic in batches, over and over; `stream` what is in a
-topic, as one query that ends; `count` what is in a topic, by reading every value; `follow` a topic
-until told to `stop`, which answers with when each micro-batch was done; `sent` when the records of
-a topic were due, as their values say (`bench.loads.paced`).
+Orders: `write` rows to a topic, and `read` a topic in batches, over and over; `stream` a topic's
+present content, as one query that ends; `count` a topic's records, by reading every value; `follow`
+a topic until the order `stop`, which answers with the time of each micro-batch; `sent`: the due
+times of a topic's records, from their values (`bench.loads.paced`).
 """
 
 import json
@@ -27,7 +28,7 @@ Order = dict[str, Any]
 
 
 class Orders:
-    """What the session can do; each method takes an order and returns its answer."""
+    """The orders of a session; each method takes an order and returns its answer."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -70,7 +71,7 @@ class Orders:
         return {"times": writes, "seconds": seconds}
 
     def stream(self, order: Order) -> dict[str, Any]:
-        """Stream what is there, as one query that ends, until the time is over."""
+        """Stream the present content, as one query that ends, until the time is over."""
         reads = 0
         started = time.perf_counter()
         while (seconds := time.perf_counter() - started) < order["seconds"]:
@@ -80,12 +81,12 @@ class Orders:
         return {"times": reads, "seconds": seconds}
 
     def follow(self, order: Order) -> dict[str, Any]:
-        """Begin a query that takes records as they come."""
+        """Begin a query that follows the topic."""
         self._query = self._to_noop(order, {"processingTime": "0 seconds"})
         return {}
 
     def stop(self, _: Order) -> dict[str, Any]:
-        """End it when it has all; return where each micro-batch ended, and when it was done."""
+        """End it when it has read all; return each micro-batch's end offsets and time."""
         assert self._query is not None
         self._query.processAllAvailable()
         self._query.stop()
@@ -107,7 +108,7 @@ class Orders:
         return {"batches": batches}
 
     def sent(self, order: Order) -> dict[str, Any]:
-        """Return partition, offset, and when it was due, of every record, as three columns."""
+        """Return partition, offset and due time of every record, as three columns."""
         table = self._batch(order).select("partition", "offset", "value").toArrow()
         to_wall_ms = (time.time() - time.monotonic()) * 1000
         due = [

@@ -1,7 +1,7 @@
-"""What a load process is told and what it answers, each as one line of JSON.
+"""The order to a load process and its answer, each as one line of JSON.
 
-Every load is a process of its own, so that a client's CPU time and memory are its alone:
-`python -m bench.loads.NAME '{"address": ...}'` runs until its time is over and prints a `Moved`.
+Every load is a process of its own, so that its CPU time and memory can be measured: `python -m
+bench.loads.NAME '{"address": ...}'` runs until its time is over and prints a `Moved`.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """One load: where to, what, how long, and the settings of the client under it."""
+    """One load: address, work, duration, and the settings of its client."""
 
     address: str
     topic: str
@@ -24,11 +24,11 @@ class Load:
     records_file: str = ""
     """For producers: one record a line (`bench.records`)."""
     way: str = ""
-    """Which of the client's calls are used; the load's module names the choices."""
+    """Which of the client's calls to use; the load's module names the choices."""
     records_max: int = 0
-    """For producers: end after so many records, however long it takes; 0 for no such end."""
+    """For producers: end after so many records, at any time; 0: no such end."""
     rate: float = 0
-    """Records per second for paced loads; 0 for as fast as it goes."""
+    """Records per second for paced loads; 0: full speed."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the client library, by its own names."""
 
@@ -40,7 +40,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """What a load has moved, and how long it took from the first record to the last."""
+    """The records and bytes of a load, and the time from the first record to the last."""
 
     records: int
     bytes: int

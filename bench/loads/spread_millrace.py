@@ -1,7 +1,7 @@
-"""Full batches to many partitions in turn, as fast as it goes.
+"""Full batches to many partitions in turn, at full speed.
 
 `settings`: `batch_bytes`, the size of a batch's records, and under `producer` the client's
-settings. Moved records are counted as always; `detail` has the batches.
+settings. Records are counted as usual; `detail` has the number of batches.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from bench.records import read_records
 from millrace.client import SyncProducer
 
 RECORD_OVERHEAD_BYTES = 8
-"""What the client counts for a record besides its value, against `batch_size`."""
+"""What the client counts for a record in addition to its value, towards `batch_size`."""
 FULL_ENOUGH = 0.95
 
 

@@ -1,7 +1,7 @@
-"""Single records at a steady rate to all partitions in turn, until SIGTERM, with the times of each.
+"""Single records at a steady rate to all partitions in turn, until SIGTERM, with their times.
 
-`settings`: `output`, the file that the times go to (`bench.acknowledgements`), and under `producer`
-the client's settings. What a system's client has to do, is the argument of `write`.
+`settings`: `output`, the file for the times (`bench.acknowledgements`), and under `producer` the
+client's settings. The system's client comes in as arguments of `write`.
 """
 
 import signal
@@ -17,20 +17,20 @@ RECORD = b"0123456789" * 100
 TICK_S = 0.001
 
 OnDone = Callable[[bool], None]
-"""To be called with the outcome: whether the record was acknowledged."""
+"""Called with the outcome: whether the record was acknowledged."""
 Send = Callable[[int, bytes, OnDone], None]
-"""Takes partition, value, and what to call."""
+"""Takes partition, value, and the callback."""
 
 
 def write(
     load: Load, send: Send, wait: Callable[[float], None], flush: Callable[[], None]
 ) -> Moved:
-    """Write at the load's rate until SIGTERM, and save what was seen.
+    """Write at the load's rate until SIGTERM, and save the times.
 
     Args:
-        load: its `seconds` are not looked at.
+        load: its `seconds` are ignored.
         send: sends one record and returns at once.
-        wait: waits for so many seconds, and lets outcomes come in.
+        wait: waits for some seconds, and processes outcomes.
         flush: returns once every outcome is known.
     """
     is_over = False

@@ -24,7 +24,7 @@ def run(load: Load) -> Moved:
 def _is_acknowledged(handle: RecordHandle) -> bool:
     try:
         handle.result(0)
-    except Exception:  # Whatever it is, the record's outcome is that.
+    except Exception:  # Any error is the record's outcome.
         return False
     return True
 

@@ -1,11 +1,11 @@
-"""Watches from outside how partitions find new leaders: in the metadata, and by fetching.
+"""Watches from outside how partitions get new leaders: by metadata, and by fetches.
 
 Every partition holds a record. It is served once a new leader, asked with the new leader epoch, has
-answered a fetch from the first offset. Topics are asked for one by one, at the brokers that are to
-live, so that the asking itself costs them little.
+answered a fetch from the first offset. Topics are asked for one by one, at the brokers that stay
+alive, so that the requests cost them little.
 
-The first line printed says that it watches; then somebody may be killed. `settings`: `topics`,
-their names; `addresses`, those of the brokers that live, by id. Moments are of the monotonic clock.
+The first printed line says that it watches; only then may a broker be killed. `settings`: `topics`,
+their names; `addresses`, those of the brokers that stay alive, by id. Times are monotonic.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class _Watcher:
             for fetched in header.partitions:
                 key = self._asked.pop(fetched.handle, None)
                 if key is None:
-                    continue  # News of one that was served already.
+                    continue  # A change of a partition that is served already.
                 if fetched.error.code:
                     self._refused.append(key)
                 elif fetched.length:

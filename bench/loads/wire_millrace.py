@@ -1,13 +1,13 @@
-"""What the broker itself can move: prebuilt messages of the published .proto, nothing encoded or
-opened.
+"""The broker's own rate: prebuilt messages of the published .proto, without encoding or decoding
+records.
 
-Ways: `produce` writes ProduceRequests that were built before the clock, each one batch of 1 KB
-records for one partition in turn, without a producer id, so that the same bytes may be sent again;
-an answer that holds an error ends the load. `fetch` grants credit and takes whole FetchResponses;
-when the topic has been read it begins again.
+Ways: `produce` writes ProduceRequests that were built before the clock starts. Each is one batch of
+1 KB records, for the partitions in turn, without a producer id, so that the same bytes may be sent
+again; an error in an answer ends the load. `fetch` grants credit and takes whole FetchResponses; at
+the end of the topic it starts over.
 
-`settings`: `message_bytes`, the size of a message; `in_flight`, how many are not yet answered (or,
-for fetch, how many the credit allows).
+`settings`: `message_bytes`, the size of a message; `in_flight`, the number of unanswered messages
+(or, for fetch, the number that the credit allows).
 """
 
 import asyncio

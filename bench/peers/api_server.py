@@ -14,13 +14,13 @@ from tests.api_server.running import RunningApiServer
 def running_api_server(directory: Path) -> Iterator[Mapping[str, str]]:
     """Start one with its data below `directory`, and stop it at the end of the block.
 
-    It is built first where there is none in the user's cache, which takes minutes.
+    The first call builds it into the user's cache, which takes minutes.
 
     Yields:
-        What makes brokers use it: settings in their environment.
+        Settings for the brokers' environment.
 
     Raises:
-        LoadFailedError: it cannot be built, or did not come up.
+        LoadFailedError: it cannot be built, or did not start.
     """
     directory.mkdir(parents=True)
     try:

@@ -27,7 +27,7 @@ def running_grpc_server(directory: Path, kind: str, options: str) -> Iterator[Gr
     """Start a sync or aio server, and stop it at the end of the block.
 
     Raises:
-        LoadFailedError: it did not come up.
+        LoadFailedError: it did not start.
     """
     log = directory / f"grpc-{kind}.log"
     log.unlink(missing_ok=True)

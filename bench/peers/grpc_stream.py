@@ -1,10 +1,10 @@
-"""Raw Python gRPC streaming, the ceiling of what a broker in Python can move over this wire.
+"""Raw gRPC streaming in Python: the ceiling for a broker in Python over this wire.
 
-`python -m bench.peers.grpc_stream server KIND OPTIONS` serves until it is ended and prints its port
-first; `... client KIND OPTIONS DIRECTION ADDRESS SIZE SECONDS` moves messages of SIZE bytes in one
-direction for SECONDS and prints one JSON line. KIND is sync or aio, DIRECTION produce (client to
-server, one answer at the end) or fetch. A server echoes as well (`bench.loads.many_clients`).
-Messages are random bytes that nobody looks at: no protobuf, no checksum, no file.
+`python -m bench.peers.grpc_stream server KIND OPTIONS` first prints its port, and serves until it
+is ended; `... client KIND OPTIONS DIRECTION ADDRESS SIZE SECONDS` moves messages of SIZE bytes in
+one direction for SECONDS and prints one JSON line. KIND is sync or aio, DIRECTION produce (client
+to server, one answer at the end) or fetch. A server also echoes (`bench.loads.many_clients`).
+Messages are random bytes that neither side reads: no protobuf, no checksum, no file.
 """
 
 import asyncio

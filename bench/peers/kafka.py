@@ -1,9 +1,8 @@
 """Apache Kafka nodes as processes: KRaft broker and controller in one JVM, fresh data directories.
 
-Heap and garbage collector are those of Kafka's own start script; the only broker settings that
-differ from its defaults are replication (what the number of nodes allows, and where three replicas
-are, two must be in sync) and quick removal of deleted topics, so that one round's files do not
-weigh on the next.
+Heap and garbage collector are those of Kafka's own start script. Two broker settings differ from
+the defaults: replication (as the number of nodes allows; with three replicas, two must be in sync),
+and quick removal of deleted topics, so that one round's files do not slow down the next.
 """
 
 import base64
@@ -65,21 +64,21 @@ appender.console.layout.pattern=[%d] %p %m (%c)%n
 
 @dataclass(kw_only=True)
 class Node:
-    """One node, which may be killed and started again."""
+    """One node, which tests may kill and start again."""
 
     command: list[str]
     log: Path
     process: subprocess.Popen[bytes]
 
     def kill(self) -> float:
-        """Kill it with -9; return the monotonic time of that."""
+        """Kill it with -9; return the monotonic time of the kill."""
         self.process.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         self.process.wait()
         return killed_at
 
     def start_again(self) -> None:
-        """Start it on the data that it has; it is not up yet when this returns."""
+        """Start it on its old data; it is not ready yet when this returns."""
         self.process = start(self.command, self.log)
 
 
@@ -107,7 +106,7 @@ class Kafka:
         """Create a topic and wait until its partitions have a leader.
 
         Raises:
-            LoadFailedError: Kafka refused it or it was not there in time.
+            LoadFailedError: Kafka refused it, or it did not exist in time.
         """
         admin = self._admin()
         topic = NewTopic(
@@ -129,8 +128,8 @@ class Kafka:
         raise LoadFailedError(f"Kafka's topic {name} has no leaders")
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; its files go a second later."""
-        admin = self._admin()  # Held: a client that goes away cancels its requests.
+        """Delete a topic; its files disappear a second later."""
+        admin = self._admin()  # Keep it: a client that goes away cancels its requests.
         admin.delete_topics([name])[name].result(ADMIN_TIMEOUT_S)
 
     def partitions(self, name: str) -> dict[int, PartitionMetadata]:
@@ -145,7 +144,7 @@ class Kafka:
         """Return the node that is the active controller.
 
         Raises:
-            LoadFailedError: Kafka's tool does not say.
+            LoadFailedError: Kafka's tool does not tell.
         """
         command = java_command(
             self.directory, "256m", "org.apache.kafka.tools.MetadataQuorumCommand",
@@ -166,7 +165,7 @@ def running_kafka(directory: Path, *, nodes: int = 1, replication: int = 1) -> I
     """Start nodes with their data below `directory`, and stop them at the end of the block.
 
     Raises:
-        LoadFailedError: they did not come up; with the end of the log.
+        LoadFailedError: they did not start; the message has the end of the log.
     """
     directory.mkdir(parents=True)
     (directory / "log4j2.properties").write_text(LOG4J_PROPERTIES)
@@ -249,7 +248,7 @@ def _wait_until_up(kafka: Kafka) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Let the system choose ports; Kafka must be told its controller's port beforehand."""
+    """Let the system choose ports; Kafka must know its controller's port beforehand."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for held in sockets:

@@ -1,8 +1,7 @@
 """Fetches Apache Kafka, and Spark's source for it, by Maven, and finds the JDK that runs them.
 
-A JDK 17+ and Maven are taken from the machine; where they are missing they are installed if rights
-allow (Debian's packages, as root or by password-less sudo), and otherwise the exact command is
-told.
+The machine's JDK 17+ and Maven are used. If they are missing, Debian's packages are installed as
+root or by password-less sudo; without these rights the error message has the exact command.
 """
 
 import os
@@ -27,7 +26,7 @@ SPARK_KAFKA_ARTIFACTS = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-"""Without what they depend on: PySpark has that."""
+"""Without their dependencies: PySpark has those."""
 APT_PACKAGES = "openjdk-17-jre-headless maven"
 INSTALL_TIMEOUT_S = 1200
 
@@ -48,7 +47,7 @@ NO_MORE = (
 
 
 class PeerMissingError(Exception):
-    """The peer cannot be had here; the message holds the command that helps."""
+    """The peer is not available here; the message has the command that helps."""
 
 
 @cache

@@ -1,10 +1,10 @@
-"""Lets Maven trust the certificate authorities that the environment names.
+"""Makes Maven trust the certificate authorities of the environment.
 
-Java keeps its own list and knows nothing of `SSL_CERT_FILE`, by which pip, git and curl are told of
-the authority of a company's proxy. So the bundle is written once more in Java's key store format:
-magic, version and count, then for each certificate a tag, an alias, a time, its type and its bytes,
-all big-endian with 2-byte lengths before texts, and at the end a SHA-1 that only a reader with a
-password would check. Source: `sun.security.provider.JavaKeyStore` in OpenJDK.
+Java has its own list and ignores `SSL_CERT_FILE`, which tells pip, git and curl about the authority
+of a company's proxy. So this module writes the bundle in Java's key store format: magic, version
+and count; then for each certificate a tag, an alias, a time, its type and its bytes, all big-endian
+with 2-byte lengths before texts; at the end a SHA-1 that only a reader with a password checks.
+Source: `sun.security.provider.JavaKeyStore` in OpenJDK.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.
 
 
 def maven_options(directory: Path) -> str:
-    """Return the value of MAVEN_OPTS: the present one, and the bundle if there is one.
+    """Return the value of MAVEN_OPTS: the present one, plus the bundle if there is one.
 
     Args:
-        directory: where the key store is written.
+        directory: for the key store.
     """
     options = os.environ.get("MAVEN_OPTS", "")
     bundle = os.environ.get("SSL_CERT_FILE", "")

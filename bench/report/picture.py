@@ -6,7 +6,7 @@ from typing import Any
 
 import matplotlib
 
-matplotlib.use("Agg")  # A file, no window.
+matplotlib.use("Agg")  # To a file, without a window.
 
 from bench.report.tables import CONSUMERS, PRODUCERS, case_name
 from matplotlib import pyplot
@@ -57,7 +57,7 @@ def _panel(
 
 
 def _ceiling(report: dict[str, Any], direction: str) -> float:
-    """Return the records per second that raw streaming's bytes would hold."""
+    """Return the record rate at the bytes per second of raw streaming."""
     (row,) = [row for row in report["rows"] if row["what"] == f"grpc {direction}"]
     best = max(cells["mb_per_second"] for cells in row["clients"].values())
     ceiling: float = best * 1e6 / report["record_bytes"]

@@ -12,7 +12,7 @@ _DAYS = "365"
 
 @dataclass(frozen=True)
 class Certificates:
-    """An authority and what it has signed, in a folder."""
+    """A certificate authority and the certificates that it signed, in a folder."""
 
     folder: Path
 
@@ -22,11 +22,11 @@ class Certificates:
         return self.path("ca.crt")
 
     def path(self, name: str) -> Path:
-        """Return where a file is."""
+        """Return the path of a file."""
         return self.folder / name
 
     def make_authority(self) -> None:
-        """Make the authority, and the key that signs service accounts' tokens, unless there."""
+        """Create the authority, and the key that signs service accounts' tokens, unless there."""
         if self.authority.exists():
             return
         self.folder.mkdir(parents=True)
@@ -40,13 +40,13 @@ class Certificates:
         )
 
     def sign(self, name: str, user: str, group: str = "", also: tuple[str, ...] = ()) -> None:
-        """Make a key and a certificate for it, unless they are there.
+        """Create a key and a certificate, unless they exist.
 
         Args:
             name: of the two files.
-            user: who it is for.
-            group: that the user is of.
-            also: names and addresses that it holds for, such as `IP:127.0.0.1`.
+            user: the subject.
+            group: the subject's group.
+            also: names and addresses for which it is valid, such as `IP:127.0.0.1`.
         """
         if self.path(f"{name}.crt").exists():
             return
@@ -70,7 +70,7 @@ class Certificates:
         """Write a kubeconfig that needs no other file; JSON is YAML.
 
         Args:
-            name: of the certificate, as `sign` had it.
+            name: of the certificate, as for `sign`.
             server: the API server's URL.
         """
 

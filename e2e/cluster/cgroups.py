@@ -1,4 +1,4 @@
-"""The control groups that the pods of each node are in."""
+"""The control groups of each node's pods."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ _CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids")
 
 
 def make(path: str) -> None:
-    """Make a group in each hierarchy, unless it is there.
+    """Create a group in each hierarchy, unless it exists.
 
     Args:
         path: such as `/cluster/node1`.
@@ -16,19 +16,19 @@ def make(path: str) -> None:
     for hierarchy in _hierarchies():
         group = hierarchy
         for name in path.strip("/").split("/"):
-            if is_version_2:  # What a group may use, those above it must hand on.
+            if is_version_2:  # Its parents must delegate what a group may use.
                 offered = (group / "cgroup.controllers").read_text().split()
                 wanted = " ".join(f"+{each}" for each in _CONTROLLERS if each in offered)
                 (group / "cgroup.subtree_control").write_text(wanted)
             above, group = group, group / name
             group.mkdir(exist_ok=True)
-            if hierarchy.name == "cpuset":  # Empty at first, and then nothing may run in it.
+            if hierarchy.name == "cpuset":  # An empty one cannot run a process.
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     (group / file).write_text((above / file).read_text())
 
 
 def remove(path: str) -> None:
-    """Remove a group and those below it, from each hierarchy; nothing may run in them."""
+    """Remove a group and its children from each hierarchy; no process may run in them."""
     for hierarchy in _hierarchies():
         top = hierarchy / path.strip("/")
         groups = sorted((each for each in top.rglob("*") if each.is_dir()), reverse=True)
@@ -38,7 +38,7 @@ def remove(path: str) -> None:
 
 
 def _hierarchies() -> list[Path]:
-    """Return where each hierarchy begins; version 2 has one alone."""
+    """Return the root of each hierarchy; version 2 has only one."""
     if (_ROOT / "cgroup.controllers").exists():
         return [_ROOT]
     return [path for path in _ROOT.iterdir() if path.is_dir() and not path.is_symlink()]

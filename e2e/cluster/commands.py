@@ -1,4 +1,4 @@
-"""Runs the programs of the system that a cluster is made with."""
+"""Runs system programs for a cluster."""
 
 import os
 import signal
@@ -9,24 +9,24 @@ from pathlib import Path
 
 _SECONDS_MAX = 600.0
 
-# The shell writes its own id and becomes the program. `setsid --fork` ends at once, and leaves the
-# program to the first process, which waits for it: no zombies in a test run that lives long.
+# The shell writes its own id and becomes the program. `setsid --fork` ends at once, so process 1
+# adopts the program and waits for it: a long test run leaves no zombies.
 _DETACHED = 'echo $$ >"$0"; log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null'
 
 
 class CommandError(Exception):
-    """A program failed; the message says which, and what it wrote."""
+    """A program failed; the message says which one, and has its output."""
 
 
 class UnableError(CommandError):
-    """This machine lacks what it takes; the message says what to do."""
+    """This machine lacks a requirement; the message says what to do."""
 
 
 def run(*command: str | Path, input: str | None = None, seconds_max: float = _SECONDS_MAX) -> str:
     """Run a program; return what it wrote to standard output.
 
     Raises:
-        CommandError: it failed, is not there, or took too long.
+        CommandError: it failed, does not exist, or took too long.
     """
     said = " ".join(map(str, command))
     try:
@@ -61,18 +61,18 @@ def wait_until(condition: Callable[[], bool], what: str, seconds_max: float = 30
 
 
 def detached(pid_file: Path, log: Path, command: Sequence[str | Path]) -> list[str]:
-    """Return the command that starts a program which goes on by itself.
+    """Return the command that starts a program in the background.
 
     Args:
-        pid_file: gets its process id, as those see it among which it runs.
-        log: gets what it writes, after what is there.
+        pid_file: gets its process id, as seen in its own process namespace.
+        log: its output is appended here.
     """
     starting = ["setsid", "--fork", "sh", "-c", _DETACHED, pid_file, log, *command]
     return [str(part) for part in starting]
 
 
 def read_pid(pid_file: Path) -> int | None:
-    """Return the process id that a program left there, if it did."""
+    """Return the process id in the file, if there is one."""
     try:
         return int(pid_file.read_text())
     except (FileNotFoundError, ValueError):
@@ -80,7 +80,7 @@ def read_pid(pid_file: Path) -> int | None:
 
 
 class Background:
-    """A program on this machine itself that goes on by itself.
+    """A background program on this machine itself.
 
     Args:
         folder: for its log and its process id.
@@ -94,7 +94,7 @@ class Background:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, while it runs."""
+        """Its process id, if it runs."""
         pid = read_pid(self._pid_file)
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -110,7 +110,7 @@ class Background:
             wait_until(lambda: self.pid is not None, f"{command[0]} starts; see {self._log}")
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send it a signal that ends it; return when it is gone."""
+        """Send it a signal that ends it; return when it has ended."""
         pid = self.pid
         if pid is not None:
             os.kill(pid, number)

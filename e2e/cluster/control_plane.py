@@ -14,7 +14,7 @@ _SCHEDULER = "kube-scheduler"
 
 
 def sign(certificates: Certificates) -> None:
-    """Make the certificates of its programs, and that of the cluster's administrator."""
+    """Create the certificates of its programs, and the administrator's."""
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
     addresses = ("127.0.0.1", network.CONTROL_PLANE, network.API_SERVICE)
     also = (*(f"DNS:{name}" for name in names), *(f"IP:{address}" for address in addresses))
@@ -29,7 +29,7 @@ def sign(certificates: Certificates) -> None:
 
 def start_store(machine: Machine) -> None:
     """Start etcd, unless it runs."""
-    # It loses nothing by not flushing: the folder's machine is this one, which does not lose power.
+    # It need not flush: its folder is on this machine, whose power is not cut.
     etcd = "http://127.0.0.1:2379"
     machine.start(
         "etcd",
@@ -59,17 +59,17 @@ def start_api_server(machine: Machine, certificates: Certificates) -> None:
         f"--service-account-key-file={certificates.path('service-accounts.pub')}",
         f"--service-account-signing-key-file={certificates.path('service-accounts.key')}",
         "--authorization-mode=Node,RBAC",
-        # Pods have the zone of their node as a label: without being asked from Kubernetes 1.35 on.
+        # Pods get their node's zone as a label; from Kubernetes 1.35 on this is the default.
         "--feature-gates=PodTopologyLabelsAdmission=true",
         "--enable-admission-plugins=NodeRestriction,PodTopologyLabels",
         "--allow-privileged=true",
-        "--enable-aggregator-routing=true",  # No kube-proxy runs here: it has to reach pods itself.
+        "--enable-aggregator-routing=true",  # Without a kube-proxy it must reach pods itself.
         "--profiling=false",
     )
 
 
 def start_controllers(machine: Machine, certificates: Certificates) -> None:
-    """Start the controllers and the scheduler, unless they run; the API server has to be ready."""
+    """Start the controllers and the scheduler, unless they run; needs a ready API server."""
     kubeconfigs = {
         name: certificates.path(f"{name}.kubeconfig") for name in (_CONTROLLERS, _SCHEDULER)
     }
@@ -82,9 +82,9 @@ def start_controllers(machine: Machine, certificates: Certificates) -> None:
         f"--cluster-signing-cert-file={certificates.authority}",
         f"--cluster-signing-key-file={certificates.path('ca.key')}",
         "--use-service-account-credentials",
-        "--allocate-node-cidrs=false",  # Each node's own configuration says it.
+        "--allocate-node-cidrs=false",  # Each node's own configuration has its network.
         "--leader-elect=false",
-        "--node-monitor-grace-period=16s",  # Instead of 50: a test waits for it.
+        "--node-monitor-grace-period=16s",  # Instead of 50: tests wait for it.
     )
     machine.start(
         _SCHEDULER,

@@ -1,4 +1,4 @@
-"""Where clusters keep what they need: nothing of it is in the checkout."""
+"""The folders of clusters, outside the checkout."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def cache() -> Path:
-    """Return the folder of what is made once and kept: programs, images."""
+    """Return the folder of things that are built once and kept: programs, images."""
     return _home("XDG_CACHE_HOME", ".cache")
 
 
 def state(cluster: str) -> Path:
-    """Return the folder of what a running cluster has."""
+    """Return the folder of a running cluster's state."""
     return _home("XDG_STATE_HOME", ".local/state") / "clusters" / cluster
 
 

@@ -1,18 +1,18 @@
-"""A disk of its own for a folder that lies on an overlay, as everything in a container does.
+"""Gives a folder on an overlay, as in a container, a disk of its own.
 
-Containers' file systems are overlays, and the kernel lays none over another. A sparse file with a
-file system takes its place.
+Containers' file systems are overlays, and the kernel does not stack overlays. A sparse file with a
+file system takes the folder's place.
 """
 
 from pathlib import Path
 
 from e2e.cluster.commands import run
 
-_BYTES = 64 << 30  # Sparse: what is written is what it takes.
+_BYTES = 64 << 30  # Sparse: only written bytes take space.
 
 
 def ensure(folder: Path) -> None:
-    """Make a folder that overlays can be laid over, unless it is there.
+    """Create a folder that can hold overlays, unless it exists.
 
     Raises:
         CommandError: it cannot be mounted.
@@ -31,7 +31,7 @@ def ensure(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Unmount it, if it is a disk of its own, and delete that."""
+    """Unmount it if it is a disk of its own, and delete that disk."""
     image = _image(folder)
     if image.exists():
         if folder.is_mount():

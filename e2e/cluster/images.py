@@ -1,9 +1,9 @@
-"""Images, made here by buildah, and a store of containerd's that has them unpacked.
+"""Images, built here by buildah, and a containerd store that has them unpacked.
 
-Nothing comes from a registry of images. An image is made again when what it is made from has
-changed, and of an image that was loaded before only the layers that are new are loaded. Nodes begin
-with the store, by hard links: neither containerd nor the kernel ever changes what an image has
-brought, so that three nodes have it for the price of none.
+No image comes from a registry. An image is built again when its sources have changed; if an older
+version was loaded, only its new layers are loaded. Nodes begin with hard links to the store's
+files: neither containerd nor the kernel ever changes the files of an image, so that three nodes
+cost no additional space.
 """
 
 import fcntl
@@ -61,7 +61,7 @@ def _locked() -> Iterator[None]:
 
 
 def _recipes() -> dict[str, str]:
-    """Return what each image that there is was made from."""
+    """Return the sources of each existing image."""
     try:
         recipes: dict[str, str] = json.loads((_folder() / "recipes.json").read_text())
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _remember(image: str, recipe: str) -> None:
 
 
 def init_program() -> Path:
-    """Return the program that machines and pods begin with, compiled once."""
+    """Return the first program of machines and pods, compiled once."""
     digest = hashlib.sha256(_INIT_SOURCE.read_bytes() + platform.machine().encode()).hexdigest()
     program = _folder() / f"init-{digest[:12]}"
     if not program.exists():
@@ -86,15 +86,15 @@ def init_program() -> Path:
 
 
 def build_parts() -> None:
-    """Build the images that a cluster itself needs, where they are not there yet."""
+    """Build the images that a cluster itself needs, unless they exist."""
     _build_of_one_file(PAUSE, init_program())
     _build_of_one_file(COREDNS, programs.path("coredns"))
 
 
 def _build_of_one_file(image: str, program: Path) -> None:
-    """Build an image that holds one static program, unless it is there and of this one."""
+    """Build an image that holds one static program, unless it exists and has this program."""
     with _locked():
-        recipe = str(program)  # Programs are called after their content.
+        recipe = str(program)  # Programs have names by their content.
         if _recipes().get(image) == recipe:
             return
         container = _buildah("from", "scratch").strip()
@@ -106,7 +106,7 @@ def _build_of_one_file(image: str, program: Path) -> None:
 
 
 def build_base() -> str:
-    """Build the image that the product's image is built on, unless it is there; return its name."""
+    """Build the base image of the product's image, unless it exists; return its name."""
     recipe = f"{_SUITE} {_PACKAGES} {platform.machine()}"
     image = f"{BASE}:{_SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with _locked():
@@ -129,7 +129,7 @@ def build_base() -> str:
 
 
 def _mirror() -> str:
-    """Return where this machine itself gets its Debian packages from; empty: unknown."""
+    """Return the source of this machine's Debian packages; empty: unknown."""
     for path in sorted(Path("/etc/apt").glob("sources.list.d/*.sources")):
         lines = path.read_text().splitlines()
         if any(line.startswith("Suites:") and _SUITE in line.split() for line in lines):
@@ -138,9 +138,9 @@ def _mirror() -> str:
 
 
 def build_product() -> str:
-    """Build the product's image from this checkout, unless it is there; return its name here.
+    """Build the product's image from this checkout, unless it exists; return its name here.
 
-    Nodes know it as `PRODUCT`. Here other checkouts have images too.
+    Nodes know it as `PRODUCT`. Here images of other checkouts may exist too.
     """
     return _build(PRODUCT, DOCKERFILE, BASE_IMAGE=build_base())
 
@@ -152,7 +152,7 @@ def build_spark() -> str:
 
 
 def _build(name: str, dockerfile: Path, **bases: str) -> str:
-    """Build what a Dockerfile of this checkout says, unless it is there; return its name here."""
+    """Build the image of a Dockerfile of this checkout, unless it exists; return its name here."""
     with _locked(), tempfile.TemporaryDirectory(dir=_folder()) as made:
         ignored = _ignored_by(dockerfile)
         recipe = _recipe(dockerfile, ignored, bases)
@@ -171,9 +171,9 @@ def _build(name: str, dockerfile: Path, **bases: str) -> str:
 
 
 def build_release(version: str) -> str:
-    """Build the product's image as if it were of another release, unless it is there.
+    """Build the product's image as if it were of another release, unless it exists.
 
-    It is this checkout's code, whose package says that it is of that version.
+    It has this checkout's code, with another version in its package.
     """
     product = build_product()
     image = f"{product}-{version}"
@@ -196,7 +196,7 @@ def _ignored_by(dockerfile: Path) -> Path:
 
 
 def _recipe(dockerfile: Path, ignored: Path, bases: dict[str, str]) -> str:
-    """Return a digest of all that an image is made from."""
+    """Return a digest of all sources of an image."""
     digest = hashlib.sha256(json.dumps(bases, sort_keys=True).encode())
     digest.update(dockerfile.read_bytes())
     for name in [line[1:] for line in ignored.read_text().splitlines() if line.startswith("!")]:
@@ -208,10 +208,10 @@ def _recipe(dockerfile: Path, ignored: Path, bases: dict[str, str]) -> str:
 
 
 def build_secrets(folder: Path) -> list[str]:
-    """Return the options that let a build alone see this machine's settings of pip and apt.
+    """Return the options that give only a build access to this machine's settings of pip and apt.
 
     Args:
-        folder: where files for it may be; the build needs them.
+        folder: for the files of these options, which the build needs.
     """
     for name, content in _pip_settings().items():
         Path(folder, name).write_bytes(content)
@@ -221,14 +221,14 @@ def build_secrets(folder: Path) -> list[str]:
 
 
 def _pip_settings() -> dict[str, bytes]:
-    """Return what this machine's pip goes by, as files."""
+    """Return the settings of this machine's pip, as files."""
     listed = run(sys.executable, "-m", "pip", "config", "list")
     pairs = {}
     for line in listed.splitlines():
         name, _, value = line.partition("=")
         pairs[name.rpartition(".")[2]] = value.strip("'")
     authority = pairs.pop("cert", "")
-    # Folders of this machine the build does not see.
+    # The build does not see folders of this machine.
     pairs = {name: value for name, value in pairs.items() if not value.startswith("/")}
     files = {}
     if authority:
@@ -239,7 +239,7 @@ def _pip_settings() -> dict[str, bytes]:
 
 
 def store() -> Path:
-    """Return the folder of a containerd that has the images, unpacked; nothing runs in it."""
+    """Return the folder of a containerd that has the images unpacked; no container runs in it."""
     sources = {PAUSE: PAUSE, COREDNS: COREDNS, PRODUCT: build_product()}
     with _locked():
         folder = _folder() / "containerd"
@@ -261,7 +261,7 @@ def _import_into_store(folder: Path, sources: dict[str, str]) -> None:
     run_in = _folder() / "import"
     settings, socket = run_in / "containerd.toml", run_in / "containerd.sock"
     containerd = Background(run_in, "containerd", str(settings))
-    containerd.end()  # One of a run that was killed would keep the store from any other.
+    containerd.end()  # A containerd of a killed run would lock the store.
     shutil.rmtree(run_in, ignore_errors=True)
     run_in.mkdir()
     settings.write_text(
@@ -282,13 +282,13 @@ def _import_into_store(folder: Path, sources: dict[str, str]) -> None:
 
 
 def export(image: str, name: str, archive: Path, present: Set[str]) -> None:
-    """Write a file from which containerd imports an image.
+    """Write an archive of an image for containerd.
 
     Args:
         image: its name here.
-        name: what containerd is to know it as.
+        name: its name in containerd.
         archive: the file.
-        present: digests of what it has already, which is left out.
+        present: digests that containerd has already, which are left out.
     """
     with _locked():
         _export(image, name, archive, present)
@@ -296,7 +296,7 @@ def export(image: str, name: str, archive: Path, present: Set[str]) -> None:
 
 def _export(image: str, name: str, archive: Path, present: Set[str]) -> None:
     with tempfile.TemporaryDirectory(dir=_folder()) as made:
-        # Of buildah's formats the one that compresses nothing; but it cannot leave layers out.
+        # buildah's only format without compression; but it cannot leave layers out.
         whole = Path(made, "whole.tar")
         _buildah("push", "--quiet", image, f"docker-archive:{whole}:{image}")
         with tarfile.open(whole) as parts, tarfile.open(archive, "w") as tar:
@@ -336,7 +336,7 @@ def _read(tar: tarfile.TarFile, path: str) -> bytes:
 
 
 def _add_blob(tar: tarfile.TarFile, content: bytes, media_type: str) -> dict[str, Any]:
-    """Add a blob; return how others refer to it."""
+    """Add a blob; return its descriptor."""
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     _add(tar, _path(digest), content)
     return {"mediaType": media_type, "digest": digest, "size": len(content)}
@@ -370,10 +370,10 @@ def clone_store(destination: Path) -> None:
         clone = Path(made, "clone")
         try:
             run("cp", "--archive", "--link", source, clone)
-        except CommandError:  # Another file system.
+        except CommandError:  # It is on another file system.
             shutil.rmtree(clone)
             run("cp", "--archive", source, clone)
-        for database in source.rglob("*.db"):  # All that is ever written to.
+        for database in source.rglob("*.db"):  # Only these files are ever written to.
             linked = clone / database.relative_to(source)
             linked.unlink()
             shutil.copy2(database, linked)

@@ -1,5 +1,5 @@
-/* The first process of a machine, and what keeps the namespaces of a pod (Kubernetes calls that one pause): it waits for
-   children that nobody else waits for, and ends when it is told to. */
+/* The first process of a machine, and of a pod, whose namespaces it keeps (Kubernetes calls it pause). It reaps orphaned
+   children, and ends on SIGTERM or SIGINT. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-"""A cluster as its user sees it: through kubectl."""
+"""A cluster through kubectl, as its user sees it."""
 
 import json
 import subprocess
@@ -25,13 +25,13 @@ class Kubectl:
         """Run kubectl; return what it wrote to standard output.
 
         Raises:
-            CommandError: it failed, or took too long; the message has what it said.
+            CommandError: it failed, or took too long; the message has its output.
         """
         config = f"--kubeconfig={self.kubeconfig}"
         return run(self._program, config, *arguments, input=input, seconds_max=seconds_max)
 
     def start(self, *arguments: str | Path) -> "subprocess.Popen[bytes]":
-        """Start kubectl, and leave it to the caller, who gives it its input."""
+        """Start kubectl; the caller gives it its input."""
         return subprocess.Popen(
             [self._program, f"--kubeconfig={self.kubeconfig}", *arguments],
             stdin=subprocess.PIPE,
@@ -39,7 +39,7 @@ class Kubectl:
         )
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """Return an object, or a list of them, as `kubectl get` finds it.
+        """Return an object, or a list of them, as `kubectl get` does.
 
         Raises:
             CommandError: there is none.

@@ -1,8 +1,8 @@
-"""Computers made of namespaces: each has its own network, processes, mounts, host name and `/var`.
+"""Machines made of namespaces: each has its own network, processes, mounts, host name and `/var`.
 
-One process holds a machine. Killing it is a power cut: everything that ran there is gone at once,
-mounts and network too, and nobody was told. What it had written stays in its folder, and is there
-when it boots again.
+One process holds a machine. Killing it is a power cut: all its processes, mounts and networks
+disappear at once, without a message to any peer. The files that it wrote stay in its folder, for
+the next boot.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from e2e.cluster.commands import CommandError, detached, read_pid, run, wait_until
 
-# Containers are entered at the root of the machine's mounts. Where this program runs in a chroot,
-# that is another one, outside of it: so the chroot becomes that root.
+# Containers are entered at the root of the machine's mounts. If this program runs in a chroot, that
+# root is outside of the chroot; so the chroot becomes the root.
 _PIVOT = """
 exec 3</
 exec nsenter --mount=/proc/self/ns/mnt sh -euc '
@@ -25,9 +25,9 @@ exec chroot . sh -euc "$@"
 ' pivot "$@"
 """
 
-# `/run` is empty at each boot. `/var` is the system's, below what the machine has written itself.
-# The machine's folder stays visible, though it may lie in there; and what the file systems of
-# containers are laid over has to be a real disk.
+# `/run` is empty at each boot. `/var` is the system's, below the files that the machine wrote. The
+# machine's folder stays visible, even inside `/var`; and the file systems of containers need a real
+# disk below their overlays.
 _BOOT = """
 folder=$1
 hostname "$2"
@@ -50,10 +50,10 @@ class Machine:
     """See the module.
 
     Args:
-        cluster: tells its network namespace from that of other clusters.
+        cluster: distinguishes its network namespace from those of other clusters.
         name: its host name.
-        folder: holds what it writes; made if need be.
-        disk: folders of its `/var/lib` that lie on the disk itself.
+        folder: for its files; created if needed.
+        disk: folders of its `/var/lib` that are on the disk itself.
     """
 
     def __init__(self, cluster: str, name: str, folder: Path, disk: tuple[str, ...] = ()) -> None:
@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def pid(self) -> int | None:
-        """The process that holds it, while it runs."""
+        """The process that holds it, if it runs."""
         holder = read_pid(self._pid_file)
         with contextlib.suppress(OSError, ValueError):
             pid = int(Path(f"/proc/{holder}/task/{holder}/children").read_text())
@@ -75,11 +75,11 @@ class Machine:
 
     @property
     def root(self) -> Path:
-        """Its files, as seen from outside; it has to run."""
+        """Its files, as seen from outside; it must be on."""
         return Path(f"/proc/{self.pid}/root")
 
     def boot(self, init: Path) -> None:
-        """Start it, unless it runs; its network has to be there.
+        """Start it, unless it runs; its network must exist.
 
         Args:
             init: the program of its first process.
@@ -102,7 +102,7 @@ class Machine:
         wait_until(lambda: self.pid is not None, f"{self.name} boots; see {log}", 10.0)
 
     def power_off(self) -> None:
-        """End everything that runs there, at once; return when it has ended."""
+        """End all its processes at once; return when they have ended."""
         holder, pid = read_pid(self._pid_file), self.pid
         if pid is None:
             return
@@ -119,7 +119,7 @@ class Machine:
         return run(*self.entering(), *command, input=input, seconds_max=seconds_max)
 
     def entering(self) -> tuple[str, ...]:
-        """Return what to put before a command so that it runs there.
+        """Return the command prefix that runs a command there.
 
         Raises:
             CommandError: the machine is off.
@@ -131,7 +131,7 @@ class Machine:
         return ("nsenter", f"--target={pid}", "--root", *namespaces)  # This may be a chroot.
 
     def start(self, name: str, *command: str | Path) -> None:
-        """Start a program there that goes on by itself, unless it runs."""
+        """Start a background program there, unless it runs."""
         if not self.is_running(name):
             pid_file = self.folder / "run" / f"{name}.pid"
             pid_file.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ class Machine:
             wait_until(lambda: read_pid(pid_file) is not None, f"{name} starts on {self.name}")
 
     def is_running(self, name: str) -> bool:
-        """Whether a program that was started there runs."""
+        """Whether a background program runs there."""
         pid = read_pid(self.folder / "run" / f"{name}.pid")
         if pid is None or self.pid is None:
             return False
@@ -149,7 +149,7 @@ class Machine:
         return False
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a program that was started there.
+        """Send a signal to a background program there.
 
         Raises:
             CommandError: it does not run.

@@ -1,9 +1,8 @@
-"""A Kubernetes of three nodes on this machine alone, out of its parts: no Docker, no registry.
+"""A Kubernetes of three nodes on this machine, made of its parts: no Docker, no registry.
 
-Each machine of it is a set of namespaces (`machine.py`), joined by a network that nothing leaves
-(`network.py`). What runs in them is what runs anywhere: etcd, the API server, containerd, kubelets.
-What it does not have: NetworkPolicies are accepted and not enforced, and there are no load
-balancers. It takes root and Linux.
+Each machine is a set of namespaces (`machine.py`), joined by an isolated network (`network.py`).
+They run the usual programs: etcd, the API server, containerd, kubelets. NetworkPolicies are
+accepted and not enforced, and there are no load balancers. It needs root and Linux.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from e2e.cluster.node import Node
 NODES = 3
 
 _MANIFESTS = sorted(Path(__file__).parents[1].joinpath("manifests").glob("*.yaml"))
-# In `PREROUTING`, what the control plane's own loopback sends is not seen: kubectl goes on working.
+# `PREROUTING` does not see packets of the control plane's own loopback, so kubectl still works.
 _AWAY = ("PREROUTING", "-t", "raw", "-i", "nodes", "-p", "tcp", "--dport", str(control_plane.PORT))
 
 
@@ -37,11 +36,11 @@ class NativeCluster:
     """See the module.
 
     Args:
-        name: tells it from other clusters on this machine.
+        name: distinguishes it from other clusters on this machine.
 
     Attributes:
         nodes: its nodes.
-        kubectl: kubectl as its administrator.
+        kubectl: kubectl as the administrator.
     """
 
     def __init__(self, name: str = "millrace") -> None:
@@ -62,12 +61,12 @@ class NativeCluster:
 
     @classmethod
     def of_environment(cls) -> "NativeCluster":
-        """Return the one that MILLRACE_CLUSTER names."""
+        """Return the cluster that MILLRACE_CLUSTER names."""
         return cls(os.environ.get("MILLRACE_CLUSTER", "millrace"))
 
     @property
     def kubeconfig(self) -> Path:
-        """What kubectl, helm and clients in Python find it by, from anywhere on this machine."""
+        """The kubeconfig for kubectl, helm and Python clients, valid everywhere on this machine."""
         return self.kubectl.kubeconfig
 
     @property
@@ -76,10 +75,10 @@ class NativeCluster:
         return int(self._port_file.read_text())
 
     def up(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Start what does not run; return once everything is ready.
+        """Start the parts that do not run; return once all are ready.
 
         Args:
-            say: is told how it goes.
+            say: gets reports of the progress.
 
         Raises:
             CommandError: something of it failed.
@@ -115,7 +114,7 @@ class NativeCluster:
         self.kubectl(*rollout, "daemonset/coredns")
 
     def down(self) -> None:
-        """Remove it, and everything that it has made but the caches."""
+        """Remove the cluster and everything that it made, except the caches."""
         self._volumes.end(signal.SIGKILL)
         self._relay.end(signal.SIGKILL)
         for node in self.nodes:
@@ -133,7 +132,7 @@ class NativeCluster:
         return self.kubeconfig.exists() and self.kubectl.is_ready()
 
     def connect(self, timeout: urllib3.Timeout) -> urllib3.HTTPSConnectionPool:
-        """Return what speaks to the API server as the administrator; nothing is tried again."""
+        """Return the administrator's connections to the API server; they never retry."""
         return urllib3.HTTPSConnectionPool(
             "127.0.0.1",
             self.api_port,
@@ -150,11 +149,11 @@ class NativeCluster:
         self._load(images.build_product(), images.PRODUCT)
 
     def load_spark_image(self) -> None:
-        """Do the same with the image of Spark's pods."""
+        """The same for the image of Spark's pods."""
         self._load(images.build_spark(), images.SPARK)
 
     def load_release(self, version: str) -> None:
-        """Load the product's image as if it were of a release, whose version is its tag."""
+        """Load the product's image as if it were of a release, with its version as the tag."""
         self._load(images.build_release(version), f"{images.REPOSITORY}:{version}")
 
     def _load(self, image: str, name: str) -> None:
@@ -171,12 +170,12 @@ class NativeCluster:
         return next(node for node in self.nodes if node.name == name)
 
     def node_of(self, pod: str, namespace: str = "default") -> Node:
-        """Return the node that a pod is on."""
+        """Return the node of a pod."""
         found = self.kubectl.get("pod", pod, f"--namespace={namespace}")
         return self.node(found["spec"]["nodeName"])
 
     def volume_of(self, claim: str, namespace: str = "default") -> tuple[Node, str]:
-        """Return the node that the volume of a claim is on, and its path there."""
+        """Return the node of a claim's volume, and the volume's path there."""
         name, node = self._find_volume(claim, namespace)
         return node, node.volume_path(name)
 
@@ -201,7 +200,7 @@ class NativeCluster:
 
     @contextlib.contextmanager
     def api_server_away(self) -> Iterator[None]:
-        """Let no node and no pod reach the API server while the block runs; kubectl here does."""
+        """Cut nodes and pods off from the API server during the block; kubectl here reaches it."""
         self._control_plane.run("iptables", "-A", *_AWAY, "-j", "DROP")
         try:
             yield
@@ -210,7 +209,7 @@ class NativeCluster:
 
     @contextlib.contextmanager
     def api_server_slow(self, stopped_s: float = 1.0, running_s: float = 0.1) -> Iterator[None]:
-        """Let the API server work for a moment only, again and again, while the block runs."""
+        """Stop the API server for most of the time during the block."""
         over = threading.Event()
 
         def go_on() -> None:
@@ -237,7 +236,7 @@ class NativeCluster:
         wait_until(self.kubectl.is_ready, "the API server is ready")
 
     def run_outside(self, *command: str | Path, input: str | None = None) -> str:
-        """Run a program where nodes and pods can be reached, as a client outside of them."""
+        """Run a program that can reach nodes and pods, like a client outside of them."""
         return self._control_plane.run(*command, input=input)
 
     def _sign(self) -> None:

@@ -1,6 +1,6 @@
-"""The network of a cluster: one bridge, in the control plane's namespace, that all machines are on.
+"""The network of a cluster: one bridge in the control plane's namespace, for all machines.
 
-Nothing leaves these namespaces: neither pods nor nodes reach the network of this computer.
+It is isolated: neither pods nor nodes reach the network of this computer.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def node_pods(number: int) -> str:
 
 
 def make_bridge(namespace: str) -> None:
-    """Make the control plane's namespace, unless it is there."""
+    """Create the control plane's namespace, unless it exists."""
     if not _is_there(namespace):
         run("ip", "netns", "add", namespace)
         _configure(
@@ -41,7 +41,7 @@ def make_bridge(namespace: str) -> None:
 
 
 def make_node(namespace: str, hub: str, number: int, nodes: int) -> None:
-    """Make a node's namespace and put it on the bridge, unless it is there.
+    """Create a node's namespace and connect it to the bridge, unless it exists.
 
     Args:
         namespace: of the node.
@@ -53,11 +53,11 @@ def make_node(namespace: str, hub: str, number: int, nodes: int) -> None:
         return
     run("ip", "netns", "add", namespace)
     port = f"node{number}"
-    # The same hardware address after each boot: the others remember it.
+    # Always the same hardware address: the others remember it.
     address = f"02:00:00:00:00:{number:02x}"
     peer = f"peer name eth0 address {address} netns {namespace}"
     with contextlib.suppress(CommandError):
-        _configure(hub, f"link del {port}")  # It may outlive the namespace by a moment.
+        _configure(hub, f"link del {port}")  # It may outlive the namespace for a moment.
     _configure(hub, f"link add {port} type veth {peer}", f"link set {port} master {_BRIDGE} up")
     others = [other for other in range(1, nodes + 1) if other != number]
     _configure(
@@ -92,6 +92,6 @@ def _configure(namespace: str, *commands: str) -> None:
 
 
 def _forward(namespace: str) -> None:
-    """Let it pass on what is not for itself."""
+    """Let a namespace forward packets."""
     setting = "/proc/sys/net/ipv4/ip_forward"
     run("nsenter", f"--net=/run/netns/{namespace}", "sh", "-c", f"echo 1 >{setting}")

@@ -1,4 +1,4 @@
-"""The machines that pods run on: containerd, kubelet and kube-proxy, and the volumes of each."""
+"""The machines of pods: containerd, kubelet and kube-proxy, and each machine's volumes."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ class Node:
         cluster: its name.
         number: the node's, from 1.
         nodes: how many the cluster has.
-        folder: of what the node writes; beside it is that of the volumes that all nodes have.
+        folder: for the node's files; beside it is the folder of the shared volumes.
         certificates: of the cluster.
     """
 
@@ -68,19 +68,19 @@ class Node:
 
     @staticmethod
     def sign_shared(certificates: Certificates) -> None:
-        """Make the certificate that kube-proxy has on every node."""
+        """Create the certificate of every node's kube-proxy."""
         certificates.sign(_PROXY, f"system:{_PROXY}")
         path = certificates.path(f"{_PROXY}.kubeconfig")
         certificates.write_kubeconfig(path, _PROXY, _API_SERVER)
 
     def sign(self) -> None:
-        """Make the certificate of its kubelet."""
+        """Create the certificate of its kubelet."""
         also = (f"DNS:{self.name}", f"IP:{self.address}")
         self._certificates.sign(self.name, f"system:node:{self.name}", "system:nodes", also)
         self._certificates.write_kubeconfig(self._kubeconfig(self.name), self.name, _API_SERVER)
 
     def start(self) -> None:
-        """Boot it and start what does not run there."""
+        """Boot it, and start the programs that do not run."""
         network.make_node(self.machine.namespace, self._hub, self.number, self._nodes)
         cgroups.make(self.cgroup)
         images.clone_store(self.machine.folder / "disk" / "containerd")
@@ -104,18 +104,18 @@ class Node:
         )
 
     def power_off(self) -> None:
-        """Cut its power, and with it its network: nobody hears from it any more."""
-        with contextlib.suppress(CommandError):  # It may be off, or the whole cluster half gone.
+        """Cut its power, and with it its network, without a message to any peer."""
+        with contextlib.suppress(CommandError):  # It may be off, or the cluster partly removed.
             network.set_link(self._hub, self.number, is_up=False)
         self.machine.power_off()
         network.remove(self.machine.namespace)
 
     def set_link(self, *, is_up: bool) -> None:
-        """Plug its cable in or out; everything there goes on."""
+        """Connect or disconnect its cable; its programs run on."""
         network.set_link(self._hub, self.number, is_up=is_up)
 
     def blobs(self) -> set[str]:
-        """Return the digests of what its images are made of."""
+        """Return the digests of its images' blobs."""
         return set(self.machine.run(*_CTR, "content", "ls", "-q").split())
 
     def import_image(self, archive: Path) -> None:
@@ -131,13 +131,13 @@ class Node:
         return [image.stem for image in self._volume_images()]
 
     def make_volume(self, name: str, size_bytes: int) -> str:
-        """Make a volume with a file system of its own, unless it is there; return its path."""
+        """Create a volume with its own file system, unless it exists; return its path."""
         return self._make_volume(self._volume_image(name), size_bytes)
 
     def share_volume(self, name: str, size_bytes: int) -> str:
-        """Let the node have a volume that all nodes have, at the same path; return that.
+        """Give the node a shared volume, at the same path on all nodes; return the path.
 
-        The kernel is one, so it is one file system, however many nodes have it.
+        All nodes share one kernel, so this is one file system, whatever the number of nodes.
         """
         return self._make_volume(self._shared / f"{name}.xfs", size_bytes)
 
@@ -147,7 +147,7 @@ class Node:
             made = image.with_suffix(".new")
             with made.open("wb") as file:
                 file.truncate(size_bytes)
-            # It can grow while mounted; ext4 wants a right for that which root may lack.
+            # XFS can grow while mounted; ext4 needs a right for it that root may lack.
             self.machine.run("mkfs.xfs", "-q", "-K", made)
             made.rename(image)
         self._mount(image)
@@ -170,7 +170,7 @@ class Node:
             image.unlink(missing_ok=True)
 
     def grow_volume(self, name: str, size_bytes: int) -> None:
-        """Let a volume have more room, while it is used."""
+        """Enlarge a volume while it is used."""
         image = self._volume_image(name)
         with image.open("r+b") as file:
             file.truncate(size_bytes)
@@ -193,7 +193,7 @@ class Node:
         )
 
     def _has_containerd(self) -> bool:
-        """Whether containerd serves kubelets, which end where it does not yet."""
+        """Whether containerd serves kubelets; a kubelet ends if it does not."""
         with (
             contextlib.suppress(grpc.RpcError),
             grpc.insecure_channel(f"unix:/proc/{self.machine.pid}/root{_SOCKET}") as channel,
@@ -211,7 +211,7 @@ class Node:
 
     def _write_configuration(self) -> None:
         self._file("containerd.toml").write_text(_CONTAINERD)
-        # Nodes reach no other DNS server; what the cluster's own does not know, nobody knows.
+        # Nodes reach no other DNS server: names outside of the cluster do not resolve.
         self._file("resolv.conf").write_text("nameserver 127.0.0.1\n")
         configurations = {
             "kubelet.json": self._kubelet(),
@@ -220,7 +220,7 @@ class Node:
         }
         for name, configuration in configurations.items():
             file, content = self._file(name), json.dumps(configuration, indent=2)
-            # kube-proxy ends when its own is written, also when it stays the same.
+            # kube-proxy ends when its file is written, even with the same content.
             if not file.exists() or file.read_text() != content:
                 file.write_text(content)
         self.machine.run("mkdir", "-p", "/var/lib/cni/conf")
@@ -246,7 +246,7 @@ class Node:
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             "resolvConf": str(self._file("resolv.conf")),
             "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-            # The disk is this computer's, and what others leave of it is not the pods' fault.
+            # The disk is this computer's; pods do not cause its lack of space.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "nodeStatusUpdateFrequency": "4s",
@@ -261,7 +261,7 @@ class Node:
             "clientConnection": {"kubeconfig": str(self._kubeconfig(_PROXY))},
             "hostnameOverride": self.name,
             "clusterCIDR": network.PODS,
-            # The kernel lets a namespace read these settings, and not write them.
+            # A namespace may read these settings, and not write them.
             "conntrack": {
                 **{"maxPerCore": 0, "min": 0},
                 **{"tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
@@ -271,14 +271,13 @@ class Node:
 
 
 def _pod_network(number: int) -> dict[str, object]:
-    """Return how pods get their network: a cable of its own from each to the node, which routes.
+    """Return the pods' network: a cable for each pod to its node, which routes.
 
-    On a bridge, what a pod answers another one of the same node would not pass by the rules of
-    Services.
+    With a bridge, answers between pods of one node would bypass the rules of Services.
     """
     addresses = {
         "type": "host-local",
-        "dataDir": "/run/cni",  # Empty at each boot, when no pod is left.
+        "dataDir": "/run/cni",  # Empty at each boot, when there are no pods.
         "ranges": [[{"subnet": network.node_pods(number)}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }

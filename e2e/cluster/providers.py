@@ -1,4 +1,4 @@
-"""Which cluster the tests run on, and people too: see CONTRIBUTING.md."""
+"""Chooses the cluster for tests and developers: see CONTRIBUTING.md."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _DOWNLOAD_SECONDS_MAX = 1800.0
 
 
 class Cluster(Protocol):
-    """What every provider gives; what only some can do, tests ask for by class."""
+    """The common part of all providers; tests check the class for anything else."""
 
     kubectl: Kubectl
 
@@ -30,20 +30,20 @@ class Cluster(Protocol):
         """Remove it."""
 
     def load_image(self) -> None:
-        """Build the product's image from the checkout, and let the nodes have it."""
+        """Build the product's image from the checkout, and give it to the nodes."""
 
     def load_spark_image(self) -> None:
-        """Do the same with the image of Spark's pods."""
+        """The same for the image of Spark's pods."""
 
 
 class ExistingCluster:
-    """One that others run, found by a kubeconfig; nothing but what tests make is changed there."""
+    """A foreign cluster, found by a kubeconfig; tests change only their own objects there."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubectl = Kubectl(kubeconfig, "kubectl")
 
     def up(self, say: Callable[[str], None]) -> None:
-        """Look whether it is there.
+        """Check that it answers.
 
         Raises:
             CommandError: it does not answer.
@@ -52,19 +52,19 @@ class ExistingCluster:
         say("it has to find the image by itself: nothing is loaded")
 
     def down(self) -> None:
-        """Leave it as it is."""
+        """Do nothing: it stays."""
 
     def load_image(self) -> None:
-        """Fail: the way that an image takes there is its own."""
+        """Fail: only its owner can give it an image."""
         raise CommandError("push the image to the registry that this cluster pulls from")
 
     load_spark_image = load_image
 
 
 class KindCluster:
-    """One of kind's, where a Docker engine answers.
+    """A kind cluster, for machines with a Docker engine.
 
-    MILLRACE_KIND_IMAGE names the image of its nodes; unset: the one that kind pulls by itself.
+    MILLRACE_KIND_IMAGE names the image of its nodes; unset: kind's default.
     """
 
     def __init__(self, name: str) -> None:
@@ -103,7 +103,7 @@ class KindCluster:
                 "apiVersion": "storage.k8s.io/v1",
                 "kind": "StorageClass",
                 "metadata": {"name": f"local-{media}"},
-                "provisioner": "rancher.io/local-path",  # As kind brings it.
+                "provisioner": "rancher.io/local-path",  # kind includes it.
                 "volumeBindingMode": "WaitForFirstConsumer",
             }
             self.kubectl.apply(json.dumps(storage_class))
@@ -120,14 +120,14 @@ class KindCluster:
         self._load(PRODUCT, DOCKERFILE)
 
     def load_spark_image(self) -> None:
-        """Do the same with the image of Spark's pods, which is made with the product's."""
+        """The same for the image of Spark's pods, which is built on the product's."""
         self.load_image()
         self._load(SPARK, SPARK_DOCKERFILE, f"--build-arg=MILLRACE_IMAGE={PRODUCT}")
 
     def _load(self, image: str, dockerfile: Path, *arguments: str) -> None:
         with tempfile.TemporaryDirectory() as made:
             run(
-                *("env", "DOCKER_BUILDKIT=1"),  # Docker 20.10 has it, and does not take it unasked.
+                *("env", "DOCKER_BUILDKIT=1"),  # Docker 20.10 has BuildKit, but not as its default.
                 *("docker", "build", f"--tag={image}", f"--file={dockerfile}"),
                 *arguments,
                 *build_secrets(Path(made)),
@@ -140,9 +140,9 @@ class KindCluster:
 def choose() -> Cluster:
     """Return the cluster that the environment asks for.
 
-    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: the cluster of KUBECONFIG where
-    that is set, and not to one of ours; else kind where it is installed and Docker answers; else
-    native.
+    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: the cluster of KUBECONFIG, if that
+    is set and names none of our clusters; otherwise kind, if it is installed and Docker answers;
+    otherwise native.
 
     Raises:
         CommandError: there is no such provider.

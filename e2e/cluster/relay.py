@@ -1,9 +1,9 @@
-"""Passes connections on from a port of this machine's loopback into a network namespace.
+"""Forwards connections from a port of this machine's loopback into a network namespace.
 
     python -m e2e.cluster.relay NAMESPACE PORT PORT_FILE
 
-passes them on to PORT of the namespace's own loopback, and leaves its own port in PORT_FILE: the
-one that is there already, where it is still free.
+forwards them to PORT of the namespace's own loopback. It writes its own port to PORT_FILE, and
+reuses the port that is in the file, if it is free.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ def _listen(wanted: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with contextlib.suppress(OSError):
         listening.bind(("127.0.0.1", wanted))
-    listening.listen(128)  # Binds it to a port that is free, if it is not bound.
+    listening.listen(128)  # Binds it to a free port, if it is not bound.
     return listening
 
 
 def _enter(namespace: str) -> None:
-    """Let every socket from now on be of a network namespace; those that are there stay."""
+    """Create all later sockets in a network namespace; existing ones stay."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path("/run/netns", namespace).open() as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:

@@ -1,13 +1,13 @@
-"""Provides the volumes that claims of a native cluster ask for, as a driver of local disks would.
+"""Provides the volumes for the claims of a native cluster, like a driver of local disks.
 
     python -m e2e.cluster.volumes CLUSTER
 
-A claim waits for its first pod, and the scheduler says which node that is on; there a volume of the
-size that was asked for is made, with a file system of its own: it is full when it is full. When its
-claim is gone the volume goes too, and it grows when its claim does. A claim of the class `shared`
-gets one that all nodes have, as from a server of files; it does not grow.
+A claim waits for its first pod, and the scheduler chooses that pod's node. There it gets a volume
+of the requested size with its own file system, so that the volume can be full. The volume grows
+with its claim, and is removed with it. A claim of the class `shared` gets a volume that all nodes
+have, as from a file server; it does not grow.
 
-It looks at all claims and volumes twice a second, and knows nothing from the time before.
+It looks at all claims and volumes twice a second, and keeps no state.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _WANTED_OF = "volume.kubernetes.io/storage-provisioner"
 _NODE = "volume.kubernetes.io/selected-node"
 _PROVISIONERS = (PROVISIONER, SHARED_PROVISIONER)
 _SECONDS_BETWEEN = 0.5
-_SIZE_BYTES_MIN = 300 << 20  # Of XFS.
+_SIZE_BYTES_MIN = 300 << 20  # The minimum of XFS.
 _UNITS = {
     "Ki": 1 << 10,
     "Mi": 1 << 20,
@@ -44,7 +44,7 @@ Object = dict[str, Any]
 
 
 def size_bytes(quantity: str) -> int:
-    """Return how many bytes a quantity such as `10Gi` is."""
+    """Return the bytes of a quantity such as `10Gi`."""
     for unit, factor in _UNITS.items():
         if quantity.endswith(unit):
             return int(float(quantity.removesuffix(unit)) * factor)
@@ -59,14 +59,14 @@ class Provisioner:
         self._pool = cluster.connect(urllib3.Timeout(10.0))
 
     def serve(self) -> None:
-        """Do it until killed."""
+        """Reconcile until killed."""
         while True:
             with _reported():
                 self.reconcile()
             time.sleep(_SECONDS_BETWEEN)
 
     def reconcile(self) -> None:
-        """Do what is to be done now."""
+        """Do one pass."""
         claims = self._list("/api/v1/persistentvolumeclaims")
         volumes = {
             volume["metadata"]["name"]: volume
@@ -164,7 +164,7 @@ class Provisioner:
 
 
 def nodes_of(volume: Object) -> list[str]:
-    """Return the names of the nodes that have a volume."""
+    """Return the names of a volume's nodes."""
     term = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
     names: list[str] = term["matchExpressions"][0]["values"]
     return names
@@ -172,7 +172,7 @@ def nodes_of(volume: Object) -> list[str]:
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
-    """Write what goes wrong to the log: it is tried again."""
+    """Log an error: the next pass tries again."""
     try:
         yield
     except (CommandError, OSError, RuntimeError, urllib3.exceptions.HTTPError) as error:

@@ -1,9 +1,9 @@
 """`python -m e2e.faults`: faults on a real Kubernetes under load, judged by the checkers.
 
-It takes the native cluster that runs, or starts it, installs the operator, and plays rounds: each
-has a Cluster of its own and does every fault once, in an order that the seed gives, or those that
-are named in theirs. The last line is a JSON object with what was done. Exit code 1: something was
-lost, doubled, reordered, or did not heal.
+It uses the native cluster that runs, or starts one, installs the operator, and plays rounds. Each
+round has its own Cluster and does every fault once, in an order that the seed gives, or the named
+faults in their order. The last line is a JSON object with the results. Exit code 1: records were
+lost, duplicated or reordered, or a fault did not heal.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _AFTER: Final = {
     "scale-down": "scale-up",
     "operator-killed-in-scale-down": "operator-killed-in-scale-up",
 }
-"""What undoes what another one has done, which it follows."""
+"""Faults that undo another fault, and follow it."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Faults of the API server, in which brokers keep their metadata and the controller's lease."""
+"""Faults of the API server, which holds brokers' metadata and the controller's lease."""
 
 import json
 import time
@@ -13,7 +13,7 @@ _AWAY_SECONDS = 60.0
 def take_the_api_server_away(scene: Scene) -> str:
     before = scene.view
     with scene.kubernetes.api_server_away():
-        time.sleep(_AWAY_SECONDS / 4)  # The fault itself: the lease lasts 6 s.
+        time.sleep(_AWAY_SECONDS / 4)  # The outage itself: the lease lasts 6 s.
         renewed = _renewed(scene)
         time.sleep(_AWAY_SECONDS * 3 / 4)
         if _renewed(scene) != renewed:
@@ -28,7 +28,7 @@ def kill_a_leader_without_an_api_server(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     name = scene.leader(key)
     with scene.kubernetes.api_server_away():
-        time.sleep(_AWAY_SECONDS / 4)  # The lease has run out: there is no controller.
+        time.sleep(_AWAY_SECONDS / 4)  # The lease has expired: there is no controller.
         scene.signal(name, "SIGKILL")
         time.sleep(_AWAY_SECONDS / 4)
         if scene.view.partition(key).leader_epoch != before.partition(key).leader_epoch:

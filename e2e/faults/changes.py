@@ -1,4 +1,4 @@
-"""What users change while clients work: restarts, upgrades, more and fewer brokers, topics."""
+"""Changes by users while clients work: restarts, upgrades, more and fewer brokers, topics."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ _MORE = 2
 
 
 def load_topic(replicas: int = 3) -> dict[str, Any]:
-    """Return what a Topic of the load asks for."""
+    """Return the spec of a Topic of the load."""
     config = {"min.insync.replicas": 2, "segment.bytes": 1 << 20}
     return {"partitions": PARTITIONS, "replicas": replicas, "config": config}
 
 
 def begin_restart(scene: Scene) -> None:
-    """Ask for a restart of all brokers."""
+    """Request a restart of all brokers."""
     scene.namespace("rollout", "restart", f"statefulset/{CLUSTER}-{POOL}")
 
 
@@ -89,7 +89,7 @@ def scale_down(scene: Scene) -> str:
 
 
 def wait_for_share(scene: Scene, brokers: int) -> None:
-    """Wait until there are so many brokers, each with replicas of the load."""
+    """Wait for a number of brokers, each with replicas of the load."""
 
     def all_hold_something() -> bool:
         view = scene.view
@@ -101,7 +101,7 @@ def wait_for_share(scene: Scene, brokers: int) -> None:
 
 
 def wait_until_gone(scene: Scene, brokers: int) -> None:
-    """Wait until there are so many brokers, and neither pods nor claims of others."""
+    """Wait for a number of brokers, without pods and claims of others."""
 
     def are_gone() -> bool:
         claims = scene.namespace.get("pvc")["items"]
@@ -112,12 +112,12 @@ def wait_until_gone(scene: Scene, brokers: int) -> None:
 
 
 def set_replicas(scene: Scene, name: str, replicas: int) -> None:
-    """Ask for another number of replicas of one of the load's topics."""
+    """Request another number of replicas for one of the load's topics."""
     scene.namespace.apply(topic(name, CLUSTER, **load_topic(replicas)))
 
 
 def wait_for_replicas(scene: Scene, name: str, replicas: int) -> None:
-    """Wait until every partition of a topic of the load has so many replicas, and none moves."""
+    """Wait until every partition of a topic has so many replicas, and none moves."""
 
     def have_them() -> bool:
         found = scene.view.topics[f"{scene.namespace.name}/{name}"].partitions
@@ -153,7 +153,7 @@ def recreate_a_topic(scene: Scene) -> str:
         scene.wait_for(lambda view: view.broker(pod).is_fenced, f"{pod} is away")
         old = scene.view.topics[place].topic_id
         scene.namespace("delete", f"topic.millrace.dev/{name}", "--timeout=60s")
-        # A topic has as many replicas as it asks for from the first on: two can be had now.
+        # A topic needs all its replicas at its creation: now there are brokers for two.
         scene.namespace.apply(topic(name, CLUSTER, **spec | {"replicas": 2}))
         scene.wait_for(
             lambda view: place in view.topics and view.topics[place].topic_id != old,

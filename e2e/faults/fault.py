@@ -1,9 +1,9 @@
-"""A fault on a real Kubernetes: how it is done and seen, and the scene that it happens in.
+"""A fault on a real Kubernetes: its injection, its observed effect, and its scene.
 
-`inject` breaks something, or asks for a change, and returns what was seen of it, as a sentence: a
-pod that is another one, a leader that changed, a Node that is not ready. It raises `NotSeenError`
-when nothing was; then the fault does not count. Machines and the API server it mends itself; what
-the product has to mend is waited for afterwards.
+`inject` breaks something, or requests a change, and returns the effect that it saw, as a sentence:
+another pod, a changed leader, a Node that is not ready. It raises `NotSeenError` if it saw none;
+then the fault does not count. It repairs machines and the API server itself; afterwards the round
+waits until the product has repaired the rest.
 """
 
 import json
@@ -30,7 +30,7 @@ TOPICS: Final = ("t0", "t1", "t2")
 PARTITIONS: Final = 3
 """Of each topic of the load."""
 SETTINGS: Final = {"cluster": {"address_settle_ms": 12_000}}
-"""Of the brokers: this cluster's DNS tells an address for 10 s."""
+"""Of the brokers: this cluster's DNS caches an address for 10 s."""
 
 _WHOLE_SECONDS_MAX: Final = 300.0
 _SEEN_SECONDS_MAX: Final = 60.0
@@ -42,17 +42,17 @@ _LEASE: Final = "lease/millrace-operator"
 
 
 class NotSeenError(Exception):
-    """A fault had no effect that could be seen."""
+    """A fault had no visible effect."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """Where faults happen.
+    """The setting of faults.
 
     Attributes:
-        home: name of the node that the load is on, which is not broken.
-        releases: versions of two images of the product; brokers run the first of them.
-        spec: of the Cluster, as it was applied last.
+        home: name of the load's node, which is never broken.
+        releases: versions of two images of the product; brokers begin with the first.
+        spec: of the Cluster, as it was last applied.
     """
 
     kubernetes: NativeCluster
@@ -67,7 +67,7 @@ class Scene:
     # --- The Cluster -------------------------------------------------------------------------
 
     def apply(self, **spec: Any) -> None:
-        """Apply the Cluster with some of its fields changed."""
+        """Apply the Cluster with some fields changed."""
         self.spec |= spec
         self.namespace.apply(cluster(CLUSTER, **self.spec))
 
@@ -78,12 +78,12 @@ class Scene:
 
     @property
     def wanted(self) -> int:
-        """How many brokers there should be."""
+        """The requested number of brokers."""
         replicas: int = self.spec["pools"][0]["replicas"]
         return replicas
 
     def conditions(self) -> Mapping[str, Document]:
-        """The Cluster's conditions by type, as far as they are of its newest spec."""
+        """The Cluster's conditions by type, without those of an older spec."""
         found = self.namespace.get(f"cluster.millrace.dev/{CLUSTER}")
         return {
             each["type"]: each
@@ -92,7 +92,7 @@ class Scene:
         }
 
     def wait_until_whole(self) -> None:
-        """Return once nodes, pods, replicas and the Cluster's conditions are as they should be.
+        """Return once nodes, pods, replicas and the Cluster's conditions are as required.
 
         Raises:
             AssertionError: says what is missing.
@@ -132,7 +132,7 @@ class Scene:
 
     @property
     def view(self) -> View:
-        """The metadata as it is now."""
+        """The present metadata."""
         found = self.watcher.view
         assert found is not None
         return found
@@ -142,11 +142,11 @@ class Scene:
         return self.dice.choice(self.view.places.keys)
 
     def leader(self, key: int) -> str:
-        """The name of the pod that leads a partition."""
+        """The name of the leader's pod of a partition."""
         return self.name_of(self.view.partition(key).leader)
 
     def name_of(self, broker_id: int) -> str:
-        """The name of a broker, and of its pod."""
+        """The name of a broker and of its pod."""
         name: str = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
         return name
 
@@ -171,7 +171,7 @@ class Scene:
     def wait_for_new_leader(
         self, key: int, before: View, seconds: float = _SEEN_SECONDS_MAX
     ) -> str:
-        """Wait until somebody leads a partition in a later epoch; say who."""
+        """Wait until a partition has a leader in a later epoch; return a description."""
         old = before.partition(key)
 
         def has_one(view: View) -> bool:
@@ -185,7 +185,7 @@ class Scene:
         )
 
     def wait_for_new_controller(self, before: View, seconds: float = _SEEN_SECONDS_MAX) -> str:
-        """Wait until the controller epoch has grown; say how far."""
+        """Wait until the controller epoch has grown; return a description."""
         old = before.cluster.controller_epoch
         view = self.wait_for(
             lambda view: view.cluster.controller_epoch > old, "a new controller epoch", seconds
@@ -193,7 +193,7 @@ class Scene:
         return f"controller epoch {old}, then {view.cluster.controller_epoch} of {view.controller}"
 
     def any_topic(self) -> str:
-        """The resource's name of any of the load's topics."""
+        """The resource name of any of the load's topics."""
         return self.dice.choice(self.view.places.topics).rpartition("/")[2]
 
     # --- Pods and nodes ----------------------------------------------------------------------
@@ -208,13 +208,13 @@ class Scene:
         return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def delete_pod(self, name: str, *, grace_s: int = 0) -> None:
-        """Delete a pod; with no grace nobody waits for its end."""
+        """Delete a pod; without a grace period do not wait for its end."""
         force = () if grace_s else ("--force",)
         choices = (f"--grace-period={grace_s}", *force, "--wait=false")
         self.namespace("delete", "pod", name, *choices)
 
     def wait_for_other_pods(self, before: Mapping[str, str], seconds: float = 240.0) -> None:
-        """Wait until every pod of some is another one of its name.
+        """Wait until each of some pods was replaced by another one of its name.
 
         Raises:
             NotSeenError: they are not in time.
@@ -227,14 +227,14 @@ class Scene:
         self.until(are_others, f"pods {sorted(before)} are others", seconds)
 
     def node_of(self, pod: str) -> Node:
-        """The node that a pod is on."""
+        """The node of a pod."""
         return self.kubernetes.node_of(pod, self.namespace.name)
 
     def away_from_home(self) -> str:
-        """Name of a broker's pod whose node may be broken.
+        """Name of a broker's pod on a node that may be broken.
 
         Raises:
-            NotSeenError: all are on the node of the load.
+            NotSeenError: all are on the load's node.
         """
         found = [
             name
@@ -246,7 +246,7 @@ class Scene:
         return self.dice.choice(found)
 
     def led_key(self, pod: str) -> int:
-        """Any of the partitions that a broker leads.
+        """Any partition that a broker leads.
 
         Raises:
             NotSeenError: it leads none.
@@ -272,7 +272,7 @@ class Scene:
         return lease["spec"].get("holderIdentity") or ""
 
     def kill_operators(self) -> str:
-        """Delete all operators' pods with no grace; say which."""
+        """Delete all operators' pods without a grace period; return a description."""
         system = f"--namespace={SYSTEM}"
         found = self.kubernetes.kubectl.get("pods", system, _OPERATORS)["items"]
         names = sorted(each["metadata"]["name"] for each in found)
@@ -281,7 +281,7 @@ class Scene:
         return f"{len(names)} operators were killed"
 
     def take_operator_lease(self, holder: str) -> None:
-        """Write somebody else into the operator's Lease."""
+        """Write another holder into the operator's Lease."""
         spec = {"holderIdentity": holder, "renewTime": "2999-01-01T00:00:00.000000Z"}
         patch = ("--type=merge", "--patch", json.dumps({"spec": spec}))
         self.kubernetes.kubectl("patch", _LEASE, f"--namespace={SYSTEM}", *patch)
@@ -289,7 +289,7 @@ class Scene:
     # --- Waiting -----------------------------------------------------------------------------
 
     def until(self, is_so: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-        """Return once a condition holds; one that cannot be looked at does not.
+        """Return once a condition holds; an error while checking it counts as false.
 
         Raises:
             NotSeenError: it does not in time.
@@ -325,8 +325,8 @@ class Fault:
     """See the module.
 
     Attributes:
-        name: of the scenario.
-        what: how it is done, for the table.
+        name: of the fault.
+        what: how it is injected, for the table.
     """
 
     name: str
@@ -338,7 +338,7 @@ FAULTS: Final[dict[str, Fault]] = {}
 
 
 def fault(name: str, what: str) -> Callable[[Inject], Inject]:
-    """Make a function the way in which a fault is done."""
+    """Register a function as the injection of a fault."""
 
     def add(inject: Inject) -> Inject:
         assert name not in FAULTS, name

@@ -1,7 +1,7 @@
-"""The cluster's metadata as the API server holds it, watched from outside: what a fault changed.
+"""The cluster's metadata in the API server, watched from outside: it shows a fault's effect.
 
-The history that the watch tells is merged into that of the load's pod. Both have the clock of this
-machine, which no namespace changes.
+The watch's history is merged into that of the load's pod. Both use this machine's clock, which no
+namespace changes.
 """
 
 import json
@@ -29,7 +29,7 @@ _TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=30.0)
 
 
 class Watcher:
-    """Hears of every object of a cluster's metadata.
+    """Watches every object of a cluster's metadata.
 
     Args:
         namespace: of the Kubernetes cluster.
@@ -62,13 +62,13 @@ class Watcher:
             each.start()
 
     def stop(self) -> None:
-        """Do not watch any more."""
-        self._is_over.set()  # Whoever waits for news ends with its time-out, or this process.
+        """Stop watching."""
+        self._is_over.set()  # Its thread ends with its request's time-out, or with this process.
         self._pool.close()
 
     @property
     def view(self) -> View | None:
-        """The latest; None before there is one."""
+        """The latest view; None before there is one."""
         with self._lock:
             return self._metadata.view(self._holder)
 
@@ -77,7 +77,7 @@ class Watcher:
             try:
                 self._watch_once(path)
             except (urllib3.exceptions.HTTPError, ValueError, KeyError):
-                self._is_over.wait(_PAUSE_SECONDS)  # The API server is away, slow or new.
+                self._is_over.wait(_PAUSE_SECONDS)  # The API server is away, slow or restarted.
 
     def _watch_once(self, path: str) -> None:
         listed = self._pool.request("GET", path).json()

@@ -1,4 +1,4 @@
-"""Faults of the operator in the middle of what it does."""
+"""Faults of the operator during its work."""
 
 from e2e.faults import changes
 from e2e.faults.fault import CLUSTER, Scene, fault

@@ -1,8 +1,8 @@
-"""Writes what runs have found as a table for people: docs/kubernetes-faults.md, and JSON beside it.
+"""Writes the results of runs as a table, docs/kubernetes-faults.md, and as JSON beside it.
 
     python -m e2e.faults.page OUTPUT...
 
-Each file is the standard output of `python -m e2e.faults`; what they found is added up.
+Each file is the standard output of `python -m e2e.faults`; the results are added up.
 """
 
 import json
@@ -26,7 +26,7 @@ _ADDED: Final = ("seen", "acknowledged", "failed", "lost", "doubled")
 
 
 def merged(summaries: Sequence[Summary]) -> Summary:
-    """Return what several runs have found together."""
+    """Return the sum of several runs' results."""
     scenarios: dict[str, Summary] = {}
     for each in summaries:
         for name, found in each["scenarios"].items():
@@ -55,9 +55,9 @@ def _added(one: Summary, other: Summary) -> Summary:
 
 
 def table(summary: Summary) -> str:
-    """Return the lines of the table, and of what it adds up to."""
+    """Return the lines of the table, and of its sum."""
     lines = [
-        "| scenario | what was injected | what was seen, the last time | times | acknowledged "
+        "| scenario | injected fault | effect, as last seen | times seen | values acknowledged "
         "meanwhile | failed | lost | doubled | longest stall of a partition, s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

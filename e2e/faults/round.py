@@ -1,8 +1,8 @@
 """One round: a Cluster of its own, faults one after another under load, and the judgement.
 
-Between two faults everything is waited for to be whole: nodes, pods, replicas, and what the
-Cluster's conditions say. At the end all partitions are read from their beginning, and the checkers
-judge the history; then the namespace is deleted with everything in it, which has to end.
+After each fault the round waits until nodes, pods, replicas and the Cluster's conditions are whole.
+At the end clients read all partitions from their beginning, and the checkers judge the history.
+Then the namespace is deleted with everything in it, and must end.
 """
 
 import random
@@ -41,13 +41,13 @@ from tests.faults.load import Places
 from tests.faults.replicas import report_replicas
 
 NAMESPACE_DELETED: Final = "namespace-deleted"
-"""The end of every round, which is a fault by itself."""
+"""The end of every round, which is a fault, too."""
 
 _AVAILABILITY_NS: Final = 20 * 10**9
 _REALTIME_LAG_NS: Final = 15 * 10**9
 _FOREVER_NS: Final = 2**62
 _MOVING: Final = 5
-"""So many faults of any kind move some leader, and put some replica out of sync."""
+"""A round of at least so many faults must change a leader and an ISR."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class Done:
     """One fault that was tried.
 
     Attributes:
-        seen: what was seen of it, or why it does not count.
-        began_ns, ended_ns: from the fault to when all was whole and written again.
-        acknowledged, failed: values, meanwhile.
-        lost, doubled: of those that were acknowledged meanwhile, as the last read shows.
-        longest_stall_s: the longest that a partition took no write.
+        seen: the observed effect, or why it does not count.
+        began_ns, ended_ns: from the fault until all was whole and took writes again.
+        acknowledged, failed: number of values in that time.
+        lost, doubled: number of these acknowledged values, as the last read shows.
+        longest_stall_s: the longest time that a partition took no write.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Done:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a round found.
+    """The result of a round.
 
     Attributes:
-        failures: what went wrong beside the history, such as a cluster that was not whole again.
+        failures: problems outside the history, such as a cluster that did not become whole.
     """
 
     done: list[Done] = field(default_factory=list)
@@ -100,14 +100,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a round is to do.
+    """The parameters of a round.
 
     Attributes:
         plan: names of faults, in order.
         seed: of the dice, and part of the namespace's name.
         releases: versions of two images of the product.
         deadline: of `time.monotonic()`, after which no fault begins.
-        keeps: whether the namespace stays when something went wrong.
+        keeps: whether the namespace stays after a failure.
     """
 
     plan: Sequence[str]
@@ -118,7 +118,7 @@ class Wish:
 
 
 def play(kubernetes: NativeCluster, wish: Wish, say: Callable[[str], None]) -> Outcome:
-    """Play a round, and say how far it is."""
+    """Play a round, and report its progress."""
     outcome = Outcome()
     namespace = Namespace(kubernetes.kubectl, f"faults-{wish.seed}")
     namespace.create()
@@ -177,10 +177,10 @@ def _play(
                     break
                 outcome.done.append(_do(name, scene, outcome))
                 say(_line(outcome.done[-1]))
-        except (AssertionError, CommandError):  # What was written can be judged all the same.
+        except (AssertionError, CommandError):  # The history so far can be judged all the same.
             outcome.failures.append(traceback.format_exc())
         history = load.finish()
-        if not outcome.failures:  # Else brokers may be away, and hold less than they will.
+        if not outcome.failures:  # Otherwise brokers may be away, and hold less than later.
             _report_replicas(scene, metadata, history)
     finally:
         watcher.stop()
@@ -189,7 +189,7 @@ def _play(
 
 
 def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
-    """Break, look, and see that all is well again."""
+    """Inject the fault, observe its effect, and check that all is well again."""
     began_ns = time.monotonic_ns()
     scene.load.window("close")
     counts = False
@@ -212,7 +212,7 @@ def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
 
 
 def _report_replicas(scene: Scene, metadata: History, history: Sequence[Op]) -> None:
-    """Tell the history what each replica has in its files, while no broker moves."""
+    """Add each replica's files to the history, while no broker moves."""
     ends = {key: read.highest + 1 for key, read in Contents(history).final.items()}
     names = sorted(scene.pods())
     log_dirs = {}
@@ -249,7 +249,7 @@ def _delete(namespace: Namespace, outcome: Outcome) -> Done:
 
 
 def _merged(*histories: Sequence[Op]) -> Iterator[Op]:
-    """Yield the operations of several histories that have one clock, numbered from 0 again."""
+    """Yield the operations of several histories with the same clock, with new numbers from 0."""
     ops = sorted((op for history in histories for op in history), key=lambda op: op.at_ns)
     for index, op in enumerate(ops):
         yield replace(op, index=index)
@@ -284,7 +284,7 @@ def _judge(outcome: Outcome) -> None:
 
 
 def _times_read(history: Sequence[Op]) -> Mapping[tuple[int, int], int]:
-    """How often each value of each key stands in its log, as the last read shows."""
+    """How often each value of each key is in its log, as the last read shows."""
     contents = Contents(history)
     return Counter(
         (key, value)

@@ -1,6 +1,6 @@
-"""The load's pod, seen from outside: started, marked, asked how far it is, and its history fetched.
+"""The load's pod from outside: start it, send marks, ask for its status, and fetch its history.
 
-Its code comes by a ConfigMap into the product's image, which has no test code.
+Its code comes by a ConfigMap, as the product's image has no test code.
 """
 
 import json
@@ -32,8 +32,8 @@ class LoadPod:
     """See the module.
 
     Args:
-        namespace: where it is made; topics are called `<namespace>/<topic>`.
-        settings: what it does.
+        namespace: of the pod; topics are `<namespace>/<topic>`.
+        settings: of the load.
         node: where it must run; empty: anywhere.
     """
 
@@ -51,7 +51,7 @@ class LoadPod:
         self._node = node
 
     def start(self) -> None:
-        """Start it; return once every partition has taken writes."""
+        """Start it; return once every partition has acknowledged writes."""
         code = {path.replace("/", "."): (ROOT / path).read_text() for path in _CODE}
         self._namespace.apply(
             {
@@ -66,18 +66,18 @@ class LoadPod:
         self.wait_for_all()
 
     def window(self, what: str) -> None:
-        """Say that all should be available from now on ("open"), or may be broken ("close")."""
+        """Note that all should be available from now on ("open"), or may be broken ("close")."""
         self._mark({"window": what})
 
     def fault(self, fault_id: str, target: str) -> None:
-        """Say that a fault's effect was seen."""
+        """Note that a fault's effect was seen."""
         self._mark({"fault": [fault_id, target]})
 
     def status(self) -> Status:
-        """How far it is.
+        """The present status.
 
         Raises:
-            AssertionError: its clients ended in a way that nobody expected.
+            AssertionError: its clients ended with an unexpected error.
         """
         found = Status(**json.loads(self._exec("cat", f"{_FOLDER}/status.json")))
         assert not found.failure, found.failure
@@ -96,7 +96,7 @@ class LoadPod:
             time.sleep(_LOOK_SECONDS)
 
     def finish(self) -> list[Op]:
-        """Have the clients stop and everything read from its beginning; return the history."""
+        """Stop the clients, read everything from the beginning, and return the history."""
         self._mark({"finish": True})
         until(
             lambda: self.status().is_finished,
@@ -106,7 +106,7 @@ class LoadPod:
         return list(read(self._exec("cat", f"{_FOLDER}/history.jsonl").splitlines()))
 
     def millrace(self, *arguments: str, input: str | None = None) -> str:
-        """Run the command line in the pod, where it finds the brokers."""
+        """Run the command line in the pod, which can reach the brokers."""
         stdin = ("--stdin",) if input is not None else ()
         return self._namespace("exec", *stdin, self.name, "--", "millrace", *arguments, input=input)
 
@@ -151,7 +151,7 @@ class LoadPod:
         }
         spec: dict[str, Any] = {
             "containers": [container],
-            "restartPolicy": "Never",  # Its history would be gone, and nobody would notice.
+            "restartPolicy": "Never",  # A restart would lose its history, without any error.
             "terminationGracePeriodSeconds": 0,
             "volumes": [
                 {"name": "code", "configMap": {"name": self.name, "items": items}},

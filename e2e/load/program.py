@@ -1,4 +1,4 @@
-"""The load as the main process of a pod, so that it goes on whatever becomes of the API server.
+"""The load as the main process of a pod, so that it is independent of the API server.
 
     python -m e2e.load.program SETTINGS FOLDER
 
@@ -6,13 +6,13 @@ SETTINGS is a file, see `Settings`. In FOLDER it keeps
 
 | file | |
 |---|---|
-| `history.jsonl` | all that happened, in the format of `tests.checkers.history` |
-| `marks` | written from outside, a line of JSON for each mark, and followed here |
-| `status.json` | how far it is, renewed again and again |
+| `history.jsonl` | all operations, in the format of `tests.checkers.history` |
+| `marks` | written from outside, a line of JSON for each mark; the load follows it |
+| `status.json` | the present status, written again and again |
 
-A mark is `{"window": "open"}` or `"close"`, `{"fault": [id, target]}`, or `{"finish": true}`: then
-the clients stop, everything is read from its beginning, and the history is complete when the status
-says `is_finished`. The pod goes on, so that the history can be fetched.
+A mark is `{"window": "open"}` or `"close"`, `{"fault": [id, target]}`, or `{"finish": true}`. After
+the last one the clients stop, and read everything from the beginning; the history is complete when
+the status says `is_finished`. The pod goes on, so that the history can be fetched.
 """
 
 import json
@@ -32,7 +32,7 @@ _LOOKS_A_STATUS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the load does; see `tests.faults.load.Load`."""
+    """The settings of the load; see `tests.faults.load.Load`."""
 
     bootstrap: str
     topics: tuple[str, ...]
@@ -45,12 +45,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How far it is.
+    """The progress of the load.
 
     Attributes:
-        marks: how many were taken.
-        acknowledged_of: values that were, by the number of the partition's key.
-        failure: what nobody expected of the clients; empty: nothing.
+        marks: how many marks it has read.
+        acknowledged_of: number of acknowledged values, by the number of the partition's key.
+        failure: an unexpected error of the clients; empty: none.
     """
 
     marks: int
@@ -70,14 +70,14 @@ class _Marks:
         self._rest = ""
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """Yield the marks that were written since."""
+        """Yield the marks since the last call."""
         self._rest += self._file.read()
         *lines, self._rest = self._rest.split("\n")
         yield from map(json.loads, lines)
 
 
 def main() -> None:
-    """Work until the mark to finish, then wait to be ended."""
+    """Work until the mark to finish, then wait for the signal to end."""
     settings_file, folder = map(Path, sys.argv[1:])
     settings = Settings(**json.loads(settings_file.read_text()))
     marks = _Marks(folder / "marks")

@@ -1,6 +1,6 @@
 """A real Kubernetes with the operator installed, and a namespace for each test.
 
-The cluster is started where none runs, and ended then; one that runs already is used and left.
+A running cluster is used and left running; otherwise one is started, and ended afterwards.
 """
 
 import secrets
@@ -22,7 +22,7 @@ def _say(text: str) -> None:
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Cluster]:
-    """The cluster, with the image of this checkout; skips, and says why, where there is none."""
+    """The cluster, with the image of this checkout; skips with the reason if there can be none."""
     cluster = providers.choose()
     ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
     try:
@@ -31,7 +31,7 @@ def kubernetes() -> Iterator[Cluster]:
             cluster.load_image()
         yield cluster
     except UnableError as error:
-        ran_before = True  # There is nothing to end.
+        ran_before = True  # It keeps running.
         pytest.skip(str(error))
     finally:
         if not ran_before:
@@ -47,7 +47,7 @@ def operator(kubernetes: Cluster) -> Cluster:
 
 @pytest.fixture
 def namespace(operator: Cluster) -> Iterator[Namespace]:
-    """A namespace that no other test has; deleted with all that is in it, which has to end."""
+    """A new namespace for the test; it is deleted with its content, and the deletion must end."""
     made = Namespace(operator.kubectl, f"e2e-{secrets.token_hex(4)}")
     made.create()
     yield made

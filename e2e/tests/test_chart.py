@@ -1,4 +1,4 @@
-"""The chart as users have it: what it installs is tested by helm, and Clusters outlive it."""
+"""The chart for users: helm tests what it installs, and Clusters survive its removal."""
 
 import pytest
 from e2e.cluster.providers import Cluster

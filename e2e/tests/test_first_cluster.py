@@ -1,4 +1,4 @@
-"""From an applied Cluster to a consumed record, and on through what a cluster lives through."""
+"""From an applied Cluster to a consumed record, and through the life of a cluster."""
 
 import pytest
 from e2e.installed import Namespace, until

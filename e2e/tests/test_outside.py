@@ -64,13 +64,13 @@ def test_a_client_outside_of_the_pods_network_writes_and_reads(
     topic = f"{namespace.name}/orders"
 
     def leaders() -> list[str]:
-        """Of the partitions, the Service by which each is reached."""
+        """The Services of the partitions' leaders."""
         described = namespace.millrace("topic", "describe", topic, "--output", "json")
         found = [each["leader_address"] for each in json.loads(described)["partitions"]]
         return [services[each] for each in found if each]
 
-    # A broker tells of its address with its first heartbeat, before it is ready, or, where that
-    # is not known by then, with the one after the file with it has changed.
+    # A broker reports its address with its first heartbeat, before it is ready; if the address is
+    # not known by then, with the first heartbeat after the file with the address has changed.
     every_one = {f"logs-brokers-{number}-outside" for number in range(3)}
     until(lambda: set(leaders()) == every_one, "each broker is reached by its Service")
     fruits = [f"fruit {number}" for number in range(100)]

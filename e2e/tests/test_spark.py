@@ -56,7 +56,7 @@ def test_spark_submit_in_cluster_mode_runs_the_same(
 def test_a_cron_job_goes_on_exactly_where_its_last_run_ended(
     with_spark: NativeCluster, with_flights: Namespace
 ) -> None:
-    """The second run is killed on its way, and its Job runs it again."""
+    """The second run is killed half-way, and its Job runs it again."""
     source = read_source(2 * DAYS)
     halves = source.parts(2)
     job = SparkJob(with_spark, with_flights, "ingest")
@@ -85,7 +85,7 @@ def _ingested(sent: list[pa.Table]) -> pa.Table:
 def test_any_user_may_run_it_and_other_executors_change_nothing(
     with_spark: NativeCluster, with_flights: Namespace, source: Source
 ) -> None:
-    """Roots are read-only in all tests."""
+    """Root file systems are read-only in all tests."""
     job = SparkJob(with_spark, with_flights, "delays")
     halves = source.parts(2)
     sent = [produce_all(with_flights, halves[0])]
@@ -118,7 +118,7 @@ def test_executors_read_from_the_replica_in_their_zone(
 
 
 def _fetched_bytes(namespace: Namespace, broker: str) -> float:
-    """Return what a follower has sent to readers."""
+    """Return the bytes that a follower has sent to readers."""
     pages = f"/api/v1/namespaces/{namespace.name}/pods/{broker}:7093/proxy/metrics"
     pattern = rf'^millrace_topic_fetched_bytes_total{{topic="{namespace.name}/{FLIGHTS}"}} (\S+)$'
     found = re.search(pattern, namespace.kubectl("get", "--raw", pages), re.M)
@@ -128,7 +128,7 @@ def _fetched_bytes(namespace: Namespace, broker: str) -> float:
 def test_two_tenants_read_their_own_topics_of_one_cluster(
     with_spark: NativeCluster, namespace: Namespace
 ) -> None:
-    """Both jobs name the topic `flights`, and no namespace."""
+    """Both jobs read the topic `flights`, without naming a namespace."""
     other = Namespace(with_spark.kubectl, f"{namespace.name}-b")
     other.create()
     try:

@@ -1,4 +1,4 @@
-"""What cannot run says so: the driver ends non-zero, and the pod's status has its last words."""
+"""Invalid jobs say so: the driver exits non-zero, and the pod's status has its last words."""
 
 import json
 import time
@@ -16,7 +16,7 @@ SECONDS_MAX = 240.0
 
 
 def last_words(job: SparkJob, seconds: float = SECONDS_MAX) -> str:
-    """Return what the status says of a driver that has ended, once one has."""
+    """Return the status message of a driver, once one has ended."""
     deadline = time.monotonic() + seconds
     while True:
         for pod in job.pods("spark-driver"):
@@ -64,7 +64,7 @@ def test_missing_rights_are_told(with_spark: NativeCluster, with_flights: Namesp
 def test_executors_with_too_little_memory_are_told(
     with_spark: NativeCluster, with_flights: Namespace
 ) -> None:
-    """They are killed before they can say a word."""
+    """They are killed before they can log anything."""
     job = SparkJob(with_spark, with_flights, "wrong")
     job.install("carrier_delays", executor__memory="450m", executor__memoryOverhead="1m")
     assert "as with too little memory" in last_words(job)

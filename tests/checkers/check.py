@@ -1,4 +1,4 @@
-"""All checkers over one history; simulated runs and runs of real processes are judged alike."""
+"""Runs all checkers over one history; the same for simulated runs and for real processes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ def check(
     """Judge a history.
 
     Args:
-        history: in the order of time.
-        modes: of `ALLOWED`; what any of them allows is allowed.
-        expectations: what must have happened at all.
+        history: in order of time.
+        modes: of `ALLOWED`; an anomaly is allowed if any mode allows it.
+        expectations: what must have happened.
         availability_ns: the longest a write may wait while a window is open.
-        realtime_lag_ns: how old the log that a poll sees may be while a window is open; None only
-            measures.
+        realtime_lag_ns: how old the log that a poll sees may be while a window is open; None: only
+            measure it.
         allowances: how much of each resource a process may gain.
-        log_starts: offsets before which records were deleted in order, by key.
+        log_starts: offsets below which retention deleted records, by key.
     """
     expectations = expectations or Expectations()
     report = Report(frozenset().union(*(ALLOWED[mode] for mode in modes)))

@@ -1,7 +1,7 @@
 """Compares what was read with what was sent: C1 to C6 and C27, in one pass.
 
-Records seen by an operation that failed are judged too: no consumer may ever see a record that is
-not there. Only a read that was `ok` counts as reading.
+Records of a failed operation are judged too: no consumer may ever see a record that does not exist.
+Only an `ok` read counts as reading.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,9 +28,9 @@ class Contents:
         self.known = KnownLog()
         self.writes: dict[int, dict[int, Write]] = {}
         self.read: dict[int, Coverage] = {}
-        """By operations that were `ok`."""
+        """Offsets of `ok` operations."""
         self.shown: dict[int, Coverage] = {}
-        """By any operation."""
+        """Offsets of all operations."""
         self.final: dict[int, Coverage] = {}
         self.dumped: dict[int, Coverage] = {}
         self.others: list[tuple[int, int, int, Op]] = []
@@ -93,7 +93,7 @@ def anomalies(contents: Contents, log_starts: Mapping[int, int] | None = None) -
 
     Args:
         contents: of the history.
-        log_starts: offsets before which records were deleted in order, by key.
+        log_starts: offsets below which retention deleted records, by key.
     """
     places = {key: _places(contents, key) for key in contents.known.values}
     yield from _inconsistent(contents)
@@ -103,7 +103,7 @@ def anomalies(contents: Contents, log_starts: Mapping[int, int] | None = None) -
 
 
 Places = Mapping[int, list[int]]
-"""The offsets at which each value of a key was."""
+"""The offsets at which each value of a key was seen."""
 
 
 def _inconsistent(contents: Contents) -> Iterator[Anomaly]:

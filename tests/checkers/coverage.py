@@ -1,4 +1,4 @@
-"""Sets of offsets, stored as runs: the offsets read of a log are a few runs."""
+"""Sets of offsets, stored as runs: the offsets that were read from a log form a few runs."""
 
 from bisect import bisect_right
 

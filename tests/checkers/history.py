@@ -1,4 +1,4 @@
-"""What clients did and saw: one line of JSON for each event, in the order of time.
+"""The operations and results of clients: one line of JSON for each event, in order of time.
 
     {"i":7,"t":1200,"p":"c3","type":"ok","f":"poll","v":[["p",{"0":[[4,19],["r",5,80]]}]]}
 
@@ -6,13 +6,13 @@
 |---|---|
 | `i` | number of the line |
 | `t` | monotonic nanoseconds, never descending |
-| `p` | the process: one logical client, which does one thing at a time; retired after an `info` |
+| `p` | the process: one logical client, with one operation at a time; retired after an `info` |
 | `type` | `invoke`, then `ok` (it happened), `fail` (it certainly did not) or `info` (unknown) |
-| `f` | what: see below |
-| `v` | micro-operations, or what `f` says |
+| `f` | the operation: see below |
+| `v` | micro-operations, or as `f` says |
 | `err` | the error, if there was one |
 | `rebal` | keys that were rebalanced while it ran |
-| `ends` | `{key:end offset}`: of a poll that brought some records, and was told of more |
+| `ends` | `{key:end offset}`: of a poll that returned some records, while more existed |
 
 A *key* is an integer that stands for a partition. A *value* is an integer, unique for its key, and
 never sent again by another operation. Micro-operations: a send `["s",key,value]`, which becomes
@@ -28,9 +28,9 @@ is read a thousand times is written once.
 | `assign`, `subscribe` | `[key,...]` | positions of other keys are forgotten |
 | `seek` | `{key:offset}` | positions of these keys are forgotten |
 | `list_offsets` | `{key:end offset}` | invoked with `{key:null}` |
-| `metadata` | one partition's state | `info`; `p` is the observer: `store`, a broker |
+| `metadata` | one partition's state | `info`; `p` is the observer: `store`, or a broker |
 | `replica` | one replica's batches | `info`; see `replicas` |
-| `fault` | `[id,target]` | `info`; one whose effect was seen |
+| `fault` | `[id,target]` | `info`; only after its effect was seen |
 | `window` | `"open"` or `"close"` | `info`; between them everything should be available |
 | `dump` | one poll | `info`; what a replica holds, read from its files |
 | `resources` | `{name:amount}` | `info`; of the process `p` |
@@ -56,7 +56,7 @@ _MICRO: Final = frozenset({"send", "poll", "txn", "final", "dump"})
 
 
 class Send(NamedTuple):
-    """One record sent; the offset where it is known."""
+    """One sent record, with its offset if known."""
 
     key: int
     value: int
@@ -71,7 +71,7 @@ class Run(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One record read, with a value that was not known before, or is another one."""
+    """One read record, whose value was unknown before, or differs."""
 
     offset: int
     value: int
@@ -85,7 +85,7 @@ class Op:
     """One line of a history; see the module.
 
     Attributes:
-        details: `v` where it is not of micro-operations.
+        details: `v` if it holds no micro-operations.
         ends: the log's end by key, for polls that did not return everything up to it.
         index: its number, given by the recorder.
     """
@@ -104,7 +104,7 @@ class Op:
 
 
 class KnownLog:
-    """What stands at each offset of each key, as the history showed it first."""
+    """The value at each offset of each key, as the history showed it first."""
 
     def __init__(self) -> None:
         self.values: dict[int, dict[int, int]] = {}
@@ -125,7 +125,7 @@ class KnownLog:
                         self.of(key).setdefault(entry.offset, entry.value)
 
     def compact(self, key: int, records: Iterable[Sequence[int]]) -> list[Run | Seen]:
-        """Turn (offset, value) pairs into runs where they are known; learn the others."""
+        """Turn (offset, value) pairs into runs if they are known; remember the others."""
         known = self.of(key)
         found: list[Run | Seen] = []
         run: Run | None = None
@@ -151,11 +151,11 @@ class KnownLog:
 
 
 class Recorder:
-    """Makes a history from what clients report, in the order of time.
+    """Makes a history of the clients' reports, in order of time.
 
     Args:
-        write: takes each line of JSON; none is made without it.
-        keeps_ops: whether `ops` fills; off for runs without end.
+        write: gets each line of JSON; None: no lines are made.
+        keeps_ops: whether `ops` fills; off for very long runs.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ def _polled_from_json(polled: Mapping[str, Any]) -> Polled:
 
 
 def _keys_to_int(value: Any) -> Any:
-    """JSON has no integers as names; the names of a state or an amount are none."""
+    """Turn names of an object into integers if they are keys: names in JSON are texts."""
     if isinstance(value, dict) and all(name.isdecimal() for name in value):
         return {int(name): inner for name, inner in value.items()}
     return value

@@ -1,8 +1,8 @@
 """Partitions' states by their epochs: C24, in one pass.
 
 A partition epoch is the version of a register: all observers show the same state for it. The store
-shows each once, in order; changes made together are one step there, which may skip epochs. Other
-observers may miss some, but never go back.
+shows each stored state once, in order; a step may skip epochs, as it may combine several changes.
+Other observers may miss states, but never go back.
 
 `details` of a `metadata` operation: `key`, `partition_epoch`, `leader_epoch`, `controller_epoch`,
 `leader` (-1 is none), `isr` and `replicas` as lists of broker ids.

@@ -1,8 +1,8 @@
 """The order in which each client read and sent records: C9, C10, C11, in one pass.
 
-A poll goes on where the one before ended. A larger offset is a jump only if some client read a
-record between, which is known at the end. A record that was acknowledged and never read is lost,
-not jumped over.
+A poll continues where the last one ended. A larger offset is a jump only if some client read a
+record in between, which is known at the end. An acknowledged record that was never read is lost,
+not skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from tests.checkers.history import OK, Op, Polled, Run
 from tests.checkers.report import Anomaly
 
 _Gap = tuple[int, int, int, Anomaly]
-"""(key, last offset before, first offset behind, what it is if a record was read between)."""
+"""(key, last offset before, first offset behind, the anomaly if a record in between was read)."""
 
 
 def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
@@ -29,7 +29,7 @@ def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
             yield from _judge_sends(op, sent_to.setdefault(op.process, {}))
         if op.polls:
             if op.f == "final":
-                positions = {}  # It starts over.
+                positions = {}  # It starts over from its assignment.
             yield from _judge_polls(op, positions, read, gaps)
         elif op.f in ("assign", "subscribe"):
             kept = set(op.details)

@@ -1,7 +1,7 @@
 """Real-time order, availability and lag: C15, C16, C25 and C26, each in one pass.
 
-Histories are in the order of time, so what was acknowledged before an operation was invoked is what
-was acknowledged above its line.
+Histories are in order of time: what was acknowledged before an operation's invocation stands above
+its line.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from tests.checkers.report import Anomaly
 def send_anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
     """C15: an append that began after another one was acknowledged has the larger offset."""
     acknowledged: dict[int, int] = {}  # By key: the greatest offset.
-    begun: dict[str, dict[int, int]] = {}  # By process: what was, when its operation began.
+    begun: dict[str, dict[int, int]] = {}  # By process: that offset when its operation began.
     for op in history:
         if not op.sends:
             continue
@@ -74,10 +74,10 @@ def _judge_end(
 
 
 class Availability:
-    """C25: how long sends waited while a `window` was open, in which all should be available.
+    """C25: how long sends waited while a `window` was open.
 
-    A key is unavailable from the first send without an answer to the next acknowledged one; what
-    began before the window counts from its beginning.
+    A key is unavailable from the first send without an answer to the next acknowledged one. A wait
+    that began before the window counts from the window's beginning.
 
     Attributes:
         longest_ns: the longest wait, of any key.
@@ -126,12 +126,12 @@ class Availability:
 class RealtimeLag:
     """C26: how old the log that a poll saw was when the poll began.
 
-    The lag of a poll: from when any client first knew an offset after the last one it saw, to the
-    poll's beginning. A poll that returns nothing for a key saw what its process saw before. A full
-    one saw the log up to the end that it was told: how rarely a process polls, and in how many
-    pieces it reads, says nothing about the log. Final polls read from the beginning and do not
-    count. Lag counts only while a `window` is open, and from its beginning: before it, the leader
-    may not have served reads.
+    The lag of a poll is the time from when any client first knew an offset after the last one that
+    the poll saw, to the poll's beginning. A poll that returns nothing for a key saw what its
+    process saw before. A full poll saw the log up to the end offset that it got: how rarely a
+    process polls, and in how many pieces it reads, says nothing about the log. Final polls read
+    from the beginning and do not count. Lag counts only while a `window` is open, and from its
+    beginning: before it, the leader may not have served reads.
 
     Attributes:
         longest_ns: the longest lag, of any poll.

@@ -1,7 +1,7 @@
-"""Compares the replicas of a partition when no client writes: C23.
+"""Compares the replicas of a partition while no client writes: C23.
 
-Committed batches are the same bytes everywhere, and so is where each leader epoch begins. Batches
-before any replica's log start, or after any replica's high watermark, are not compared.
+Committed batches have the same bytes on all replicas, and leader epochs the same start offsets.
+Batches below any replica's log start, or above any replica's high watermark, are not compared.
 
 `details` of a `replica` operation, whose process is the broker: `key`, `log_start`,
 `high_watermark`, `batches` as [base offset, last offset, digest of the bytes], and `epochs` as

@@ -1,7 +1,7 @@
-"""What a check found, which anomalies are allowed, and whether the run proves anything.
+"""The result of a check: anomalies, allowed ones, and whether the run proves anything.
 
-A run is good when its mode allows every anomaly found, and everything expected has happened: a run
-in which nothing was sent, no fault fired and no leader changed proves nothing.
+A run is good if its mode allows every anomaly found, and everything expected has happened. A run
+without sends, faults or leader changes proves nothing.
 """
 
 from collections import Counter
@@ -40,18 +40,18 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "resource-growth": ("C29", "a process ended with more of something than it may"),
 }
 
-# With one partition to itself, a client sees each record once and in order. A group may rebalance
-# between two operations, and records come again or go to another member.
+# A client that has a partition to itself sees each record once and in order. A group may rebalance
+# between two operations; then records come again, or go to another member.
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "assign": frozenset(),
     "subscribe": frozenset({"poll-skip", "nonmonotonic-poll"}),
-    # Writes acknowledged by the leader alone may be lost when it is.
+    # Writes that only the leader acknowledged may be lost with it.
     "acks-1": frozenset({"lost-write", "unseen", "realtime-inversion", "stale-end-offset",
                          "end-offset-regression", "nonmonotonic-send"}),
-    # Likewise; no send returns its offset, and `unreplicated` judges lost writes.
+    # The same; no send returns its offset, and `unreplicated` judges lost writes.
     "unreplicated": frozenset({"unseen"}),
     "not-idempotent": frozenset({"duplicate", "nonmonotonic-send", "int-nonmonotonic-send"}),
-    # An operator gave up a part of the log; clients were told, and offsets are used again. An
+    # An operator gave up a part of the log. Clients got errors, and offsets are used again. An
     # operation with several sends may have begun before.
     "unclean-election": frozenset({"inconsistent-offset", "duplicate", "lost-write", "unseen",
                                    "nonmonotonic-send", "int-nonmonotonic-send",
@@ -65,9 +65,9 @@ EXAMPLES_MAX: Final = 10
 class Anomaly(NamedTuple):
     """One broken promise.
 
-    Attributes:
+    kind: one of `ANOMALIES`.
         kind: of `ANOMALIES`.
-        what: what was seen.
+        what: the observation.
         ops: the numbers of the operations that show it.
     """
 
@@ -100,7 +100,7 @@ class Report:
     """See the module.
 
     Attributes:
-        allowed: kinds that this run's mode allows.
+        allowed: kinds that the run's mode allows.
         counts: anomalies by kind.
         examples: the first anomalies of each kind.
         measures: other measurements, by name.
@@ -131,7 +131,7 @@ class Report:
         return not self.failures and not self.missing
 
     def text(self) -> str:
-        """Return the report for people."""
+        """Return the report as text."""
         lines = []
         for kind in sorted(self.counts):
             check, sentence = ANOMALIES[kind]

@@ -1,7 +1,7 @@
-"""Compares the resources of processes at the end and at the beginning: C29.
+"""Compares the resources of processes at the beginning and at the end: C29.
 
-Samples are taken at rest: before the load and after it. What grows with every failed operation
-grows without bound, so the allowance does not depend on what happened between.
+Samples are taken at rest: before the load and after it. A leak per failed operation grows without
+bound, so the allowance does not depend on the run's length.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from tests.checkers.report import Anomaly
 def anomalies(history: Iterable[Op], allowances: Mapping[str, int]) -> Iterator[Anomaly]:
     """Yield resources that grew by more than their allowances.
 
-    A process is one life of a program: after a restart it is another process.
+    A process is one life of a program: a restart makes another process.
     """
     first: dict[str, Mapping[str, int]] = {}
     last: dict[str, tuple[int, Mapping[str, int]]] = {}

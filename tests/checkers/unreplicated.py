@@ -1,8 +1,8 @@
 """Promises about writes that are acknowledged before they are replicated.
 
-They may be lost, but only when another leader is elected; records that were read are not lost, and
-the records are in the order in which they were sent, once. Each key has one writer, whose values
-ascend. The other checkers judge what holds for all writes.
+They may be lost, but only when another leader is elected. Records that were read are never lost.
+The records are in the order of their sends, without duplicates. Each key has one writer, whose
+values ascend. The other checkers judge what holds for all writes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ _LATE_NS = 10 * 10**9
 
 
 def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
-    """Yield what is wrong, of a history that ends with final polls of all keys."""
+    """Yield the anomalies of a history that ends with final polls of all keys."""
     contents = Contents(history)
     for key, final in contents.final.items():
         known = contents.known.of(key)
@@ -60,7 +60,7 @@ def share_seen(history: Sequence[Op]) -> float:
 
 
 def _elections(history: Iterable[Op], key: int) -> Iterator[int]:
-    """When the leader epoch was seen to have changed."""
+    """Yield the times at which a changed leader epoch was seen."""
     epoch = None
     for op in history:
         if op.f == "metadata" and op.details["key"] == key:
@@ -70,7 +70,7 @@ def _elections(history: Iterable[Op], key: int) -> Iterator[int]:
 
 
 def _passed(history: Iterable[Op], key: int, contents: Contents) -> Iterator[tuple[int, int]]:
-    """When a value was read that is greater than all before."""
+    """Yield the times at which a value greater than all before was read."""
     known, newest = contents.known.of(key), -1
     for op in history:
         if op.f != "poll" or op.type != OK:

@@ -1,6 +1,6 @@
-"""Clusters of brokers as the operator sees them: what they say, and what they are asked to do.
+"""Fake clusters for the operator: their descriptions, and the requests that they get.
 
-Everything that is asked for is done at once, but replicas that move arrive only with `arrive`.
+They do every request at once; only moves of replicas wait for `arrive`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class FakeCluster:
     """See the module.
 
     Attributes:
-        on_write: called before each change that is asked for.
+        on_write: called before each requested change.
     """
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class FakeCluster:
         self.on_write: Callable[[str], None] = lambda what: None
 
     def join(self, name: str, *, zone: str = "", media: Iterable[Media] = (Media.SSD,)) -> None:
-        """A broker has started."""
+        """Let a broker start."""
         known = self.brokers.get(name)
         if known is None:
-            self._ids_given += 1  # No id is given again, be its broker gone or not.
+            self._ids_given += 1  # Ids are never reused, even after a broker has gone.
         number = self._ids_given - 1 if known is None else known.broker_id
         self.brokers[name] = BrokerInfo(
             broker_id=BrokerId(number),
@@ -65,11 +65,11 @@ class FakeCluster:
         )
 
     def leave(self, name: str) -> None:
-        """A broker is gone."""
+        """Let a broker disappear."""
         self.brokers[name] = replace(self.brokers[name], is_fenced=True)
 
     def arrive(self) -> None:
-        """All replicas that were to move have moved, but those that nobody alive has."""
+        """Complete all moves of replicas, except of those with no live source."""
         alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
         for topic in self.topics.values():
             for number, replicas in list(topic.adding.items()):
@@ -78,7 +78,7 @@ class FakeCluster:
                     del topic.adding[number]
 
     def describe(self) -> ClusterDescription:
-        """Return what brokers say of themselves."""
+        """Return the brokers' description of the cluster."""
         alive = [each.broker_id for each in self.brokers.values() if not each.is_fenced]
         return ClusterDescription(
             cluster_id="fake",
@@ -205,7 +205,7 @@ class _FakeAdmin:
 
 
 class FakeBrokers(Brokers):
-    """Who to ask about each cluster."""
+    """Maps each cluster to its fake."""
 
     def __init__(self) -> None:
         super().__init__()

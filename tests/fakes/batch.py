@@ -1,4 +1,4 @@
-"""Batches for machines that look at offsets and epochs alone, and one partition to have them in."""
+"""Batches for tests that need only offsets and epochs, and one partition for them."""
 
 from functools import cache
 from typing import NamedTuple
@@ -24,7 +24,7 @@ WALL = WallMs(1_000_000)
 def header_of(
     records: int = 1, producer_id: int = -1, sequence: int = -1, timestamp: int = WALL
 ) -> BatchHeader:
-    """Return a batch's header as a checking thread hands it over."""
+    """Return a batch's header as the checking thread passes it on."""
     prepared = prepare(PARTITION, Columns(records, WallMs(timestamp), [b"x"] * records))
     epoch = ProducerEpoch(-1 if producer_id < 0 else 0)
     return parse_header(prepared.finish(ProducerId(producer_id), epoch, sequence))

@@ -1,7 +1,7 @@
-"""A broker in memory that speaks the real wire: what the client library is tested against.
+"""A broker in memory that speaks the real wire protocol, for tests of the client library.
 
-It keeps the rules that clients rely on (sequences, offsets, sessions with handles and credit) and
-nothing else: no files, no metadata but its own. Knobs let it fail in the ways that real brokers do.
+It keeps the rules on which clients rely (sequences, offsets, sessions with handles and credit) and
+nothing else: no files, and no metadata but its own. Knobs make it fail like real brokers.
 """
 
 import asyncio
@@ -63,13 +63,13 @@ class FakeLog:
     leader_epoch: int = 0
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
     refusals: deque[MillraceError] = field(default_factory=deque)
-    """Errors that the next produced batches get instead of being appended."""
+    """Errors for the next produced batches, which are then not appended."""
     has_leader: bool = True
-    """Else look-ups of metadata say that nobody leads it."""
+    """False: metadata says that the partition has no leader."""
     damage: MillraceError | None = None
-    """What look-ups of offsets get."""
+    """The error of requests for offsets."""
     led_by: common_pb2.PartitionLeader | None = None
-    """Another broker that look-ups of metadata name."""
+    """Another broker that metadata names as the leader."""
 
     @property
     def end_offset(self) -> int:
@@ -116,7 +116,7 @@ class FakeLog:
         return data
 
     def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
-        """Offset, key and value of everything in the log."""
+        """Offset, key and value of every record in the log."""
         found: list[tuple[int, bytes | None, bytes | None]] = []
         for _, _, batch in self.batches:
             for header, data in walk(batch):
@@ -130,7 +130,7 @@ class FakeLog:
         return found
 
     def truncate(self, offset: int) -> None:
-        """Lose a tail, as an unclean election would; the next epoch begins there."""
+        """Remove a tail, as an unclean election would; the next epoch begins there."""
         self.batches = [batch for batch in self.batches if batch[1] <= offset]
         self.leader_epoch += 1
 
@@ -147,7 +147,7 @@ class FakeTopic:
 
 
 class FakeBroker:
-    """One broker, which is the cluster.
+    """One broker, which is the whole cluster.
 
     async with FakeBroker() as broker:
         broker.create_topic("orders", 2)
@@ -162,13 +162,13 @@ class FakeBroker:
         self.software: list[tuple[str, str]] = []
         """Client id and software name of every Hello."""
         self.message_bytes_max = 0
-        """What it tells clients that it takes; 0: nothing."""
+        """The message size limit that it announces to clients; 0: none."""
         self.requests = 0
         self.batches_per_request: list[int] = []
         self.dropped_answers = 0
-        """The next so many produce requests are appended, and then their stream breaks."""
+        """Number of produce requests to append before their stream breaks, without an answer."""
         self.lost_requests = 0
-        """The next so many produce requests vanish, and their stream breaks."""
+        """Number of produce requests to drop; their stream breaks."""
         self.silent = False
         """Produce requests are neither appended nor answered."""
         self.gate = asyncio.Event()
@@ -178,25 +178,25 @@ class FakeBroker:
         """While cleared, look-ups of metadata wait before they are answered."""
         self.metadata_gate.set()
         self.metadata_failures = 0
-        """The next so many look-ups of metadata fail as on a broken connection."""
+        """Number of metadata requests that fail as on a broken connection."""
         self.metadata_refusal: MillraceError | None = None
-        """Look-ups of metadata are refused with it."""
+        """The error that metadata requests get."""
         self.others: list[cluster_pb2.BrokerMetadata] = []
-        """Brokers that look-ups of metadata tell of beside this one."""
+        """Other brokers that metadata names."""
         self.metadata_epoch = 0
-        """Of the state that look-ups of metadata tell of."""
+        """Of the metadata."""
         self.is_busy = False
-        """Whether it describes no logs."""
+        """Whether it refuses to describe logs."""
         self.lost_changes = 0
-        """The next so many changes of topics are made, and their answers get lost."""
+        """Number of changes of topics whose answers get lost."""
         self.on_lost_change: Callable[[], object] = lambda: None
-        """Called each time."""
+        """Called for each of them."""
         self.refusal: MillraceError | None = None
-        """What needs the controller is refused with it."""
+        """The error for requests that need the controller."""
         self.refused = 0
-        """How often something was."""
+        """Number of such refusals."""
         self.controller_gate = asyncio.Event()
-        """While cleared, what needs the controller waits before it is done or refused."""
+        """While cleared, requests that need the controller wait before they are done or refused."""
         self.controller_gate.set()
         self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
@@ -213,7 +213,7 @@ class FakeBroker:
 
     @property
     def described(self) -> cluster_pb2.BrokerMetadata:
-        """This broker, as look-ups of metadata tell of it."""
+        """This broker's entry in metadata."""
         name = f"fake-{self.broker_id}"
         return cluster_pb2.BrokerMetadata(broker_id=self.broker_id, name=name, address=self.address)
 

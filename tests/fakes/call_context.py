@@ -1,4 +1,4 @@
-"""A call as gRPC shows it to the broker, and who makes it."""
+"""A gRPC call and its client, as the broker sees them."""
 
 import asyncio
 import contextlib
@@ -24,17 +24,17 @@ CALLER = Caller(
 
 
 class CallContext:
-    """What the broker uses of `grpc.aio.ServicerContext`.
+    """The part of `grpc.aio.ServicerContext` that the broker uses.
 
     Args:
         metadata: of the call.
-        peer: where it comes from, as gRPC names it.
-        identities: what the connection has proved; None: nothing.
+        peer: the client's address, as gRPC writes it.
+        identities: the authenticated identities of the connection; None: none.
 
     Attributes:
-        requests: what the client sends; `grpc.aio.EOF` last.
-        responses: what the broker has sent.
-        status: that the broker has ended the call with; None: it has not.
+        requests: the client's messages; `grpc.aio.EOF` last.
+        responses: the broker's messages.
+        status: the status with which the broker has ended the call; None: it has not.
         details: of it.
         trailers: of it.
     """
@@ -82,7 +82,7 @@ def calls_of(
     limits: LimitsConfig | None = None,
     metrics: BrokerMetrics | None = None,
 ) -> Calls:
-    """Return the calls to a listener."""
+    """Return the calls of a listener."""
     refusals = Refusals(BrokerMetrics() if metrics is None else metrics)
     return Calls(listener, LimitsConfig() if limits is None else limits, refusals)
 
@@ -90,13 +90,13 @@ def calls_of(
 async def serve_call(
     handlers: grpc.GenericRpcHandler, path: str, context: Any, request: bytes | None = None
 ) -> Any:
-    """Have a call served until it ends; return the response, where there is one.
+    """Serve a call until it ends; return the response, if there is one.
 
     Args:
         handlers: of the service.
-        path: of the method that is called.
-        context: of the call: says how it was ended, if the broker has.
-        request: of a method with one.
+        path: of the method.
+        context: of the call; it shows the status, if the broker has ended the call with one.
+        request: of a method with one request.
     """
     found: Any = handlers.service(SimpleNamespace(method=path))
     serve = found.stream_stream if request is None else found.unary_unary

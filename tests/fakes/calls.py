@@ -1,4 +1,4 @@
-"""How much work something is, as a number that is the same on every machine."""
+"""Measures work by a number that is the same on every machine."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A controller with several brokers that do what they are told, for tests of what it decides."""
+"""A controller and several brokers that obey it, for tests of its decisions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -35,7 +35,7 @@ def registration(
     directories: Iterable[str] | None = None,
     rack: str = "",
 ) -> RegisterBroker:
-    """The request of the broker that gets this id, if brokers register in order."""
+    """Return the request of the broker that gets this id, if brokers register in order."""
     return RegisterBroker(
         name=f"b{broker_id}",
         rack=rack,
@@ -54,7 +54,7 @@ class Cluster:
     """See the module.
 
     Attributes:
-        driver: of the controller that is active; another one may take its place.
+        driver: of the active controller; `replace_controller` replaces it.
     """
 
     def __init__(self, brokers: int = 3, config: ClusterConfig | None = None) -> None:
@@ -66,10 +66,10 @@ class Cluster:
         self.driver.tick()
 
     def replace_controller(self, deposed: Deposed | None = None) -> None:
-        """Let another controller take over; the clock goes on.
+        """Let another controller take over; the clock continues.
 
         Args:
-            deposed: whose lease ran out before.
+            deposed: the former controller, whose lease ran out.
         """
         now = self.driver.now
         self.driver = ControllerDriver(self.objects, self.config, deposed=deposed)
@@ -98,28 +98,28 @@ class Cluster:
         return topic_id
 
     def state(self, topic_id: TopicId, partition: int = 0) -> PartitionState:
-        """A partition as it is stored."""
+        """A partition's stored state."""
         return self.driver.image.topics_by_id[topic_id].partitions[partition]
 
     def life(self, broker_id: int) -> BrokerLife:
         return self.driver.image.cluster.brokers[BrokerId(broker_id)].life
 
     def give_media(self, broker_id: int, *media: Media) -> None:
-        """The broker says in its heartbeats from now on that it has log directories of these."""
+        """Report log directories of these media in a broker's heartbeats from now on."""
         self.driver.media[BrokerId(broker_id)] = media
         self.driver.beat(self.life(broker_id))
 
     def give_outside_address(self, broker_id: int, address: str) -> None:
-        """The broker says in its heartbeats from now on where clients outside connect."""
+        """Report a broker's outside address in its heartbeats from now on."""
         self.driver.outside_addresses[BrokerId(broker_id)] = address
         self.driver.beat(self.life(broker_id))
 
     def report_offline(self, broker_id: int, topic_id: TopicId) -> None:
-        """The broker says in a heartbeat that its first partition of the topic is offline."""
+        """Report a topic's first partition as offline in a broker's heartbeat."""
         self.driver.beat(self.life(broker_id), offline=[TopicPartition(topic_id, 0)])
 
     def ask_each(self, request: Request) -> list[object]:
-        """Ask; return the answer, which is a list."""
+        """Send a request whose answer is a list; return it."""
         answer = self.driver.ask(request)
         assert isinstance(answer, list), answer
         return answer
@@ -130,7 +130,7 @@ class Cluster:
         """Let the leader ask for an ISR of these brokers; return the answer.
 
         Args:
-            changes: other fields of the request than the leader would send.
+            changes: fields of the request that differ from the leader's.
         """
         answer = self.ask_each(
             AlterPartitions(

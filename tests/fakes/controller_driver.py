@@ -1,4 +1,4 @@
-"""A controller machine with a store in memory, whose answers the test gives or holds back."""
+"""A controller's state machine with a store in memory; the test decides when the store answers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -33,7 +33,7 @@ from millrace.core.metadata.requests import (
 
 
 class Objects(dict[str, StoredObject]):
-    """Stored objects, written by compare-and-swap as a coordination store does."""
+    """Stored objects with compare-and-swap, like a coordination store."""
 
     def swap(self, key: str, new: StoredObject) -> bool:
         old = self.get(key)
@@ -49,16 +49,16 @@ class ControllerDriver:
     """Performs a machine's effects on `objects`, all at once or one write at a time.
 
     Attributes:
-        machine: the controller.
-        results: what requests were answered, by request id.
+        machine: the controller's state machine.
+        results: answers by request id.
         images: every published image.
-        reads: keys to be read.
-        writes: writes that were not done yet, oldest first.
-        reluctances: what the heartbeats of `beat` say.
+        reads: keys of pending reads.
+        writes: pending writes, oldest first.
+        reluctances: of the heartbeats of `beat`, by broker id.
         media, outside_addresses: likewise, by broker.
-        asks: which brokers were asked for log ends.
-        lacking: what was said of eligible replicas that lack records.
-        unclean: what was said of unclean elections.
+        asks: brokers that were asked for log ends.
+        lacking: reports of eligible replicas that lack records.
+        unclean: reports of unclean elections.
         now: the time; only `pass_time` moves it.
         resigned: why the machine resigned.
     """
@@ -99,7 +99,7 @@ class ControllerDriver:
         return self.images[-1]
 
     def perform(self, effects: list[Effect]) -> list[Effect]:
-        """Note the effects; return them."""
+        """Record the effects; return them."""
         for effect in effects:
             match effect:
                 case ReadObject(key):
@@ -122,7 +122,7 @@ class ControllerDriver:
         return effects
 
     def send(self, request: Request) -> int:
-        """Hand a request in; return its id."""
+        """Send a request; return its id."""
         self._requests += 1
         if isinstance(request, RegisterBroker) and request.directory_epoch is None:
             request = self._remembered(request)
@@ -130,7 +130,7 @@ class ControllerDriver:
         return self._requests
 
     def _remembered(self, request: RegisterBroker) -> RegisterBroker:
-        """Let a broker's directories remember its last life, unless the test says which one."""
+        """Add the broker's last life to the request, unless the test sets one."""
         known = self.image.cluster.broker_named(request.name) if self.images else None
         if known is None or not {*known.directory_ids} & {*request.directory_ids}:
             return request
@@ -142,21 +142,21 @@ class ControllerDriver:
         return self.perform(self.machine.on_object_read(key, self.objects.get(key)))
 
     def write(self) -> list[Effect]:
-        """Do the oldest write."""
+        """Do the oldest write, and answer it."""
         write = self.writes.pop(0)
         if self.objects.swap(write.key, write.stored):
             return self.perform(self.machine.on_object_written(write.key))
         return self.perform(self.machine.on_write_refused(write.key))
 
     def lose_answer(self, *, applied: bool) -> list[Effect]:
-        """Let the answer to the oldest write be lost, after or before it was done."""
+        """Lose the answer to the oldest write, after or before the write is done."""
         write = self.writes.pop(0)
         if applied:
             assert self.objects.swap(write.key, write.stored)
         return self.perform(self.machine.on_write_refused(write.key))
 
     def settle(self) -> None:
-        """Answer everything until nothing is left."""
+        """Answer reads and writes until none is pending."""
         while self.reads or self.writes:
             if self.reads:
                 self.read()
@@ -170,7 +170,7 @@ class ControllerDriver:
         return self
 
     def ask(self, request: Request) -> object:
-        """Hand a request in and return its answer."""
+        """Send a request and return its answer."""
         request_id = self.send(request)
         self.settle()
         return self.results[request_id]
@@ -188,7 +188,7 @@ class ControllerDriver:
         """Send a broker's heartbeat, by default with the latest metadata; return the answer.
 
         Args:
-            reluctance: to be said from then on; None: what was said last.
+            reluctance: the new one, from now on; None: as in the last heartbeat.
         """
         if reluctance is not None:
             self.reluctances[life] = reluctance
@@ -227,13 +227,13 @@ class ControllerDriver:
         return [each.life for _, each in sorted(brokers.items()) if not each.is_fenced]
 
     def tick(self) -> list[Effect]:
-        """Tell the machine the time, and write what it wants written."""
+        """Pass the time to the machine, and do its writes."""
         effects = self.perform(self.machine.tick(MonotonicMs(self.now)))
         self.settle()
         return effects
 
     def pass_time(self, ms: int, silent: Iterable[BrokerId] = ()) -> None:
-        """Let time pass, in which all live brokers but the silent ones send heartbeats."""
+        """Advance the time, while all live brokers except the silent ones send heartbeats."""
         until, quiet = self.now + ms, {*silent}
         while self.now < until:
             self.now = min(self.now + 100, until)

@@ -1,4 +1,4 @@
-"""A coordination store in memory that several processes seem to share, and that can be unwell."""
+"""A coordination store in memory, as several processes would share it, with faults."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ class MemoryStore:
     """See the module.
 
     Attributes:
-        objects: what is stored.
-        lease: as it is stored.
-        writes: how many calls have written objects.
-        outage: raised by every call on objects while it is set.
-        refusals: how often it was.
-        lease_outage: raised by every call on the lease while it is set.
-        lost_answers: so many writes are done, and then said to be unavailable.
-        gate: writes wait for it.
+        objects: the stored objects.
+        lease: the stored lease.
+        writes: number of calls that wrote objects.
+        outage: the error of every call on objects, while it is set.
+        refusals: number of such errors.
+        lease_outage: the error of every call on the lease, while it is set.
+        lost_answers: number of writes to do and then report as unavailable.
+        gate: writes wait until it is set.
     """
 
     def __init__(self, objects: Objects | None = None) -> None:
@@ -70,7 +70,7 @@ class MemoryStore:
         return 0 if self.lease is None else self.lease.version
 
     def take_lease(self, holder: str) -> None:
-        """Let somebody else have the lease, or nobody."""
+        """Give the lease to another holder, or to none."""
         version = 1 if self.lease is None else self.lease.version + 1
         self.lease = LeaseRecord(holder=holder, address="", duration_ms=60_000, version=version)
 

@@ -1,14 +1,14 @@
-"""A disk in memory that does to storage what real disks do, repeatably from a seed.
+"""A disk in memory that fails like real disks, reproducibly from a seed.
 
-- A *power cut* keeps what was flushed. Of unflushed bytes each 512-byte sector is kept or lost by
-  itself; of unflushed names in a directory some first changes are kept, as by a journal.
+- A *power cut* keeps flushed bytes. Each unflushed 512-byte sector is kept or lost independently.
+  Of the unflushed names in a directory a first part of the changes is kept, as by a journal.
 - A *full* disk writes what fits, and then refuses.
-- A process may *lack* descriptors or memory: whatever needs one is refused, and nothing happens.
+- A process may *lack* descriptors or memory: calls that need one fail without any effect.
 - A *failed flush* raises EIO once. The bytes are never written, but later flushes succeed, as on
   ext4, XFS and Btrfs (Rebello et al., USENIX ATC 2020).
-- Bits flip, files vanish, and power goes at any chosen call.
+- Bits flip, files vanish, and the power fails at a chosen call.
 
-What a process left behind without a power cut is there for the next one: see `restart`.
+The next process finds everything that a process left, unless the power was cut: see `restart`.
 """
 
 import errno
@@ -26,19 +26,19 @@ SECTOR_BYTES = 512
 
 
 class PowerCut(BaseException):
-    """The machine lost its power in the middle of a call; nothing catches this but tests."""
+    """The machine loses its power in the middle of a call; only tests catch this."""
 
 
 @dataclass(eq=False)
 class Inode:
-    """A file's bytes as programs see them, and as the platter has them."""
+    """A file's bytes as programs see them, and as they are on the platter."""
 
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     never_written: set[int] = field(default_factory=set)
     """Sectors that a failed flush has marked clean."""
     flushed_bytes: int = 0
-    """So far both are equal but for `never_written`, so that a flush need not copy it."""
+    """Up to here both are equal, except for `never_written`, so a flush need not copy them."""
 
     def append(self, data: bytes) -> None:
         self._touch(len(self.data))
@@ -101,7 +101,7 @@ class Inode:
         self._touch(offset, offset + size)
 
     def _touch(self, begin: int, end: int | None = None) -> None:
-        """What is written again is dirty again, so the next flush writes it."""
+        """Mark sectors that are written again as dirty, so that the next flush writes them."""
         if self.never_written:
             first = begin // SECTOR_BYTES
             last = first if end is None else (end - 1) // SECTOR_BYTES
@@ -118,7 +118,7 @@ class Inode:
 
 
 class Directory:
-    """The names in a directory as programs see them, as the platter has them, and the changes."""
+    """The names in a directory as programs see them, as on the platter, and the changes."""
 
     def __init__(self) -> None:
         self.names: dict[str, Entry] = {}
@@ -126,7 +126,7 @@ class Directory:
         self.changes: list[dict[str, Entry | None]] = []
 
     def change(self, change: dict[str, "Entry | None"]) -> None:
-        """Apply a change, whole or not at all: names and their new entries, None to remove."""
+        """Apply a change atomically: names and their new entries, None to remove."""
         self.changes.append(change)
         _apply(self.names, change)
 
@@ -161,7 +161,7 @@ class Disk:
     """See the module; implements `FileSystem`.
 
     Args:
-        seed: of every choice that a power cut makes.
+        seed: for every choice that a power cut makes.
         capacity: bytes of all files together; None is no limit.
     """
 
@@ -171,9 +171,9 @@ class Disk:
         self.root = Directory()
         self.locks: set[str] = set()
         self.is_cold = False
-        """Whether nothing is in memory, so that cached reads find nothing."""
+        """Whether the page cache is empty, so that cached reads find nothing."""
         self.calls = 0
-        """Calls that change something, so far."""
+        """Number of calls so far that change something."""
         self.cut_power_at: int | None = None
         self.flushes = 0
         self.bytes_read = 0
@@ -181,9 +181,9 @@ class Disk:
         self.unreadable: set[str] = set()
         """Files whose reads raise EIO."""
         self._found: dict[str, Entry] = {}
-        """Paths that were looked up since a name last went."""
+        """Paths that were looked up since a name was last removed."""
         self.lack: int | None = None
-        """The errno of calls that need a descriptor, such as EMFILE; None: there are enough."""
+        """The errno of calls that need a descriptor, such as EMFILE; None: they succeed."""
 
     # --- What tests do to it -----------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Disk:
         self.lack = None
 
     def cut_power(self) -> None:
-        """Lose what was not flushed, or parts of it, and restart."""
+        """Lose unflushed bytes and names, or a part of them, and restart."""
         self.root.cut_power(self.rng)
         self._found.clear()
         self.restart()
@@ -217,13 +217,13 @@ class Disk:
         self._found.clear()
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all that is in it, as people do by hand."""
+        """Remove a file, or a directory with its content, as operators do."""
         directory, name = self._parent(path)
         del directory.names[name]
         self._found.clear()
 
     def copy(self, seed: int = 0) -> "Disk":
-        """Return a disk of equal contents, all of them flushed, that no process uses."""
+        """Return a disk with equal content, all of it flushed, that no process uses."""
         twin = Disk(seed, self.capacity)
         twin.root = _copy(self.root)
         return twin
@@ -343,7 +343,7 @@ class Disk:
         return found
 
     def _forget(self, path: str, entry: Entry) -> None:
-        """What a path led to has another name now, or none, or is another entry."""
+        """Forget a path whose entry was renamed, removed or replaced."""
         if isinstance(entry, Directory):
             self._found.clear()
         else:
@@ -375,7 +375,7 @@ class Disk:
         return self._directory(parent), name
 
     def take_descriptor(self, path: str) -> None:
-        """Refuse what needs a descriptor while the process lacks one."""
+        """Fail a call that needs a descriptor while the process lacks one."""
         if self.lack is not None:
             raise OSError(self.lack, os.strerror(self.lack), path)
 

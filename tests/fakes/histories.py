@@ -1,7 +1,7 @@
-"""Histories as a perfect cluster would give them, and room to spoil them.
+"""Histories of a perfect cluster, which tests can then spoil.
 
-Senders overlap: what one acknowledges may be invoked before, and end after, what others do. Readers
-follow each key from its beginning. `finish` reads everything once more.
+Senders overlap: other operations may begin and end during a send. Readers follow each key from its
+beginning. `finish` reads everything once more.
 """
 
 import random
@@ -17,7 +17,7 @@ class PerfectCluster:
 
     Attributes:
         ops: the history so far.
-        logs: what stands at each offset of each key; None is a hole, such as a marker.
+        logs: the value at each offset of each key; None is a hole, such as a marker.
     """
 
     def __init__(self, seed: int = 0, *, keys: int = 3, processes: int = 4) -> None:
@@ -69,7 +69,7 @@ class PerfectCluster:
     # --- The load ----------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Let clients do so many things; each is one or two lines of the history."""
+        """Run so many client steps; each is one or two lines of the history."""
         for _ in range(steps):
             process = self._dice.choice(self._processes)
             if process in self._pending:
@@ -88,7 +88,7 @@ class PerfectCluster:
         self.record(process, INVOKE, "send", sends=sends)
 
     def end_send(self, process: str) -> None:
-        """Mostly well; some fail for certain, and of some nobody knows."""
+        """End a send: mostly `ok`, sometimes `fail`, sometimes with an unknown outcome."""
         sends = self._pending.pop(process)
         luck = self._dice.random()
         if luck < 0.03:
@@ -103,7 +103,7 @@ class PerfectCluster:
         self.acknowledge(process, sends)
 
     def acknowledge(self, process: str, sends: Sequence[Send]) -> list[Send]:
-        """Append, and say where."""
+        """Append records, and return their offsets."""
         done = []
         for key, value, _ in sends:
             done.append(Send(key, value, len(self.logs[key])))
@@ -112,13 +112,13 @@ class PerfectCluster:
         return done
 
     def send(self, process: str, key: int, count: int = 1) -> list[Send]:
-        """Invoke and acknowledge."""
+        """Invoke and acknowledge a send."""
         sends = [Send(key, self.new_value()) for _ in range(count)]
         self.record(process, INVOKE, "send", sends=sends)
         return self.acknowledge(process, sends)
 
     def poll(self, process: str, key: int, limit: int = 50) -> None:
-        """Read on."""
+        """Read on from the last position."""
         position = self._positions.get((process, key), 0)
         records = self.records(key, position)[:limit]
         self.show(process, [{key: records}])
@@ -134,7 +134,7 @@ class PerfectCluster:
         rebalanced: tuple[int, ...] = (),
         ends: Mapping[int, int] | None = None,
     ) -> Op:
-        """Let a process read something."""
+        """Let a process read records."""
         self.record(process, INVOKE, f)
         return self.record(process, OK, f, polled=polled, rebalanced=rebalanced, ends=ends)
 

@@ -1,4 +1,4 @@
-"""A replica's log as its roles see it: numbers that a test sets."""
+"""A replica's log as the replication code sees it: offsets that a test sets."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class FakeReplicaLog:
     producer_states: ProducerStates = field(default_factory=ProducerStates)
 
     def end_at(self, offset: int, epoch: int = 0) -> None:
-        """Let everything up to here be written and flushed; a new epoch began at the end so far."""
+        """Mark all up to an offset as written and flushed; a new epoch began at the old end."""
         if offset > self.log_end_offset:
             self.leader_epochs.append(LeaderEpoch(epoch), self.log_end_offset)
         else:

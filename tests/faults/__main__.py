@@ -1,9 +1,9 @@
-"""`python -m tests.faults`: real brokers, real faults, and the checkers of the simulator.
+"""`python -m tests.faults`: real faults on real brokers, judged by the simulator's checkers.
 
 Each round starts a cluster of three and does every fault once, in an order that the seed gives, or
-those that are named in theirs.
-What this machine cannot do is listed with the reason. The last line is a JSON object with what was
-done. Exit code 1: something was lost, doubled, reordered, or did not heal.
+the named faults in the order of their names on the command line.
+Faults that this machine cannot produce are listed with the reason. The last line is a JSON object
+with the results. Exit code 1: records were lost, duplicated or reordered, or a fault did not heal.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _go_into_namespaces() -> NoReturn:
-    """Become this program in namespaces of its own; whatever it leaves goes with them."""
+    """Run this program again in new namespaces, which disappear with it."""
     command = [
         *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *(sys.executable, "-m", "tests.faults", *sys.argv[1:]),
@@ -100,7 +100,7 @@ def _go_into_namespaces() -> NoReturn:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Unwind, so that nothing is left; the first process of a namespace gets no other signal."""
+    """Unwind, to leave nothing behind; the first process of a namespace gets no other signal."""
     raise SystemExit(128 + number)
 
 

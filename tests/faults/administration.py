@@ -1,4 +1,4 @@
-"""Changes of the metadata while things break, and requests that no honest client sends."""
+"""Changes of the metadata during faults, and requests that no correct client sends."""
 
 import sqlite3
 import time
@@ -150,7 +150,7 @@ def change_min_isr(scene: Scene) -> str:
 
 
 def _refusals_for_want_of_replicas(node: Node) -> float:
-    """Before the append, or of what was appended already: each writer waits for what it sent."""
+    """Count refusals before and after the append: each writer waits for its own records."""
     kinds = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
     return sum(refusals(node, kind.name()) for kind in kinds)
 

@@ -73,7 +73,7 @@ def jump_the_steady_clock(scene: Scene) -> str:
 
 
 def _jumps(node: Node) -> float:
-    """How often a broker's loop was late by more than 2 s, as it says."""
+    """How often a broker's loop was late by more than 2 s, by its own metric."""
     found = node.metrics()
     name = "millrace_loop_lag_seconds"
     return found[f"{name}_count"] - found[f'{name}_bucket{{le="2.0"}}']

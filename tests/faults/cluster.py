@@ -1,4 +1,4 @@
-"""A cluster of real brokers in places that can be broken, and what makes it whole again."""
+"""A cluster of real brokers on hosts, disks and clocks that can fail, and how to heal it."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from millrace.core.errors import MillraceError
 BROKERS: Final = 3
 HEAL_SECONDS_MAX: Final = 90.0
 SETTINGS: Final[dict[str, object]] = {
-    # As for one machine, and quick, so that many faults fit into a minute.
+    # Settings as for one machine, and short times, so that many faults fit into a minute.
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,
     "replication.isr_rejoin_pause_ms": 200,
@@ -44,23 +44,23 @@ _LOOK_SECONDS: Final = 0.02
 
 
 def zone_of(number: int) -> str:
-    """The zone that a broker stands in: each has its own."""
+    """The zone of a broker: each has its own."""
     return f"zone-{number}"
 
 
 class NotWholeError(AssertionError):
-    """The cluster did not become whole in time after its faults were ended."""
+    """The cluster did not become whole in time after its faults had ended."""
 
 
 class NotSeenError(Exception):
-    """A fault had no effect that could be seen; it does not count."""
+    """A fault had no visible effect; it does not count."""
 
 
 class Node(RunningBroker):
     """One broker with its host, its disk and its clocks.
 
     Attributes:
-        is_spoilt: whether its disk must be replaced before it is whole again.
+        is_spoilt: whether its disk must be replaced to heal the cluster.
     """
 
     def __init__(
@@ -97,40 +97,40 @@ class Node(RunningBroker):
 
     @property
     def volume(self) -> Volume:
-        """Its disk, when that can be broken."""
+        """Its disk, if that can fail."""
         assert isinstance(self.disk, Volume)
         return self.disk
 
     def pause(self) -> None:
-        """Stop the process where it stands."""
+        """Pause the process (SIGSTOP)."""
         os.kill(self.pid, signal.SIGSTOP)
         self._is_paused = True
 
     def resume(self) -> None:
-        """Let it go on, as if nothing had been."""
+        """Resume the process (SIGCONT)."""
         if self._is_paused and self.is_running:
             os.kill(self.pid, signal.SIGCONT)
         self._is_paused = False
 
     def kill(self) -> None:
-        """End it as a crash would, if it runs."""
+        """Kill it as a crash would, if it runs."""
         self._is_paused = False
         if self.is_running:
             super().kill()
 
     def start_in_background(self) -> None:
-        """Start it; whether it gets ready shows later."""
+        """Start it; `wait_until_started` shows whether it gets ready."""
         self._starting = ThreadPoolExecutor(1).submit(self.start)
 
     def wait_until_started(self) -> None:
-        """Return once it is ready that was started in the background."""
+        """Return once the broker that was started in the background is ready."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.result(START_SECONDS_MAX)
 
     @contextmanager
     def twin(self, log_directory: Path) -> Iterator[RunningBroker]:
-        """Another broker of the same name on the same host, with its log somewhere."""
+        """Run another broker of the same name on the same host, with a given log directory."""
         settings = {**self.settings, "metrics.port": -1}
         twin = RunningBroker(
             self.folder / "twin", settings, log_dirs=[log_directory], wrapper=self.host.enter
@@ -139,11 +139,11 @@ class Node(RunningBroker):
         twin.log_path.unlink()
 
     def log_size(self) -> int:
-        """Where its own log ends now, for `logged_since`."""
+        """The present end of its own log, for `logged_since`."""
         return self.log_path.stat().st_size
 
     def logged_since(self, size: int) -> str:
-        """Return what it logged behind a place."""
+        """Return what it logged after a position."""
         with self.log_path.open("rb") as log:
             log.seek(size)
             return log.read().decode(errors="replace")
@@ -153,10 +153,10 @@ class Cluster:
     """See the module. Enter it to start it.
 
     Args:
-        folder: for everything.
+        folder: for all files.
         able: what the machine can do.
-        library: to be preloaded, when it can.
-        history: told of the metadata.
+        library: to be preloaded, if it can be.
+        history: gets the states of the metadata.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Cluster:
         self._opened.callback(self.watcher.stop)
         with SyncAdmin(self.bootstrap) as admin:
             for topic in PLACES.topics:
-                # Records of t1 have the broker's time, which shows what clock it has.
+                # Records of t1 have the broker's time, which shows its clock.
                 stamps = {"message.timestamp.type": "LogAppendTime"} if topic == "t1" else {}
                 admin.create_topic(
                     topic,
@@ -221,7 +221,7 @@ class Cluster:
 
     @property
     def store_volume(self) -> Volume:
-        """The disk under it, when that can be broken."""
+        """The disk under it, if that can fail."""
         assert isinstance(self.store, Volume)
         return self.store
 
@@ -231,18 +231,18 @@ class Cluster:
 
     @property
     def view(self) -> View:
-        """What the store says now."""
+        """The latest view of the store."""
         found = self.watcher.view
         assert found is not None
         return found
 
     def look(self) -> View:
-        """What the store says at this very moment, if it can be read."""
+        """A view of the store at this moment, if it can be read."""
         self.watcher.look()
         return self.view
 
     def node(self, broker_id: int) -> Node:
-        """The node of a broker's number."""
+        """The node of a broker id."""
         name = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
         return self.named(name)
 
@@ -254,14 +254,14 @@ class Cluster:
 
     @property
     def controller(self) -> Node:
-        """The node whose controller acts, as the lease says."""
+        """The node of the active controller, by the lease."""
         return self.named(self.look().controller)
 
     def others(self, *nodes: Node) -> list[Node]:
         return [node for node in self.nodes if node not in nodes]
 
     def start(self, nodes: Iterable[Node]) -> None:
-        """Start brokers, all at once; return when clients can connect to each."""
+        """Start brokers in parallel; return when clients can connect to each."""
         found = list(nodes)
         if found:
             with ThreadPoolExecutor(len(found)) as pool:
@@ -269,13 +269,13 @@ class Cluster:
                     started.result()
 
     def cut(self, one: Host, other: Host, *, ways: int = 2) -> None:
-        """Lose what one hears of the other, and with two ways what the other hears of the one."""
+        """Drop packets from the other host; with two ways, in both directions."""
         one.drop_from(other.address)
         if ways == 2:
             other.drop_from(one.address)
 
     def wait_for(self, condition: Callable[[View], object], what: str, seconds: float) -> View:
-        """Return what the store says once it fulfils a condition.
+        """Return the view of the store once it fulfils a condition.
 
         Raises:
             NotSeenError: it does not in time.
@@ -288,7 +288,7 @@ class Cluster:
         return view
 
     def heal(self) -> None:
-        """End every fault, start who is dead, and wait until the cluster is whole."""
+        """End every fault, start dead brokers, and wait until the cluster is whole."""
         self.clients_host.heal()
         for node in self.nodes:
             node.host.heal()
@@ -307,7 +307,7 @@ class Cluster:
         self.wait_until_whole()
 
     def wait_until_whole(self, seconds: float = HEAL_SECONDS_MAX) -> None:
-        """Return once everybody is in sync, twice in a row.
+        """Return once every replica is in sync, twice in a row.
 
         Raises:
             NotWholeError: says what is missing.
@@ -324,7 +324,7 @@ class Cluster:
             time.sleep(0.1)
 
     def replicas(self) -> str:
-        """Say how every replica stands, for messages."""
+        """Describe every replica's state, for messages."""
         try:
             with SyncAdmin(self.bootstrap, request_timeout_ms=5000) as admin:
                 logs = [each for topic in PLACES.topics for each in admin.describe_logs(topic)]

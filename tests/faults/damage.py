@@ -1,4 +1,4 @@
-"""Damage to files: torn tails, flipped bits, files that are gone. Never of more than one broker."""
+"""Damage to files: torn tails, flipped bits, missing files. Of one broker at a time."""
 
 import random
 import time
@@ -20,7 +20,7 @@ _SET_ASIDE = "a damaged log was set aside"
 
 
 def directory_of(scene: Scene, node: Node, key: int) -> Path:
-    """Where a broker keeps a partition."""
+    """The directory of a partition at a broker."""
     topic, partition = PLACES.place_of(key)
     return node.partition_directory(scene.view.topics[topic].topic_id, partition)
 
@@ -31,7 +31,7 @@ def segments(directory: Path) -> list[Path]:
 
 
 def flip(path: Path, dice: random.Random, begin: float = 0.0, end: float = 1.0) -> int:
-    """Turn one bit of a file, somewhere in a part of it; return the position."""
+    """Flip one bit of a file, somewhere in a part of it; return its position."""
     size = path.stat().st_size
     if size == 0:
         raise NotSeenError(f"{path.name} is empty")
@@ -61,7 +61,7 @@ def tear_the_tail(scene: Scene) -> str:
     garbage = scene.dice.randbytes(scene.dice.randint(1, 5000))
     content = active.read_bytes()
     copied = content[: scene.dice.randint(1, min(len(content), 5000))] if content else b""
-    # Part of a batch that was never whole, bytes that are none, or zeros that a journal left.
+    # Part of a batch, random bytes, or zeros that a journal left.
     torn = scene.dice.choice([garbage, copied, bytes(len(garbage))]) or garbage
     with active.open("ab") as file:
         file.write(torn)
@@ -97,7 +97,7 @@ def flip_the_active_segment(scene: Scene) -> str:
     node.is_spoilt = True
     seen = scene.wait_for_new_leader(key, before)
     node.start()
-    # What recovery did not read is found by the first who reads it, from whoever leads then.
+    # Recovery did not read the damaged part; its first reader finds it, at the present leader.
     deadline = time.monotonic() + _SEEN_SECONDS
     while True:
         if _OFFLINE in node.logged_since(logged):
@@ -110,7 +110,7 @@ def flip_the_active_segment(scene: Scene) -> str:
 
 
 def _read_through(bootstrap: str, key: int) -> None:
-    """Read a partition from its beginning, for a while: others write on."""
+    """Read a partition from its beginning for a while; writes go on."""
     deadline = time.monotonic() + _READ_SECONDS
     with SyncConsumer(bootstrap) as consumer, suppress(MillraceError):
         consumer.assign([PLACES.place_of(key)], start="beginning")
@@ -127,7 +127,7 @@ def flip_beside_the_logs(scene: Scene) -> str:
     else:
         node.kill()
     directory = directory_of(scene, node, key)
-    outdated = sorted(directory.glob("*.snapshot"))[:-1]  # Kept, but not read.
+    outdated = sorted(directory.glob("*.snapshot"))[:-1]  # Kept, but never read.
     candidates = [
         path
         for path in (
@@ -149,7 +149,7 @@ def flip_beside_the_logs(scene: Scene) -> str:
         while path.exists() and path.read_bytes() == spoilt and path.parent == directory:
             if time.monotonic() > deadline:
                 raise NotSeenError(f"{path.name} is still as it was damaged")
-            time.sleep(0.1)  # The scrub comes to it, if nobody looks into its segment before.
+            time.sleep(0.1)  # The scrub finds it, unless a reader reads the segment first.
     return (
         f"{path.name} at {at}: "
         f"{'the replica went offline' if is_offline else 'it was made anew, or not used'}"
@@ -175,7 +175,7 @@ def lose_a_segment(scene: Scene) -> str:
 
 
 def _wait_until_renewed(scene: Scene, node: Node, logged: int, what: str) -> str:
-    """Return once a broker has noticed, set the log aside, and fetched it anew, by itself."""
+    """Return once a broker has found the damage, set the log aside, and fetched it again."""
     node.is_spoilt = True
     try:
         wait_until(lambda: _OFFLINE in node.logged_since(logged), "it is noticed", _SEEN_SECONDS)

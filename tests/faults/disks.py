@@ -1,4 +1,4 @@
-"""Faults of disks that the broker meets while it runs, and disks that are not its own."""
+"""Faults of a running broker's disk, and foreign disks."""
 
 import errno
 import shutil
@@ -13,15 +13,15 @@ _SLOW_SECONDS = 3.0
 
 
 def refusals(node: Node, error: str) -> float:
-    """How often a broker has refused something for this reason."""
+    """How often a broker has refused a request with this error."""
     return node.metrics().get(f'millrace_refusals_total{{error="{error}"}}', 0)
 
 
 def hits(node: Node, name: str, before: int, seconds: float = 15) -> int:
-    """Return how often the preloaded library has done something, once it has.
+    """Return how often the preloaded library has caused a fault, once it has.
 
     Raises:
-        NotSeenError: it had no occasion.
+        NotSeenError: it has not.
     """
     deadline = time.monotonic() + seconds
     while node.control[name] == before:
@@ -98,7 +98,7 @@ def fail_to_read(scene: Scene) -> str:
         raise NotSeenError(str(error)) from error
     finally:
         leader.control["read_error"] = 0
-    if leader.is_running:  # It does not trust the disk any more until it is started again.
+    if leader.is_running:  # It trusts the disk again only after a restart.
         leader.kill()
     return f"{reads} reads of {leader.name} failed, and it said so"
 
@@ -161,7 +161,7 @@ def share_a_disk(scene: Scene) -> str:
     with node.twin(node.log_dirs[0]) as twin:
         code, said = failed_start(twin)
     copy = scene.cluster.folder / "copied"
-    node.pause()  # A file that goes while it is copied would end the copying.
+    node.pause()  # A file that disappears during the copy would end the copying.
     try:
         shutil.copytree(node.log_dirs[0], copy)
     finally:
@@ -179,5 +179,5 @@ def share_a_disk(scene: Scene) -> str:
 
 
 def _error_in(said: str) -> str:
-    """What a program that refused said, in short."""
+    """Return the short form of a program's error message."""
     return next((line[:120] for line in said.splitlines() if "error" in line), "?")

@@ -1,8 +1,8 @@
-"""A fault: its id in docs/safety.md, what it needs, and how it is done and seen.
+"""A fault: its id in docs/safety.md, its needs, and how it is injected and observed.
 
-`inject` breaks something and returns what was seen of it, as a sentence: an epoch or an ISR that
-changed, a refusal, a recovery. It raises `NotSeenError` when nothing was; then the fault does not
-count. What it broke it may leave broken: the cluster is healed afterwards.
+`inject` breaks something and returns the effect that it saw, as a sentence: a changed epoch or ISR,
+a refusal, a recovery. It raises `NotSeenError` if it saw none; then the fault does not count. It
+may leave the cluster broken: the round heals it afterwards.
 """
 
 import random
@@ -21,7 +21,7 @@ SEEN_SECONDS_MAX: Final = 20.0
 
 @dataclass(slots=True)
 class Scene:
-    """Where faults happen: the cluster, its load, the dice, and who looks at a reader's zone."""
+    """The setting of faults: the cluster, its load, the dice, and the check of a reader's zone."""
 
     cluster: Cluster
     load: Load
@@ -33,7 +33,7 @@ class Scene:
         return self.cluster.view
 
     def key(self) -> int:
-        """Any of the load's partitions that are written with `acks=all`."""
+        """Any partition under load that is written with `acks=all`."""
         self.cluster.look()
         return self.dice.choice(SURE_KEYS)
 
@@ -41,11 +41,11 @@ class Scene:
         return self.cluster.node(self.view.partition(key).leader)
 
     def follower(self, key: int) -> Node:
-        """Any in-sync replica of a partition that does not lead it."""
+        """Any in-sync replica of a partition, except its leader."""
         return self.dice.choice(self.cluster.others(self.leader(key)))
 
     def led_key(self, node: Node) -> int:
-        """Any of the partitions that a node leads.
+        """Any partition that a node leads.
 
         Raises:
             NotSeenError: it leads none.
@@ -59,7 +59,7 @@ class Scene:
         return self.dice.choice(self.cluster.nodes)
 
     def leader_beside_the_controller(self) -> tuple[Node, int]:
-        """A broker that leads something and is not the controller, and what it leads."""
+        """A leader that is not the controller, and a partition that it leads."""
         controller = self.cluster.controller
         leaders = [node for node in self.cluster.others(controller) if self.view.led_by(node.name)]
         if not leaders:
@@ -68,7 +68,7 @@ class Scene:
         return leader, self.led_key(leader)
 
     def wait_for_new_leader(self, key: int, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
-        """Wait until somebody leads a partition in a later epoch; say who."""
+        """Wait until a partition has a leader in a later epoch; return a description."""
         old = before.partition(key)
         view = self.cluster.wait_for(
             lambda view: (
@@ -105,7 +105,7 @@ class Scene:
         )
 
     def wait_for_new_life(self, node: Node, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
-        """Wait until a broker has registered anew."""
+        """Wait until a broker has registered again."""
         old = before.broker(node.name).broker_epoch
         self.cluster.wait_for(
             lambda view: view.broker(node.name).broker_epoch > old,
@@ -123,8 +123,8 @@ class Fault:
     """See the module.
 
     Attributes:
-        what: how it is done, for the table.
-        seconds: about how long it takes with its healing, for planning.
+        what: how it is injected, for the table.
+        seconds: about how long it takes, healing included, for planning.
     """
 
     fault_id: str
@@ -140,7 +140,7 @@ FAULTS: Final[dict[str, Fault]] = {}
 def fault(
     fault_id: str, what: str, *needs: Need, seconds: float = 8.0
 ) -> Callable[[Inject], Inject]:
-    """Make a function the way in which a fault is done."""
+    """Register a function as the injection of a fault."""
 
     def add(inject: Inject) -> Inject:
         assert fault_id not in FAULTS, fault_id

@@ -1,6 +1,6 @@
-"""The history of one run: what clients, the metadata's watcher and the faults report, in one order.
+"""The history of one run, in one order: reports of clients, the metadata's watcher, and faults.
 
-See `tests.checkers.history` for the format; here are the lock and the clock.
+See `tests.checkers.history` for the format; this module adds the lock and the clock.
 """
 
 import threading
@@ -20,8 +20,8 @@ class History:
     """Takes reports from any thread.
 
     Args:
-        path: where the lines go; None keeps them in memory alone.
-        keeps_ops: whether `ops` fills; off where nobody judges in this process.
+        path: the file for the lines; None keeps them in memory alone.
+        keeps_ops: whether `ops` fills; off if this process does not judge the history.
     """
 
     def __init__(self, path: Path | None = None, *, keeps_ops: bool = True) -> None:
@@ -48,11 +48,11 @@ class History:
             self._recorder.record(op, polled)
 
     def window(self, what: str) -> None:
-        """Say that all should be available from now on ("open"), or may be broken ("close")."""
+        """Note that all should be available from now on ("open"), or may be broken ("close")."""
         self.record(NEMESIS, INFO, "window", details=what)
 
     def fault(self, fault_id: str, target: str) -> None:
-        """Say that a fault's effect was seen."""
+        """Note that a fault's effect was seen."""
         self.record(NEMESIS, INFO, "fault", details=[fault_id, target])
 
     @property

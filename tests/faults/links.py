@@ -42,7 +42,9 @@ def cut_a_leader_from_the_controller(scene: Scene) -> str:
     return scene.wait_for_new_leader(key, before)
 
 
-@fault("F14", "one-way: a leader hears nobody, or nobody hears it", Need.NAMESPACES)
+@fault(
+    "F14", "one-way: a leader receives nothing, or nothing that it sends arrives", Need.NAMESPACES
+)
 def cut_one_way(scene: Scene) -> str:
     leader, key = scene.leader_beside_the_controller()
     before = scene.view
@@ -114,11 +116,11 @@ def lose_acknowledgements(scene: Scene) -> str:
     repeated = scene.load.repeated
     scene.cluster.clients_host.drop_from(leader.host.address)
     time.sleep(1.5)
-    leader.host.reset_connections()  # Otherwise its kernel delivers them when it is dead.
+    leader.host.reset_connections()  # Otherwise its kernel delivers them after its death.
     leader.kill()
     seen = scene.wait_for_new_leader(key, before)
     scene.cluster.clients_host.heal()
-    deadline = time.monotonic() + 30  # Connections to the dead are given up slowly.
+    deadline = time.monotonic() + 30  # Connections to a dead host time out slowly.
     while scene.load.repeated == repeated:
         if time.monotonic() > deadline:
             raise NotSeenError("no batch had to be sent again")

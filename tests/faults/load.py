@@ -1,11 +1,11 @@
 """Clients of a cluster: one writer for each partition, and readers of all of them.
 
-Writers send unique values with `acks=all`, idempotent, a few at a time, and wait; to some topics
-with `acks=1` and `acks=0`, of which less is promised. Readers poll on and on, some from the broker
-of their zone, and somebody asks where partitions end. Everything is reported to the history.
-Values are padded, so that segments fill.
+Writers send unique values with `acks=all`, idempotent, a few at a time, and wait. To some topics
+they send with `acks=1` and `acks=0`, which promise less. Readers poll all the time, some from the
+broker of their zone, and one client asks for end offsets. The history gets every operation. Values
+are padded, so that segments fill.
 
-Nothing here knows how the brokers run: the same load works on processes and in a pod.
+The load does not depend on how the brokers run: it works with processes and in a pod.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _FINAL_SECONDS_MAX: Final = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The partitions under load: so many of each topic.
+    """The partitions under load: as many of each topic.
 
     A key of the history is partition `key % partitions` of the topic of number `key // partitions`.
 
@@ -55,19 +55,19 @@ class Places:
         return range(len(self.topics) * self.partitions)
 
     def place_of(self, key: int) -> tuple[str, int]:
-        """The partition that a key stands for."""
+        """The topic and partition of a key."""
         return self.topics[key // self.partitions], key % self.partitions
 
     def key_of(self, topic: str, partition: int) -> int:
-        """The key that stands for a partition."""
+        """The key of a partition."""
         return self.topics.index(topic) * self.partitions + partition
 
     def acks_of(self, key: int) -> Acks:
-        """With what a partition is written."""
+        """The `acks` of the writers of a partition."""
         return self.acks.get(self.place_of(key)[0], "all")
 
     def is_sure(self, key: int) -> bool:
-        """Whether what is acknowledged there has been promised to stay."""
+        """Whether its acknowledged records are promised to stay."""
         return self.acks_of(key) == "all"
 
 
@@ -85,22 +85,22 @@ class Load(threading.Thread):
 
     Args:
         bootstrap: addresses of the brokers.
-        history: told of everything.
-        seed: of what is sent when.
-        places: what is written and read.
-        zones: of the readers; who names none reads from leaders, and the others from the broker
-            beside them.
-        newest_epoch: the leader epoch of a key, as the metadata has it now; None: nobody asks where
-            partitions end, as answers of leaders that were replaced cannot be told.
-        pause_s: between two things that a client does, on average.
-        record_bytes: of every record.
+        history: gets every operation.
+        seed: for the order and time of operations.
+        places: the partitions.
+        zones: of the readers; an empty one reads from leaders, any other from the broker of that
+            zone.
+        newest_epoch: returns the leader epoch of a key by the present metadata; None: no client
+            asks for end offsets, because the answers of deposed leaders cannot be recognized.
+        pause_s: the average pause between two operations of a client.
+        record_bytes: the size of every record.
 
     Attributes:
-        acknowledged: values with `acks=all`, so far.
-        acknowledged_of: values that were, by key; with `acks=0` nobody knows.
-        slowest_s: the longest that an acknowledgement took since it was last set to 0.
-        repeated: batches that were acknowledged after they had been sent again.
-        failure: what nobody expected of the clients.
+        acknowledged: number of values with `acks=all` so far.
+        acknowledged_of: number of values by key; unknown with `acks=0`.
+        slowest_s: the longest time to an acknowledgement since it was last set to 0.
+        repeated: batches that were acknowledged after a retry.
+        failure: an unexpected error of the clients.
     """
 
     def __init__(
@@ -138,12 +138,12 @@ class Load(threading.Thread):
     # --- From other threads ------------------------------------------------------------------
 
     def call(self, work: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
-        """Run something on the clients' loop."""
+        """Run a coroutine on the clients' loop."""
         future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return future.result(seconds)
 
     def fill(self, bytes_each: int) -> None:
-        """Write so much into every partition of `acks=all`, in large records, before all else."""
+        """Write so many bytes to every `acks=all` partition, in large records, before the load."""
 
         async def fill_all() -> None:
             sure = filter(self._places.is_sure, self._places.keys)
@@ -152,11 +152,11 @@ class Load(threading.Thread):
         self.call(fill_all())
 
     def begin(self) -> None:
-        """Let the clients work."""
+        """Start the clients."""
         self.call(self._begin())
 
     def read_all(self) -> dict[int, int]:
-        """Stop everybody, then read every partition from its beginning to its end.
+        """Stop all clients, then read every partition from its beginning to its end.
 
         Returns:
             The end of each partition, by key.
@@ -262,7 +262,7 @@ class Load(threading.Thread):
                     count = dice.randint(1, _SENDS_MAX)
                     values = [next(self._values) for _ in range(count)]
                     if not await self._send(producer, name, key, values, self._record_bytes):
-                        break  # Of the process nobody knows what it did: it is retired.
+                        break  # The outcome of its last record is unknown: the process is retired.
                     await asyncio.sleep(dice.uniform(0, 2 * pause))
             finally:
                 self._repeated += self._producers.pop(key).metrics()["repeated_batches"]
@@ -291,7 +291,7 @@ class Load(threading.Thread):
         if acks == "all":
             self.slowest_s = max(self.slowest_s, time.monotonic() - since)
             self.acknowledged += len(done)
-        else:  # What the leader alone has may be lost, and its offset be another record's.
+        else:  # Records that only the leader has may be lost, and their offsets be used again.
             done = [Send(key, value) for _, value, _ in done]
         if acks != 0:
             self.acknowledged_of[key] += len(done)
@@ -309,7 +309,7 @@ class Load(threading.Thread):
                 self._addresses,
                 request_timeout_ms=10_000,
                 client_rack=zone,
-                metadata_max_age_ms=2_000,  # So soon it asks again where to read.
+                metadata_max_age_ms=2_000,  # It soon asks again where to read.
             )
             try:
                 await consumer.assign(self._places.topics, start="beginning")
@@ -327,7 +327,7 @@ class Load(threading.Thread):
                     await consumer.close()
 
     async def _ask_ends(self, newest_epoch: Callable[[int], int]) -> None:
-        """Ask again and again where partitions end, of one topic after another."""
+        """Ask for end offsets all the time, of one topic after another."""
         record = self._history.record
         name = f"asker.{next(self._lives)}"
         async with Admin(self._addresses, request_timeout_ms=5_000) as admin:
@@ -343,8 +343,8 @@ class Load(threading.Thread):
                     name = f"asker.{next(self._lives)}"
                 else:
                     newest = {key: await asyncio.to_thread(newest_epoch, key) for key in keys}
-                    # Who was replaced, and has not heard of it, says what was true a moment ago
-                    # (P40): that is no promise.
+                    # A deposed leader that has not heard of its successor answers with its last
+                    # state (P40): that is no promise.
                     ends = {
                         key: end.offset
                         for (_, partition), end in found.items()

@@ -1,4 +1,4 @@
-"""What this machine can inject, found out by trying, and why it cannot do the rest."""
+"""Finds out by trying which faults this machine can inject, and why not the others."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.faults.volume import Volume
 
 
 class Need(Enum):
-    """Something that not every machine has."""
+    """A capability that not every machine has."""
 
     NAMESPACES = "network namespaces with routing rules"
     THROTTLE = "the token bucket of tc"
@@ -25,7 +25,7 @@ class Need(Enum):
 
 
 def missing() -> dict[Need, str]:
-    """Try everything; return why what does not work does not."""
+    """Try every capability; return why the missing ones do not work."""
     probes = {
         Need.NAMESPACES: _try_namespaces,
         Need.THROTTLE: _try_throttle,

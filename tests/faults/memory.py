@@ -15,7 +15,7 @@ class MemoryLimit:
     """A control group of the first or second version, made for one process.
 
     Raises:
-        RuntimeError: there is no such controller here.
+        RuntimeError: this machine has no such controller.
         OSError: it may not be used.
     """
 
@@ -34,11 +34,11 @@ class MemoryLimit:
             raise
 
     def take(self, pid: int) -> None:
-        """Bind a process: what it takes from now on counts."""
+        """Put a process into the group: its memory counts from now on."""
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def kills(self) -> int:
-        """Return how many processes the kernel has killed for the bound."""
+        """Return how many processes the kernel has killed for exceeding the bound."""
         for line in (self._path / f"memory.{self._events}").read_text().splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill":
@@ -54,7 +54,7 @@ class MemoryLimit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for _ in range(100):  # The dead leave it a moment later.
+        for _ in range(100):  # A dead process leaves the group a moment later.
             with suppress(OSError):
                 os.rmdir(self._path)
                 return

@@ -1,6 +1,6 @@
-"""The cluster's metadata as its store holds it, read beside the brokers: what a fault changed.
+"""The cluster's metadata, read from its store without the brokers: it shows a fault's effect.
 
-`Metadata` makes views of the store's objects, wherever they come from; `Watcher` reads a file.
+`Metadata` makes views of the store's objects, from any source; `Watcher` reads a file.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ PLACES: Final = Places(
 )
 ACKS_1_KEYS: Final = range(6, 8)
 ACKS_0_KEYS: Final = range(8, 10)
-"""Written with less than `acks=all`; faults aim at the others."""
+"""Partitions that are written with `acks=0`; faults aim at those with `acks=all`."""
 SURE_KEYS: Final = range(6)
 
 _LOOK_SECONDS: Final = 0.05
@@ -42,7 +42,7 @@ _SHARD_PREFIX: Final = "shards/"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at the store.
+    """One reading of the store.
 
     Attributes:
         controller: the name of the broker that holds the controller's lease.
@@ -55,12 +55,12 @@ class View:
     places: Places = PLACES
 
     def partition(self, key: int) -> PartitionState:
-        """One of the partitions that the load is on."""
+        """The state of a partition under load."""
         topic, number = self.places.place_of(key)
         return self.topics[topic].partitions[number]
 
     def partitions(self) -> Iterator[tuple[int, PartitionState]]:
-        """All partitions that the load is on, by key."""
+        """All partitions under load, by key."""
         for key in self.places.keys:
             if self.places.place_of(key)[0] in self.topics:
                 yield key, self.partition(key)
@@ -72,13 +72,13 @@ class View:
         return found
 
     def led_by(self, name: str) -> list[int]:
-        """The keys that a broker leads, of those that are written with `acks=all`."""
+        """The keys that a broker leads, among those that are written with `acks=all`."""
         broker_id = self.broker(name).broker_id
         sure = filter(self.places.is_sure, self.places.keys)
         return [key for key in sure if self.partition(key).leader == broker_id]
 
     def what_is_missing(self) -> str:
-        """Say what keeps the cluster from being whole; empty when nothing does."""
+        """Describe what keeps the cluster from being whole; empty when it is whole."""
         for registration in self.cluster.brokers.values():
             if registration.is_fenced:
                 return f"{registration.name} is fenced"
@@ -96,10 +96,10 @@ class View:
 
 
 class Metadata:
-    """The objects of a store, taken one by one; tells the history each state of a partition.
+    """Collects the objects of a store; the history gets each state of a partition.
 
     Args:
-        places: the partitions that the load is on; others are not told.
+        places: the partitions under load; the history gets only these.
     """
 
     def __init__(self, history: History, places: Places) -> None:
@@ -110,7 +110,7 @@ class Metadata:
         self._seen: dict[int, PartitionState] = {}
 
     def take(self, key: str, stored: StoredObject) -> None:
-        """Take an object in a version that is newer than what was taken before."""
+        """Take an object in a version newer than the last one."""
         if key == CLUSTER_KEY:
             self._cluster = decode_cluster(stored)
             return
@@ -122,7 +122,7 @@ class Metadata:
                     self._report(self._places.key_of(name, number), state, stored)
 
     def view(self, controller: str) -> View | None:
-        """Return what is known; None before there is a cluster."""
+        """Return the present view; None before there is a cluster."""
         if self._cluster is None:
             return None
         topics = {name: each for shard in self._topics.values() for name, each in shard.items()}
@@ -149,11 +149,11 @@ class Metadata:
 
 
 class Watcher(threading.Thread):
-    """Looks at a store's file, again and again.
+    """Reads a store's file again and again.
 
     Attributes:
         view: the latest; None before there is one.
-        reading: held by who looks, one at a time, and by who takes the file away.
+        reading: lock for one reader at a time, or for a fault that removes the file.
     """
 
     def __init__(self, path: Path, history: History) -> None:
@@ -170,7 +170,7 @@ class Watcher(threading.Thread):
             self.look()
 
     def look(self) -> None:
-        """Look once; nothing happens when the store cannot be read at the moment."""
+        """Read once; do nothing if the store cannot be read at the moment."""
         with self.reading:
             try:
                 with closing(

@@ -1,4 +1,4 @@
-"""Whether the reader that names a zone is served there, by a broker that does not lead."""
+"""Checks that a follower in its zone serves the reader that names a zone."""
 
 import time
 from typing import Final
@@ -7,17 +7,17 @@ from tests.faults.cluster import Cluster
 from tests.faults.metadata import PLACES
 
 ZONE: Final = 1
-"""The number of the broker whose zone a reader names."""
+"""The number of the broker in the reader's zone."""
 _SECONDS_MAX: Final = 20.0
 _LOOK_SECONDS: Final = 0.1
 
 
 class Nearby:
-    """Counts what the broker of the zone sends of topics of which it leads nothing.
+    """Counts the bytes that the zone's broker sends of topics of which it leads no partition.
 
-    Followers fetch from leaders, and so do readers that name no zone: that can only be for the
-    reader that does. It asks a new leader where to read only when its metadata is old enough, so a
-    look waits for it.
+    Followers fetch from leaders, and so do readers without a zone: so these bytes go to the reader
+    with the zone. That reader asks a new leader where to read only when its metadata is old enough,
+    so a look waits for it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -26,10 +26,10 @@ class Nearby:
         self._cluster = cluster
 
     def look(self) -> None:
-        """Wait until something is sent, unless the broker leads of every topic.
+        """Wait until the broker sends such bytes, unless it leads a partition of every topic.
 
         Raises:
-            AssertionError: nothing is, though it well could be.
+            AssertionError: it sends none.
         """
         deadline = time.monotonic() + _SECONDS_MAX
         before = self._sent()
@@ -54,7 +54,7 @@ class Nearby:
         return self._looks > 0
 
     def _sent(self) -> dict[object, float]:
-        """By life of the broker, topic, and leader epochs."""
+        """Bytes by life of the broker, topic, and leader epochs."""
         node, view = self._cluster.nodes[ZONE], self._cluster.look()
         metrics = node.metrics()
         broker_id = self._cluster.id_of(node)

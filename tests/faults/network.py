@@ -1,9 +1,9 @@
-"""Brokers' hosts: network namespaces on one bridge, and what can happen between them.
+"""Brokers' hosts: network namespaces on one bridge, and faults of the network.
 
-Each namespace is held by a process that does nothing else, so nothing of it outlives the run. The
-addresses are `10.77.0.1` and on; this process, the clients' host, is at `10.77.0.254`. Packets are
-dropped where they arrive, by a routing rule of their source, which needs neither netfilter nor a
-kernel module: dropping one direction alone leaves the other one whole.
+A process that does nothing else holds each namespace, so no namespace outlives the run. The
+addresses are `10.77.0.1` and on; this process, the clients' host, is at `10.77.0.254`. A routing
+rule by source drops packets where they arrive. It needs neither netfilter nor a kernel module, and
+can drop one direction alone.
 """
 
 import subprocess
@@ -31,10 +31,10 @@ def run(*command: str) -> str:
 
 
 class Host:
-    """One host: its address, and the words before a command that shall run there.
+    """One host: its address, and the prefix of commands that run there.
 
     Attributes:
-        enter: empty where there are no namespaces; then nothing of the network can be broken.
+        enter: the prefix; empty without namespaces, and then the network cannot be broken.
     """
 
     def __init__(self, address: str, enter: Sequence[str] = ()) -> None:
@@ -48,20 +48,20 @@ class Host:
         return run(*self.enter, *command)
 
     def drop_from(self, source: str) -> None:
-        """Lose every packet that comes from there."""
+        """Drop every packet from a source."""
         if source not in self._dropped:
             self.run("ip", "rule", "add", "pref", _DROP_RULE, "from", source, "blackhole")
             self._dropped.add(source)
 
     def throttle(self, kilobits: int, *, burst_kilobytes: int = 4, queue_ms: int = 200) -> None:
-        """Bound what leaves this host; what waits for longer than the queue is lost."""
+        """Limit the rate of outgoing packets; drop packets that would wait too long."""
         self.run(
             *("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", f"{kilobits}kbit"),
             *("burst", f"{burst_kilobytes}kb", "latency", f"{queue_ms}ms"),
         )
 
     def throttled_packets(self) -> tuple[int, int]:
-        """Return how many packets the bound delayed, and how many it dropped."""
+        """Return how many packets the limit delayed, and how many it dropped."""
         words = self.run("tc", "-s", "qdisc", "show", "dev", "eth0").replace(",", " ").split()
         dropped, over = words.index("(dropped"), words.index("overlimits")
         return int(words[over + 1]), int(words[dropped + 1])
@@ -69,7 +69,7 @@ class Host:
     def reset_connections(self) -> int:
         """Reset every established TCP connection of this host; return how many there were."""
         before = self._connections()
-        with suppress(RuntimeError):  # It complains of what ended meanwhile.
+        with suppress(RuntimeError):  # It fails for connections that have just ended.
             self.run("ss", "-K", "-t", "state", "established", "dst", "10.77.0.0/24")
         return len(before - self._connections())
 
@@ -80,7 +80,7 @@ class Host:
         return {" ".join(line.split()[-2:]) for line in lines}
 
     def heal(self) -> None:
-        """Let everything through again."""
+        """Remove all rules and limits."""
         for source in sorted(self._dropped):
             self.run("ip", "rule", "del", "pref", _DROP_RULE, "from", source)
         self._dropped.clear()
@@ -89,7 +89,7 @@ class Host:
                 self.run("tc", "qdisc", "del", "dev", "eth0", "root")
 
     def close(self) -> None:
-        """Let go of the namespace."""
+        """Release the namespace."""
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()
@@ -123,7 +123,7 @@ class NamespacedHost(Host):
 
 
 def clients_host() -> Host:
-    """Make this process's host, with the bridge; it must be in a network namespace of its own."""
+    """Make this process's host, with the bridge; it must be in its own network namespace."""
     host = Host(CLIENTS)
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "bridge0", "type", "bridge")
@@ -134,7 +134,7 @@ def clients_host() -> Host:
 
 
 def _make_room_for_rules(host: Host) -> None:
-    """Let the rules that drop come before the one that delivers."""
+    """Move the rule that delivers behind the rules that drop."""
     host.run("ip", "rule", "add", "pref", _LOCAL_RULE, "table", "local")
     host.run("ip", "rule", "del", "pref", "0")
 

@@ -1,4 +1,4 @@
-"""Power cuts: what was not flushed is gone, of one broker or of all, and of the store."""
+"""Power cuts of one broker, all brokers, or the store: unflushed bytes are lost."""
 
 import sqlite3
 import time
@@ -10,7 +10,7 @@ from tests.faults.machine import Need
 
 
 def cut_power(nodes: list[Node]) -> None:
-    """End processes and lose what they had not flushed."""
+    """Kill processes, and lose what they had not flushed."""
     for node in nodes:
         node.kill()
     for node in nodes:

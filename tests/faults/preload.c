@@ -1,7 +1,7 @@
-/* Faults of disks and clocks inside one process, for a library that is preloaded into it.
+/* A preloaded library that causes faults of disks and clocks inside one process.
  *
- * The file that FAULTS_CONTROL names is mapped; `preload.py` writes it while the process runs, and its
- * table of fields is this struct. Times are nanoseconds. Nothing is changed while all is zero.
+ * It maps the file that FAULTS_CONTROL names. `preload.py` writes that file while the process runs; its
+ * table of fields matches this struct. Times are nanoseconds. If all fields are zero, there is no fault.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,9 +31,9 @@ struct control {
     int64_t sync_error;    /* errno of fsync and fdatasync. */
     int64_t sync_delay;
     int64_t read_error;    /* errno of reads of log files. */
-    int64_t write_room;    /* Writes of log files end after so many bytes, with ENOSPC; -1: no bound. */
+    int64_t write_room;    /* After so many bytes writes of log files fail with ENOSPC; -1: no bound. */
     int64_t stall;         /* Once: the main thread stands still. */
-    int64_t hog;           /* Once: bytes of memory that are taken and touched. */
+    int64_t hog;           /* Once: bytes of memory to allocate and touch. */
     int64_t syncs_hit, reads_hit, writes_hit, stalls_hit;
 };
 
@@ -85,7 +85,7 @@ static int64_t true_steady(void) {
     return nanoseconds(&at);
 }
 
-/* What a clock shows more than the kernel's. */
+/* The difference between a clock and the kernel's. */
 static int64_t shift_of(int is_wall) {
     int64_t sequence, shift, rate, since;
     do {
@@ -133,7 +133,7 @@ time_t time(time_t *at) {
     return now.tv_sec;
 }
 
-/* A deadline as the kernel counts. */
+/* A deadline by the kernel's clock. */
 static const struct timespec *kernels(const struct timespec *deadline, int wall, struct timespec *room) {
     if (deadline == NULL) return NULL;
     set(room, nanoseconds(deadline) - shift_of(wall));

@@ -1,7 +1,7 @@
 """Faults of disks and clocks inside one broker's process: the preloaded library and its control.
 
 The library (`preload.c`) stands between the process and the C library. A file that both sides map
-says what it does, so that a fault can begin and end while the process runs, and counts what it did.
+controls it and counts its faults, so that a fault can begin and end while the process runs.
 """
 
 import mmap
@@ -25,10 +25,10 @@ TRUE_RATE: Final = 1000
 
 
 def compile_library(folder: Path) -> Path:
-    """Make the library.
+    """Compile the library.
 
     Raises:
-        subprocess.CalledProcessError: the compiler refused; `stderr` says why.
+        subprocess.CalledProcessError: the compiler failed; `stderr` says why.
         FileNotFoundError: there is no compiler.
     """
     library = folder / "preload.so"
@@ -48,11 +48,11 @@ def compile_library(folder: Path) -> Path:
 
 
 class Control:
-    """What one process's library does.
+    """Controls the library of one process.
 
     Args:
-        path: of the file, which is made.
-        library: None: nothing is preloaded, and nothing can be done.
+        path: of the file, which is created.
+        library: None: no library is preloaded, and no fault is possible.
     """
 
     def __init__(self, path: Path, library: Path | None) -> None:
@@ -62,7 +62,7 @@ class Control:
         self.environment: list[str] = (
             [] if library is None else [f"LD_PRELOAD={library}", f"FAULTS_CONTROL={path}"]
         )
-        """Words `NAME=value`."""
+        """Settings of the environment, `NAME=value`."""
         self["write_room"] = _NO_BOUND
         self["rate"] = TRUE_RATE
 
@@ -81,7 +81,7 @@ class Control:
         Args:
             wall_shift_s: how much the wall clock is ahead of the true one.
             steady_jump_s: how far the monotonic clocks jump now; they never go back.
-            rate: of all clocks from now on, per mille of the true one.
+            rate: of all clocks from now on, in thousandths of the true one.
         """
         now = time.monotonic_ns()
         gained = (now - self["rate_since"]) // 1000 * (self["rate"] - TRUE_RATE)

@@ -37,7 +37,7 @@ def kill_a_leader(scene: Scene) -> str:
 def kill_all(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     for node in scene.cluster.nodes:
-        os.kill(node.pid, signal.SIGKILL)  # All before the first is waited for.
+        os.kill(node.pid, signal.SIGKILL)  # Kill all before waiting for the first.
     for node in scene.cluster.nodes:
         node.abandon()
     scene.cluster.start(scene.cluster.nodes)
@@ -165,8 +165,8 @@ def run_out_of_descriptors(scene: Scene) -> str:
     used = leader.descriptors()
     resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
     try:
-        # Connections are made anew. As many as ended find room; so the limit follows what is open,
-        # and a client beside them asks for one more.
+        # Closed connections free their descriptors. So the limit follows the open ones, and one
+        # more client exceeds it.
         leader.host.reset_connections()
         deadline = time.monotonic() + SEEN_SECONDS_MAX
         while "Too many open files" not in leader.logged_since(logged):

@@ -1,7 +1,7 @@
-"""What is put back from a backup: the store of the metadata, or a broker's log directory (P39).
+"""Restores from a backup: the metadata's store, or a broker's log directory (P39).
 
-Such a state is refused with the reason and nothing is changed, for as long as it is there; with the
-newest one everything goes on, and nothing that was acknowledged meanwhile is gone.
+Brokers refuse such a state with the reason, and change nothing, as long as it is there. With the
+newest state everything continues, and no acknowledged record is lost.
 """
 
 import os
@@ -34,7 +34,7 @@ _KNOWN_SECONDS = 60.0
 
 
 def _stored(path: Path) -> dict[str, StoredObject]:
-    """What lies in a store."""
+    """The objects of a store."""
     with closing(sqlite3.connect(path)) as store:
         rows = store.execute("SELECT key, value, version, controller_epoch FROM objects").fetchall()
     return {
@@ -43,26 +43,26 @@ def _stored(path: Path) -> dict[str, StoredObject]:
 
 
 def _copy_store(source: Path, target: Path) -> None:
-    """Put one store's content into another's file, also while brokers use it."""
+    """Copy one store's content into another's file, even while brokers use it."""
     with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
         one.backup(other)
     _flush(target)
 
 
 def _copy_directory(source: Path, target: Path) -> None:
-    """Put a copy of a directory in another one's place."""
+    """Replace a directory by a copy of another one."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     _flush(target)
 
 
 def _flush(path: Path) -> None:
-    """Have what was put there survive the power cuts that come later."""
+    """Flush the copy, so that it survives later power cuts."""
     run("sync", "-f", str(path))
 
 
 def _refusal(node: Node, reason: str) -> str:
-    """Start a broker that must not start, and say why it did not."""
+    """Start a broker that must refuse to start; return the reason."""
     logged = node.log_size()
     try:
         code, _ = failed_start(node)
@@ -77,13 +77,13 @@ def _refusal(node: Node, reason: str) -> str:
 
 
 def _make_topic(admin: SyncAdmin, scene: Scene) -> str:
-    """Change the metadata; return the topic that is new in it."""
+    """Change the metadata; return the new topic."""
     return admin.create_topic(f"put-back-{scene.dice.randrange(10**9)}", replication_factor=3).name
 
 
 @contextmanager
 def _paused(cluster: Cluster) -> Iterator[None]:
-    """Have nobody write to the store meanwhile."""
+    """Pause all writers to the store for the length of the block."""
     for node in cluster.nodes:
         node.pause()
     try:
@@ -102,7 +102,7 @@ def set_the_store_back(scene: Scene) -> str:
     with SyncAdmin(cluster.bootstrap, request_timeout_ms=2000) as admin:
 
         def is_known() -> bool:
-            with suppress(MillraceError):  # Only who writes finds out.
+            with suppress(MillraceError):  # Only a writer notices.
                 made.append(_make_topic(admin, scene))
             return _SET_BACK in admin.describe_health().controller_problem
 
@@ -127,7 +127,7 @@ def set_the_store_back(scene: Scene) -> str:
             lambda: not admin.describe_health().controller_problem, "it goes on", _KNOWN_SECONDS
         )
         for topic in made:
-            admin.delete_topic(topic)  # Each is there: its making was acknowledged.
+            admin.delete_topic(topic)  # Each exists: its creation was acknowledged.
     return f"cluster health said: {_SET_BACK}; writes went on"
 
 
@@ -145,7 +145,7 @@ def put_an_older_store_back(scene: Scene) -> str:
     before = cluster.look()
     with cluster.watcher.reading:
         for node in cluster.nodes:
-            os.kill(node.pid, signal.SIGKILL)  # All before the first is waited for.
+            os.kill(node.pid, signal.SIGKILL)  # Kill all before waiting for the first.
         for node in cluster.nodes:
             node.abandon()
         _copy_store(store, newest)
@@ -173,7 +173,7 @@ def put_an_older_store_back(scene: Scene) -> str:
 
 
 def _wait_until_remembered(cluster: Cluster) -> None:
-    """Return once every broker remembers what the store says now."""
+    """Return once every broker has stored the present state of the metadata."""
     wanted = StoreVersions.of(_stored(cluster.store_file))
     files = PosixFileSystem()
 
@@ -218,7 +218,7 @@ def put_an_older_directory_back(scene: Scene) -> str:
         _copy_directory(newest, log)
         what = "with the newest"
     else:
-        (log / "broker-epoch").unlink()  # As it says itself.
+        (log / "broker-epoch").unlink()  # As the broker's own hint says.
         what = "when the newest was given up"
     node.start()
     node.is_spoilt = False

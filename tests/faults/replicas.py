@@ -1,4 +1,4 @@
-"""What each replica holds in its files, when nobody writes any more: for the last checker."""
+"""What each replica's files hold after all writers have stopped: for the last checker."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,10 +19,10 @@ def report_replicas(
     """Add every replica to the history.
 
     Args:
-        log_dirs: of brokers that do not write, by name.
+        log_dirs: of the stopped brokers, by name.
         view: of the metadata.
-        history: told of them.
-        ends: by key, the offset before which everything is committed.
+        history: gets a report of each replica.
+        ends: by key, the offset below which everything is committed.
     """
     names = {topic.topic_id: name for name, topic in view.topics.items()}
     files = PosixFileSystem()

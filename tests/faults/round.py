@@ -1,8 +1,8 @@
-"""One round: a cluster of its own, faults one after another under load, and the judgement.
+"""One round: a new cluster, faults one after another under load, and the judgement.
 
-Between two faults the cluster is healed and must be whole, write and read again. At the end every
-partition is read from its beginning, the brokers end, their files are compared, and the checkers
-judge the history: nothing lost, doubled or reordered, and no metadata that contradicts itself.
+After each fault the cluster is healed, and must become whole, and take writes and reads. At the end
+clients read every partition from its beginning, the brokers stop, their files are compared, and the
+checkers judge the history: nothing lost, duplicated or reordered, and consistent metadata.
 """
 
 import random
@@ -26,26 +26,26 @@ from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS
 from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
 
-_FILL_BYTES: Final = 2_500_000  # Two closed segments, and the begin of a third.
+_FILL_BYTES: Final = 2_500_000  # Two closed segments, and the beginning of a third.
 _QUIET_WRITES: Final = 60
 _AVAILABILITY_NS: Final = 20 * 10**9
-"""A client that hears nothing of a broker gives it up after its request time-out, 10 s here."""
+"""A client gives up a silent broker after its request time-out, 10 s here."""
 _REALTIME_LAG_NS: Final = 10 * 10**9
-"""What readers may be behind when all is well again: some begin anew, at the beginning."""
+"""The lag that readers may have after healing: some start over from the beginning."""
 _ALLOWANCES: Final = {"rss_bytes": 96 << 20, "fds": 64, "threads": 8}
-"""What a broker may hold more at rest than when it was first whole, whatever befell it: what leaks
-with every operation that fails is more within a round."""
+"""What a broker may gain at rest since the cluster was first whole: a leak per failed operation
+exceeds it within a round."""
 _FOREVER_NS: Final = 2**62
 _SEEN_SHARE_MIN: Final = 0.5
-"""Of what is sent with less than acks=all so much must be there at the end."""
+"""With less than acks=all, at least this share of the records must be there at the end."""
 _MOVING: Final = 10
-"""So many faults of any kind move some leader, and put some replica out of sync."""
+"""A round of at least so many faults must change a leader and an ISR."""
 _ATTEMPTS: Final = 2
 
 
 @dataclass(slots=True)
 class Done:
-    """One fault that was tried: what was seen of it, or why it does not count."""
+    """One fault that was tried: its observed effect, or why it does not count."""
 
     fault_id: str
     seen: str
@@ -55,10 +55,10 @@ class Done:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a round found.
+    """The result of a round.
 
     Attributes:
-        failures: what went wrong beside the history, such as a cluster that was not whole again.
+        failures: problems outside the history, such as a cluster that did not become whole.
     """
 
     done: list[Done] = field(default_factory=list)
@@ -171,7 +171,7 @@ def _judge_the_unsure(history: History) -> list[str]:
 
 
 def _report_resources(cluster: Cluster, history: History) -> None:
-    """Say what every broker holds; who started again is another process."""
+    """Report every broker's resources; a restarted broker counts as another process."""
     for node in cluster.nodes:
         history.record(
             f"{node.name}.{node.pid}",

@@ -1,7 +1,7 @@
-"""Disks of brokers: small ext4 file systems on loop devices, which can fail as disks do.
+"""Disks of brokers: small ext4 file systems on loop devices, which can fail like disks.
 
-A power cut is the file system's own: `FS_IOC_SHUTDOWN` without a flush of its journal stops every
-write at once, so that what was flushed is there afterwards and what was not is gone.
+A power cut uses the file system itself: `FS_IOC_SHUTDOWN` without a flush of its journal stops
+every write at once; flushed bytes survive, and unflushed ones are lost.
 """
 
 import fcntl
@@ -21,29 +21,29 @@ _SENTINEL: Final = "written-and-never-flushed"
 
 
 class Folder:
-    """A place for files that is no disk of its own: nothing can be done to it but emptying it."""
+    """A folder that is no disk of its own: tests can only empty it."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True)
         self.path = path
 
     def empty(self) -> None:
-        """Replace the disk by an empty one; nobody may use it meanwhile."""
+        """Replace the disk by an empty one; no process may use it."""
         shutil.rmtree(self.path)
         self.path.mkdir()
 
     def heal(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no fault to end."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 class Volume(Folder):
     """See the module.
 
     Args:
-        path: where it is mounted.
+        path: its mount point.
         mebibytes: its size.
     """
 
@@ -69,7 +69,7 @@ class Volume(Folder):
         self._make()
 
     def cut_power(self) -> bool:
-        """Lose what was not flushed, whoever still writes; return whether anything was lost."""
+        """Lose unflushed bytes, even under a writer; return whether any were lost."""
         sentinel = self.path / _SENTINEL
         sentinel.write_bytes(b"x" * 4096)
         self._shut_down(_FLUSH_NOTHING)
@@ -79,17 +79,17 @@ class Volume(Folder):
         return is_lost
 
     def detach(self) -> None:
-        """Refuse everything from now on, until `restore`."""
+        """Refuse every operation until `restore`."""
         self._shut_down(_FLUSH_ALL)
 
     def restore(self) -> None:
-        """Mount it anew, which recovers it; nobody may use it meanwhile."""
+        """Mount it again, which recovers it; no process may use it meanwhile."""
         run("umount", str(self.path))
         self._mount()
         self._is_shut_down = False
 
     def fill(self) -> None:
-        """Take all space that is free."""
+        """Take all free space."""
         with (self.path / "filler").open("wb") as filler, suppress(OSError):
             size = 0
             for step in (8 * _MEBIBYTE, 256 << 10, 4096):

@@ -15,7 +15,7 @@ securityContext:
   runAsGroup: {{ int . }}
   fsGroup: {{ int . }}
   {{- end }}
-  # A volume with many files is not walked through each time.
+  # Otherwise Kubernetes would change the owner of every file of the volume at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
@@ -47,7 +47,7 @@ tolerations: {{- toYaml . | nindent 2 }}
   {{- if .Values.zone }}
   value: {{ .Values.zone }}
   {{- else }}
-  # Of Kubernetes 1.35 on, pods have their node's zone as a label; without, it is empty, and any replica is read.
+  # Since Kubernetes 1.35 pods have their node's zone as a label; before, it is empty, and executors read any replica.
   valueFrom:
     fieldRef:
       fieldPath: metadata.labels['topology.kubernetes.io/zone']
@@ -97,10 +97,10 @@ livenessProbe:
     port: pages
   periodSeconds: {{ div .Values.silentSecondsMax 2 }}
   timeoutSeconds: 10
-  # A long micro-batch is no reason: one that would be broken off would only begin again.
+  # A long micro-batch is no reason for a restart: it would only begin again.
   failureThreshold: 20
 {{- end }}
-# Its last words are the pod's status: `kubectl describe` shows them.
+# The driver's last log lines become the pod's status: `kubectl describe` shows them.
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   {{- include "job.security" . | nindent 2 }}
@@ -139,7 +139,7 @@ spec:
     - name: driver
       image: {{ include "job.image" . }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      # Python and not spark-submit: it hears SIGTERM, and ends between two micro-batches.
+      # Python instead of spark-submit: it handles SIGTERM, and ends between two micro-batches.
       args:
         - python
         - {{ .Values.job.file }}
@@ -164,7 +164,7 @@ spec:
           value: {{ include "job.image" . }}
         - name: SPARK_CONF_DIR
           value: /opt/millrace/conf
-        # Executors find the driver by its address: a name may stand in DNS caches with that of the driver before.
+        # Executors use the driver's address: DNS caches may still map its name to the previous driver.
         - name: PYSPARK_SUBMIT_ARGS
           value: >-
             --conf spark.driver.host=$(POD_IP)
@@ -265,7 +265,7 @@ metadata:
   annotations:
     {{- include "job.annotations" . | nindent 4 }}
   {{- if eq .Values.submission "cluster" }}
-  # The pod that submits it, which fills this in.
+  # The pod that submits the job; it fills this in.
   ownerReferences:
     - apiVersion: v1
       kind: Pod
@@ -292,7 +292,7 @@ metadata:
     app.kubernetes.io/component: spark-executor
 spec:
   {{- include "job.pod" . | nindent 2 }}
-  # It asks the API server for nothing.
+  # It does not use the API server.
   automountServiceAccountToken: false
   containers:
     - name: spark-kubernetes-executor

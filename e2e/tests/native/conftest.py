@@ -10,7 +10,7 @@ from e2e.cluster.providers import Cluster
 
 @pytest.fixture(scope="session")
 def cluster(kubernetes: Cluster) -> NativeCluster:
-    """The cluster, where it is a native one."""
+    """The cluster, if it is a native one."""
     if not isinstance(kubernetes, NativeCluster):
         pytest.skip("it breaks machines, which the native provider alone makes")
     return kubernetes
@@ -18,7 +18,7 @@ def cluster(kubernetes: Cluster) -> NativeCluster:
 
 @pytest.fixture
 def namespace(cluster: NativeCluster) -> Iterator[str]:
-    """The name of a namespace that is gone afterwards with all that is in it."""
+    """The name of a namespace that is deleted afterwards with its content."""
     name = f"t{secrets.token_hex(4)}"
     cluster.kubectl("create", "namespace", name)
     try:

@@ -1,4 +1,4 @@
-"""The cluster itself: what tests on it take for granted."""
+"""The cluster itself: the properties on which other tests rely."""
 
 import json
 import sys
@@ -79,7 +79,7 @@ def test_three_nodes_are_ready_in_three_zones(cluster: NativeCluster) -> None:
 
 
 def test_a_cluster_that_runs_goes_on_when_it_is_started_once_more(cluster: NativeCluster) -> None:
-    """A kube-proxy whose file of settings is written again ends, be they the same."""
+    """kube-proxy ends when its settings file is written again, even with the same content."""
     settings = [node.machine.folder / "kube-proxy.json" for node in cluster.nodes]
     before = [path.stat().st_mtime_ns for path in settings]
     cluster.up()
