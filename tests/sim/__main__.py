@@ -1,6 +1,6 @@
-"""`python -m tests.sim --seed N`: run seeds; make a failing one small, say how to repeat it.
+"""`python -m tests.sim --seed N`: run seeds; shrink a run that fails, and print how to repeat it.
 
-`python -m tests.sim mutants`: leave out one rule of the product after another, and see whether
+`python -m tests.sim mutants`: remove one rule of the product after another, and see whether the
 runs find it. `python -m tests.sim scenarios`: run the named scenarios.
 """
 
@@ -71,7 +71,7 @@ def parse() -> argparse.Namespace:
 
 
 def look_for_mutants(options: list[str]) -> int:
-    """Print each mutant when it is caught or has survived; fail where one survives or is none."""
+    """Print each mutant's result; fail when a mutant survives or is not a valid mutant."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim mutants")
     parser.add_argument("--minutes", type=float, default=10, help="for all of them together")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
@@ -109,7 +109,7 @@ def play_scenarios(options: list[str]) -> int:
 
 
 def main() -> int:
-    logging.disable(logging.CRITICAL)  # Brokers that are killed have much to say.
+    logging.disable(logging.CRITICAL)  # Killed brokers log a lot.
     if sys.argv[1:2] == ["mutants"]:
         return look_for_mutants(sys.argv[2:])
     if sys.argv[1:2] == ["scenarios"]:
@@ -149,9 +149,9 @@ def main() -> int:
 
 
 def _judge_changes(changes: Counter[str], arguments: argparse.Namespace) -> int:
-    """Many seeds in which nobody lost the lead, or nobody left the in-sync replicas, prove little.
+    """Require leader changes and ISR changes over many seeds: runs without them prove little.
 
-    One seed may well be such a one.
+    A single seed may have none.
     """
     missing = [name for name in _CHANGES if not changes[name]]
     is_whole = arguments.cluster == CLUSTER and arguments.faults is None

@@ -1,4 +1,4 @@
-"""What operators ask of a simulated cluster, through the shipped `Admin`; they hear no answer."""
+"""Operators' requests to a simulated cluster, sent by the shipped `Admin`; answers are dropped."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -37,7 +37,7 @@ class Administration:
         self._topics = topics
 
     def ask(self, request: Request) -> None:
-        """Ask for a change, and try for half a minute."""
+        """Send a request, and retry it for half a minute."""
         work = self._work(request)
         if work is not None:
             self._machine.process.begin(lambda: self._do(work))
@@ -75,6 +75,6 @@ class Administration:
         return None
 
     def _name(self, topic_id: TopicId | None) -> str:
-        """Return a topic's name; empty: it is gone."""
+        """Return a topic's name; empty when the topic was deleted."""
         topic = None if topic_id is None else self._topics.get(topic_id)
         return "" if topic is None else str(topic.name)

@@ -1,4 +1,4 @@
-"""All named scenarios: bugs that others had, and rules that stand alone against a mistake."""
+"""All named scenarios: bugs of other systems, and situations in which one rule decides."""
 
 from typing import Final
 

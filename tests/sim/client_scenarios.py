@@ -1,7 +1,7 @@
-"""Scenarios of what stands between clients and the log: streams, look-ups, positions, retries.
+"""Scenarios of the layers between clients and the log: streams, look-ups, positions, retries.
 
-Clients call all of their interface while brokers and streams fail, and while nothing does: then no
-call may fail, nor keep its caller waiting.
+Clients call their whole interface, with faults of brokers and streams, and without any fault.
+Without faults no call may fail or block its caller.
 """
 
 from collections import defaultdict
@@ -12,7 +12,9 @@ from typing import Final, TypeAlias
 from tests.checkers.history import OK, Recorder, Run
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
+from tests.sim.faults import MEDIA_CHANGE
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND, Violation
 
 _SOON: Final = 100 * MILLISECOND
@@ -37,7 +39,7 @@ def _taken(recorder: Recorder) -> _Taken:
 
 
 class Explored(ScenarioCluster):
-    """Clients call all that there is, and one keeps positions."""
+    """Clients call their whole interface, and one of them commits positions."""
 
     topics = (
         TopicPlan(
@@ -55,7 +57,7 @@ class Explored(ScenarioCluster):
 
 
 class Calm(Explored):
-    """And nothing fails."""
+    """The same, without any fault."""
 
     is_calm = True
 
@@ -74,7 +76,7 @@ class Unclean(Explored):
     )
 
     def finish(self) -> Mapping[str, float]:
-        """A reader that reads on behind lost records was told of the loss: it began again."""
+        """Check that each reader that continued after lost records was told of the loss."""
         measures = super().finish()
         for topic in self.running.values():
             assert topic.final is not None
@@ -83,7 +85,7 @@ class Unclean(Explored):
             for process, by_key in taken.items():
                 for key, records in by_key.items():
                     is_kept = [each in kept[key] for each in records]
-                    # Lost records come last, unless it went on in the log that lacks them.
+                    # The lost records of a reader come last, unless it went on without an error.
                     if is_kept != sorted(is_kept, reverse=True):
                         raise Violation(
                             f"{process} read on in {key}, and was not told that records are gone"
@@ -99,7 +101,7 @@ class Unclean(Explored):
 
 
 class PositionsKept(ScenarioCluster):
-    """Positions are committed all the time."""
+    """One client commits positions all the time."""
 
     topics = (
         TopicPlan(
@@ -108,6 +110,19 @@ class PositionsKept(ScenarioCluster):
             polls_every_us=_SOON // 5,
             keeps_positions=True,
             is_explored=True,
+        ),
+    )
+
+
+class OnTwoMedia(ScenarioCluster):
+    """Brokers have log directories on both media."""
+
+    settings = Settings(has_hdd=True)
+    topics = (
+        TopicPlan(
+            partitions=4,
+            loads=(Load(every_us=_SOON, burst_max=5),),
+            polls_every_us=_SOON,
         ),
     )
 
@@ -171,6 +186,22 @@ CLIENT_SCENARIOS: Final = (
             "a consumer does not hear that its log and the leader's part",
             "a consumer does not show which epoch it has read",
         ],
+    ),
+    Scenario(
+        about="P33",
+        name="logs move to the other media and back, while leaders are killed",
+        seeds=2,
+        quiet_s=25,
+        cluster=OnTwoMedia,
+        steps=[*again(MEDIA_CHANGE, 4, 2, 16, 0.1), *again("F02", 5, 4, 8, 1)],
+    ),
+    Scenario(
+        about="P33",
+        name="logs move to the other media and back, while power goes in the middle of writes",
+        seeds=2,
+        quiet_s=25,
+        cluster=OnTwoMedia,
+        steps=[*again(MEDIA_CHANGE, 4, 2, 16, 0.1), *again("F27", 5, 4, 8, 0.1)],
     ),
     Scenario(
         about="P55",

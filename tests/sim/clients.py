@@ -1,10 +1,9 @@
-"""Shipped clients of a simulated cluster, which report what they did and saw to `tests.checkers`.
+"""Shipped clients of a simulated cluster; they report what they did and saw to `tests.checkers`.
 
-For each topic and each kind of load there is one process with a producer, which sends bursts to
-every partition; one that polls all partitions on and on, perhaps one beside it that reads from the
-replica in its zone, perhaps one that asks where the logs end, and one that keeps positions. A burst
-of which nobody knows how it ended retires the logical process that sent it, as the checkers want
-it.
+For each topic and each kind of load, one process runs a producer, which sends bursts to every
+partition. Another polls all partitions in a loop. Optional ones read from the replica in their
+zone, ask for end offsets, or commit positions. A burst with an unknown outcome retires the logical
+process that sent it, as the checkers require.
 """
 
 import asyncio
@@ -18,7 +17,8 @@ from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
 from tests.sim.machine import ClientMachine
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
-from millrace.client import Admin, Consumer, Position, Producer
+from millrace.client import Admin, Consumer, Position, Producer, RecordHandle
+from millrace.client._producer.settings import ProducerSettings
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -49,10 +49,10 @@ class Load:
     Attributes:
         every_us: the mean pause between two bursts.
         burst_max: most batches of a burst.
-        acks: what it waits for.
-        is_patient: it sends until it is acknowledged, however long that takes.
-        request_timeout_ms: how long a broker may take to answer it; 0: as long as it is patient.
-        is_new: each burst is of a producer that nobody knows.
+        acks: of the producer.
+        is_patient: it retries until it has the acknowledgement, without a time limit.
+        request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
+        is_new: each burst comes from a new producer, which no broker knows.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -65,17 +65,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What clients of a topic have to know.
+    """What the clients of a topic have to know.
 
     Attributes:
         topic: its name.
-        keys: of the history, by partition.
-        partition_of: the partition of each of them.
-        may_be_cut: whether an unclean election of it is on record, so that records may be gone.
-        kept_from: up to where retention may have given up its records.
+        keys: of the history, one for each partition.
+        partition_of: the partition of each key.
+        may_be_cut: whether its records may be lost, by an unclean election that is stored.
+        kept_from: the offset below which retention may have deleted records.
         newest_epoch: its leader epoch, as stored.
-        committed: up to where any leader of it has ever committed.
-        is_gone: whether the topic was deleted, or is about to be.
+        committed: the highest offset that any leader of it has ever committed.
+        is_gone: whether the topic was deleted, or soon will be.
     """
 
     world: World
@@ -97,12 +97,12 @@ class Site:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether retention may have given up records of any partition."""
+        """Whether retention may have deleted records of any partition."""
         return any(map(self.kept_from, self.partitions))
 
 
 class Client:
-    """A process that does something with a topic.
+    """A process that works with a topic.
 
     Attributes:
         is_over: it has ended.
@@ -148,7 +148,7 @@ class Client:
         self._site.recorder.record(op, polled)
 
     def _judge(self, error: MillraceError) -> None:
-        """Refuse an error that no client should meet, whatever happens to brokers."""
+        """Fail on an error that no client should meet, whatever happens to brokers."""
         if not isinstance(error, RetriableError | StorageError | ConnectionFailedError):
             raise Violation(f"{self.name} is told {type(error).__name__}: {error}")
 
@@ -160,9 +160,9 @@ class Writer(Client):
     """Sends bursts to every partition of its topic.
 
     Attributes:
-        acknowledged: how many values, so far, of each partition.
-        waits_since: when each partition's burst that is under way was sent.
-        told: the errors that it got.
+        acknowledged: number of values so far, of each partition.
+        waits_since: when each partition's burst in flight was sent.
+        told: the errors that it received.
     """
 
     def __init__(
@@ -184,16 +184,18 @@ class Writer(Client):
             await asyncio.gather(*writing)
 
     def _producer(self) -> Producer:
+        return Producer(self._site.bootstrap, **self._settings())
+
+    def _settings(self) -> ProducerSettings:
         load = self.load
-        return Producer(
-            self._site.bootstrap,
-            acks=load.acks,
-            linger_ms=1,
-            delivery_timeout_ms=_PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,
-            request_timeout_ms=load.request_timeout_ms
+        return {
+            "acks": load.acks,
+            "linger_ms": 1,
+            "delivery_timeout_ms": _PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,
+            "request_timeout_ms": load.request_timeout_ms
             or (10_000 if load.is_patient else _IMPATIENCE_MS),
-            topic_wait_ms=_PATIENCE_MS,
-        )
+            "topic_wait_ms": _PATIENCE_MS,
+        }
 
     async def _write(self, producer: Producer, partition: int, key: int) -> None:
         process = f"{self.name}.{key}"
@@ -210,7 +212,7 @@ class Writer(Client):
             await self._pause(self.load.every_us)
 
     async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
-        """Send a burst and wait for it; return whether it is known what became of it."""
+        """Send a burst and wait for it; return whether its outcome is known."""
         dice = self._dice
         batches = [
             [next(self._values) for _ in range(1 + dice.randrange(3))]
@@ -218,12 +220,11 @@ class Writer(Client):
         ]
         values = [value for batch in batches for value in batch]
         self._record(process, INVOKE, "send", sends=[Send(key, value) for value in values])
-        handles = []
+        handles: list[RecordHandle] = []
         for batch in batches:
-            for value in batch:
-                data = value.to_bytes(VALUE_BYTES, "big")
-                handles.append(producer.send(self._site.topic, data, partition=partition))
-            await asyncio.sleep(0.002)  # So that the next ones get a batch of their own.
+            data = [value.to_bytes(VALUE_BYTES, "big") for value in batch]
+            handles += self._submit(producer, partition, data)
+            await asyncio.sleep(0.002)  # So that the next records get a batch of their own.
         done: list[Send] = []
         failed: list[tuple[int, MillraceError]] = []
         for value, handle in zip(values, handles, strict=True):
@@ -233,7 +234,7 @@ class Writer(Client):
                 failed.append((value, error))
                 self._on_refused(partition, error)
         self.acknowledged[key] += len(done)
-        if self.load.acks != "all":  # What the leader alone has may be lost.
+        if self.load.acks != "all":  # Records that only the leader has may be lost.
             done = [Send(key, value) for _, value, _ in done]
         if done:
             self._record(process, INFO if self.load.acks == 0 else OK, "send", sends=done)
@@ -241,6 +242,12 @@ class Writer(Client):
             kind = FAIL if why.appended is Appended.NO else INFO
             self._record(process, kind, "send", sends=[Send(key, value)], error=repr(why))
         return not failed and self.load.acks != 0
+
+    def _submit(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        """Give records of one partition to the producer; return a handle for each."""
+        return [producer.send(self._site.topic, value, partition=partition) for value in values]
 
     def _on_refused(self, partition: int, error: MillraceError) -> None:
         self.told.append(str(error))
@@ -256,11 +263,11 @@ class Reader(Client):
     """Polls all partitions of its topic, from their beginning.
 
     Args:
-        zone: reads from the replica there, if there is one.
+        zone: read from the replica in this zone, if there is one.
 
     Attributes:
-        began_at: since when it reads; it begins again after an error.
-        next_offsets: where it is in each partition.
+        began_at: when its current pass began; it starts over after an error.
+        next_offsets: its position in each partition.
     """
 
     def __init__(
@@ -348,7 +355,7 @@ class FinalReader(Reader):
             self._record(self.name, INVOKE, "final")
             try:
                 polled = await self._read_all()
-            except OffsetOutOfRangeError as error:  # Retention goes on meanwhile.
+            except OffsetOutOfRangeError as error:  # Retention goes on during the read.
                 self._record(self.name, INFO, "final", error=repr(error))
                 self._on_refused(error)
                 await self._pause(SECOND)
@@ -379,7 +386,7 @@ class FinalReader(Reader):
 
 
 class EndReader(Client):
-    """Asks where the partitions of its topic end."""
+    """Asks for the end offsets of its topic."""
 
     def __init__(self, name: str, site: Site, machine: ClientMachine, *, every_us: int) -> None:
         super().__init__(name, site, machine)
@@ -398,8 +405,8 @@ class EndReader(Client):
                     process = f"{self.name}.{next(self._lives)}"
                     self._judge(error)
                 else:
-                    # Who was replaced, and has not heard of it, says what was true a moment ago
-                    # (P40).
+                    # A deposed leader that has not heard of its successor answers with its last
+                    # state (P40).
                     for (_, number), end in found.items():
                         if end.offset > self._site.committed(partitions[number]):
                             raise Violation(f"{self.name} is told {end}: it is not committed")
@@ -413,10 +420,10 @@ class EndReader(Client):
 
 
 class Keeper(Client):
-    """Commits positions in its topic under many names, and looks at them.
+    """Commits positions in its topic under many names, and fetches them.
 
-    A position that is fetched is never older than one that was acknowledged, and none of which an
-    error said that it is not kept.
+    A fetched position is never older than one that was acknowledged, and never one that the broker
+    refused with an error.
     """
 
     def __init__(

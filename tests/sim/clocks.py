@@ -1,7 +1,7 @@
 """A machine's clocks: they start anywhere, run too fast or too slow, and jump.
 
 `monotonic` never goes back; it runs at `rate` (0.5 to 2) and may jump forward, as after a virtual
-machine was resumed. `wall` runs along and may jump both ways. Timers follow `monotonic`.
+machine resumes. `wall` advances with it, and may jump both ways. Timers follow `monotonic`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class MachineClock:
         self._label = f"{owner} timer"
         self._rate = 1.0
         self._at = 0  # World time at which the rate last changed,
-        self._local = dice.randrange(10**12)  # and what the clock showed then.
+        self._local = dice.randrange(10**12)  # and what the clock showed at that time.
         self._wall_offset = EPOCH_US - self._local + dice.randrange(-(10**6), 10**6)
         self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._set = 0
@@ -37,7 +37,7 @@ class MachineClock:
     # --- What a process sees -----------------------------------------------------------------
 
     def monotonic(self) -> int:
-        """Return microseconds of a clock that never goes back, and outlives processes."""
+        """Return microseconds of a clock that never goes back; it outlives processes."""
         return self._local + int((self._world.now - self._at) * self._rate)
 
     def wall(self) -> int:
@@ -45,8 +45,8 @@ class MachineClock:
         return self.monotonic() + self._wall_offset
 
     def after(self, delay_us: int, action: Callable[[], object]) -> None:
-        """Let something happen so much later by `monotonic`. There is no cancelling: who no longer
-        cares ignores it, and all are forgotten when the process ends."""
+        """Run an action after a delay by `monotonic`. It cannot be cancelled: an action that is no
+        longer needed does nothing. The end of the process drops all of them."""
         self._set += 1
         heappush(self._timers, (self.monotonic() + max(delay_us, 0), self._set, action))
         if self._timers[0][1] == self._set:
@@ -55,14 +55,14 @@ class MachineClock:
     # --- What tests do to it -----------------------------------------------------------------
 
     def set_rate(self, rate: float) -> None:
-        """Let the clock run so many times as fast as the world's."""
+        """Let the clock run at this multiple of the world's speed."""
         assert rate > 0
         self._local, self._at = self.monotonic(), self._world.now
         self._rate = rate
         self._plan()
 
     def jump(self, forward_us: int) -> None:
-        """Let both clocks jump, as when a machine was asleep."""
+        """Let both clocks jump forward, as after a machine was suspended."""
         assert forward_us >= 0
         self._local += forward_us
         self._plan()
@@ -72,7 +72,7 @@ class MachineClock:
         self._wall_offset += by_us
 
     def forget_timers(self) -> None:
-        """The process that set them is gone."""
+        """Drop all timers: the process that set them has ended."""
         self._timers.clear()
         self._plan()
 

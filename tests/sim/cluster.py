@@ -1,9 +1,9 @@
-"""A simulated cluster: the brokers and clients that ship, and what must hold.
+"""A simulated cluster: the shipped brokers and clients, and what must hold.
 
-Judged at every write of the store: the states that it is given (C24). Many times a second, what no
-broker can know, but all rules together are for (`invariants`). In quiet: everything is in sync,
-led, and moves on. At the end: the history of the clients, and the replicas' bytes and epochs below
-their high watermarks (C23).
+At every write of the store, the cluster judges the stored states (C24). Many times a second it
+judges the `invariants`, which need knowledge of all brokers at once. In quiet, every replica must
+be in sync, every partition must have a leader, and writes must continue. At the end it judges the
+clients' history, and the replicas' bytes and epochs below their high watermarks (C23).
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from tests.sim.clients import (
 )
 from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
-from tests.sim.explorers import AdminExplorer, ConsumerExplorer
+from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
@@ -78,7 +78,7 @@ from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
 
 RETENTION: Final = ("retention.ms", "retention.bytes")
-"""Only topics that set one of them give anything up."""
+"""Retention deletes records only in topics that set one of them."""
 _LOOKS_EVERY_US: Final = 40 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
@@ -86,25 +86,25 @@ _FINAL_US: Final = 90 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
 _IN_SYNC_US: Final = 15 * SECOND
-"""A machine with an empty disk has everything again within this time."""
+"""A machine with an empty disk has all replicas again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
-"""A topic that becomes durable is flushed everywhere within this time."""
+"""All replicas of a topic that becomes durable are flushed within this time."""
 _PORT: Final = 7092
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A topic of the cluster, and what its clients do.
+    """A topic of the cluster, and the load on it.
 
     Attributes:
         loads: of its producers, each of which writes to all partitions.
         polls_every_us: the mean pause between two polls.
-        reads_followers: whether a reader reads from the replica in its zone, too.
-        asks_ends: whether somebody asks where the partitions end.
-        keeps_positions: whether somebody commits positions in it.
-        is_explored: whether clients call all of their interface on it.
-        is_disposable: whether operators delete it, and make another of its name.
-        incarnation: how often they did so before.
+        reads_followers: whether an additional reader reads from the replica in its zone.
+        asks_ends: whether a client asks for its end offsets.
+        keeps_positions: whether a client commits positions in it.
+        is_explored: whether clients call their whole interface on it.
+        is_disposable: whether operators delete it, and create another one with its name.
+        incarnation: how often they have done so.
     """
 
     name: str = "t"
@@ -122,7 +122,7 @@ class TopicPlan:
 
     @property
     def modes(self) -> list[str]:
-        """What its producers may lose or double, as the checkers call it."""
+        """What its producers may lose or duplicate, as modes of the checkers."""
         modes = ["assign"]
         if any(load.acks != "all" for load in self.loads):
             modes.append("acks-1")
@@ -137,7 +137,7 @@ class TopicPlan:
 
 
 class _RunningTopic:
-    """A topic that is there, and its clients."""
+    """A topic that exists, and its clients."""
 
     def __init__(self, plan: TopicPlan, topic_id: TopicId, first_key: int) -> None:
         self.plan = plan
@@ -155,15 +155,15 @@ class SimulatedCluster:
     """See the module; implements `Cluster`.
 
     Attributes:
-        states: of every partition, as stored last.
-        stored_topics: likewise.
-        stored_cluster: likewise; None before the first.
+        states: the latest stored state of every partition.
+        stored_topics: the topics, likewise.
+        stored_cluster: the cluster's state, likewise; None before the first.
         deleted: topics that were deleted, as stored.
     """
 
     brokers = 3
     is_calm = False
-    """Whether nothing fails, so that clients are never kept waiting."""
+    """Whether nothing fails, so that no call of a client may block."""
     topics: Sequence[TopicPlan] = (TopicPlan(),)
     families: tuple[Family, ...] = ()
     settings: Settings = Settings()
@@ -232,7 +232,7 @@ class SimulatedCluster:
             self._probes.violation = Violation(f"a broker fails unexpectedly\n{text}")
 
     def process_of(self, incarnation_id: str) -> str:
-        """Return the name of the process that calls itself that."""
+        """Return the name of the process with this incarnation id."""
         drawn = bytes.fromhex(incarnation_id)
         for machine in self.machines.values():
             if machine.node is not None and drawn in machine.node.host.drawn:
@@ -261,7 +261,7 @@ class SimulatedCluster:
 
     @property
     def has_lost_disks(self) -> bool:
-        """Whether a machine ever got an empty disk."""
+        """Whether any machine ever got an empty disk."""
         return any(machine.disk.wipes for machine in self.machines.values())
 
     @property
@@ -275,7 +275,7 @@ class SimulatedCluster:
 
     @property
     def has_odd_store(self) -> bool:
-        """Whether the store was ever anything but quick and honest, or somebody had to wait."""
+        """Whether the store was ever slow or wrong, or a caller ever had to wait for it."""
         if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
             self._had_odd_store = True
         return self._had_odd_store
@@ -292,7 +292,7 @@ class SimulatedCluster:
         self._create_topics()
 
     def _create_topics(self) -> None:
-        """Ask for the topics until they are there."""
+        """Send requests until the topics exist."""
         there = {str(topic.name) for topic in self.stored_topics.values()}
         missing = [each for name, each in self._plans.items() if name not in there]
         if not missing:
@@ -321,7 +321,7 @@ class SimulatedCluster:
         self._administration.ask(request)
 
     def nodes(self) -> dict[str, BrokerProcess]:
-        """The brokers that run, by name."""
+        """The running brokers, by name."""
         return {
             name: machine.node
             for name, machine in self.machines.items()
@@ -347,12 +347,12 @@ class SimulatedCluster:
         return 0 if self.stored_cluster is None else len(self.stored_cluster.usable_brokers())
 
     def may_be_cut(self, topic_partition: TopicPartition) -> bool:
-        """Whether an unclean election of the partition is on record: records may be gone."""
+        """Whether records may be lost, by an unclean election of the partition that is stored."""
         state = self.states.get(topic_partition)
         return state is None or state.unclean_epoch >= 0
 
     def kept_from(self, topic_partition: TopicPartition) -> Offset:
-        """Up to where retention may have given up a partition's records; 0: nowhere."""
+        """The offset below which retention may have deleted a partition's records; 0: none."""
         topic = self.running.get(topic_partition.topic_id)
         if topic is None or not topic.plan.gives_up:
             return Offset(0)
@@ -374,7 +374,7 @@ class SimulatedCluster:
             self.witness.states.look()
 
     def all_writers(self) -> Iterator[Writer]:
-        """Of all topics that are there."""
+        """The writers of all existing topics."""
         for topic in self.running.values():
             if not topic.is_gone:
                 yield from topic.writers
@@ -397,8 +397,8 @@ class SimulatedCluster:
             for key, count in writer.acknowledged.items():
                 before = self._acknowledged_before.get((writer, key))
                 if before is None:
-                    continue  # Its topic was made meanwhile.
-                # One that sends seldom may just have paused; nobody waits for long.
+                    continue  # Its topic was created in the meantime.
+                # A writer may send seldom and be between two bursts; no burst may wait for long.
                 is_short = count - before < 5 and writer.load.every_us <= SECOND
                 since = writer.waits_since.get(key, self._world.now)
                 if is_short or self._world.now - since > _WAIT_MAX:
@@ -421,7 +421,7 @@ class SimulatedCluster:
             raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
 
     def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
-        """A reader that read when quiet began gets at least to these ends while it lasts."""
+        """Check that a reader that reads when quiet begins reaches these ends before quiet ends."""
         for topic in self.running.values():
             for reader in () if topic.is_gone else topic.readers:
                 if not isinstance(reader, Reader) or reader.began_at > self._quiet_since:
@@ -436,7 +436,7 @@ class SimulatedCluster:
                         )
 
     def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
-        """Replicas that should be in sync and are not: damage may be found late, even in quiet."""
+        """Replicas that should be in sync and are not; damage may be found late, even in quiet."""
         assert self.stored_cluster is not None
         since = self._world.now - _IN_SYNC_US
         in_sync = [life.broker_id for life in state.isr]
@@ -536,7 +536,7 @@ class SimulatedCluster:
             if topic_id in self.running and topic_id not in self.deleted:
                 self._on_deleted(self.running[topic_id])
         for topic_id, topic in shard.topics.items():
-            if str(topic.name) not in self._plans:  # The cluster's own.
+            if str(topic.name) not in self._plans:  # An internal topic.
                 is_unclean = any(state.unclean_epoch >= 0 for state in topic.partitions)
                 self._had_unclean_internal = self._had_unclean_internal or is_unclean
                 continue
@@ -573,12 +573,13 @@ class SimulatedCluster:
         topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
         self._keys_used += plan.partitions
         site = self._site(topic)
+        writer = WriterExplorer if plan.is_explored else Writer
         suffix = f"{plan.name}-{plan.incarnation}"
         for load in plan.loads:
             number, self._writers_made = self._writers_made, self._writers_made + 1
             name = f"producer-{number}"
             topic.writers.append(
-                Writer(name, site, self._new_client(name), number=number, load=load)
+                writer(name, site, self._new_client(name), number=number, load=load)
             )
 
         def add(kind: str, client: Callable[..., Client], **arguments: object) -> None:
@@ -625,7 +626,7 @@ class SimulatedCluster:
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:
-        """Judge what there was, and let another topic have the name."""
+        """Judge the history of a deleted topic, then let a new topic have its name."""
         self._judge_history(topic, _UP_TO_NOW)
         topic.is_gone = True
         self.deleted[topic.topic_id] = None
@@ -650,18 +651,18 @@ class SimulatedCluster:
         self.stored_topics[topic_id] = topic
 
     def is_flushed(self, topic_id: TopicId) -> bool:
-        """Whether what is committed must be on disk: not at once where that is asked for later."""
+        """Whether committed records must be on disk; a topic that became durable has some time."""
         durability = self.stored_topics[topic_id].config.durability
         is_settled = self._world.now >= self._durable_since.get(topic_id, 0)
         return durability is Durability.FSYNC and is_settled
 
     def was_unclean_wanted(self, topic_partition: TopicPartition) -> bool:
-        """Whether an operator asked for it, or the topic's settings did up to this write."""
+        """Whether an operator asked for the election, or the topic allowed it up to this write."""
         until = self._unclean_until.get(topic_partition.topic_id, -1)
         return topic_partition in self._elected_uncleanly or until == self._world.now
 
     def describe(self) -> str:
-        """Say how partitions and brokers stand."""
+        """Describe the state of partitions and brokers."""
         return f"states {self.states}, up {list(self.nodes())}, roles: " + ", ".join(
             f"{role} {self.role(role)}" for role in ("controller", "leader", "follower")
         )
@@ -694,7 +695,7 @@ class SimulatedCluster:
 
 
 def batches_of(log: PartitionLog) -> list[list[object]]:
-    """Return base and last offset of each batch of a log, with a digest of its bytes."""
+    """Return base offset, last offset and a digest of each batch of a log."""
     found: list[list[object]] = []
     offset = log.log_start_offset
     while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
@@ -705,7 +706,7 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     return found
 
 
-@lru_cache(maxsize=1 << 15)  # Every replica has it.
+@lru_cache(maxsize=1 << 15)  # Every replica has the same batches.
 def _digest(topic_partition: TopicPartition, batch: bytes) -> str:
     """Return the digest of a batch whose checksums hold."""
     verify_body(topic_partition, parse_header(batch), batch)
@@ -717,23 +718,23 @@ def _families(*fault_ids: str) -> tuple[Family, ...]:
 
 
 ALL_FAMILIES: Final = _families(
-    # Processes end, stand still, and come back.
+    # Processes end, are paused, and start again.
     "F01", "F02", "F03", "F08", "F09", "F10", "F38", "F39", "F47", "F49",
-    # The network fails in every way, and clocks do.
+    # The network fails in every way, and so do clocks.
     "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34",
     # Machines lose power, and disks are slow, full, or fail.
     "F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33",
-    # The store is out, late, throttled, and loses answers.
+    # The store is unavailable, slow or throttled, or loses answers.
     "F40", "F42", "F43",
-    # One machine gets an empty disk, or damage.
+    # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
-    # Operators move replicas, change, delete and make topics, and drain brokers.
+    # Operators move replicas, change, delete and create topics, and drain brokers.
     "F48", "F70", "F71", "F72", "F73",
 )  # fmt: skip
 
 
 class BrokerCluster(SimulatedCluster):
-    """All of these faults, as the swarm draws them, on a cluster that is drawn, too."""
+    """A cluster of random shape under all of these faults, as the swarm draws them."""
 
     families = ALL_FAMILIES
 
@@ -742,7 +743,7 @@ class BrokerCluster(SimulatedCluster):
         super().__init__(world)
 
     def shape(self, world: World) -> None:
-        """Draw what there is."""
+        """Draw the brokers and the topics."""
         dice = world.random("shape")
         self.brokers = dice.choice((3, 3, 4, 5))
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
@@ -756,7 +757,7 @@ class BrokerCluster(SimulatedCluster):
 
 
 def drawn_config(dice: random.Random) -> dict[str, str]:
-    """Draw what makes a difference to replication."""
+    """Draw the settings that matter to replication."""
     config = {
         "min.insync.replicas": dice.choice(("1", "2", "2")),
         "durability": dice.choice(("fsync", "fsync", "replicated")),
@@ -794,7 +795,7 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
 
 
 def disposable_topic(dice: random.Random) -> TopicPlan:
-    """Draw a topic that operators delete, and make again."""
+    """Draw a topic that operators delete and create again."""
     return TopicPlan(
         name="again",
         partitions=1,

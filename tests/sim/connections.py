@@ -1,8 +1,8 @@
-"""gRPC between simulated processes: what the product uses of `grpc.aio`, over a simulated network.
+"""gRPC between simulated processes: the part of `grpc.aio` that the product uses.
 
-A call is a pair of ends. What one end sends arrives at the other after a delay from the seed, in
-order; how much may be under way is bounded, as by HTTP/2's windows. How calls break is the
-network's affair.
+A call is a pair of ends. What one end sends arrives at the other in order, after a delay from the
+seed. The bytes in flight are bounded, as by HTTP/2's windows. The simulated network decides how
+calls break.
 """
 
 import asyncio
@@ -48,10 +48,10 @@ class End:
         self.status: Status | None = None
         """How the call has ended, as far as this end knows."""
         self.is_half_closed = False
-        """The peer sends no more."""
+        """The peer will send no more messages."""
         self.on_ended: Callable[[], None] = lambda: None
         self._inbox: deque[bytes] = deque()
-        self._unread_bytes = 0  # Of the peer's: under way, or here and not read.
+        self._unread_bytes = 0  # Received or in flight, and not read yet.
         self._last_arrival = 0
         self._is_given_up = False
         self._held_back: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
@@ -61,7 +61,7 @@ class End:
     # --- Sending -----------------------------------------------------------------------------
 
     async def send(self, message: bytes) -> None:
-        """Send a message; return once the transport has taken it."""
+        """Send a message; return once the transport has accepted it."""
         while self.status is None and self.peer._unread_bytes >= WINDOW_BYTES:
             self._room = self.process.loop.create_future()
             await self._room
@@ -73,15 +73,15 @@ class End:
             said = told_message(self._method, message, is_request=self._is_client)
             world.trace.add_message(world.now, f"{self._link().label} {said}")
         self._post(self.peer._on_message, message)
-        # The transport takes a moment.
+        # The transport needs some time.
         await asyncio.sleep(0)
 
     def half_close(self) -> None:
-        """Send no more."""
+        """Announce that this end will send no more."""
         self._post(self.peer._on_half_close)
 
     def close(self, status: Status) -> None:
-        """End the call; the peer hears of it after what was sent before."""
+        """End the call; the peer learns of it after all messages that were sent before."""
         self._post(self.peer.end, status)
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
@@ -95,7 +95,7 @@ class End:
             world.after(KEEPALIVE_US, link.label, self._give_up)
 
     def _give_up(self) -> None:
-        """Nothing of what was sent is acknowledged."""
+        """Break the call: no acknowledgement of its messages arrived within keepalive."""
         self.fail("keepalive watchdog timeout")
         peer = self.peer
         self.network.world.at(self._last_arrival + 1, "a call breaks", peer.fail, "Socket closed")
@@ -104,20 +104,20 @@ class End:
         return self.network.link(self.process.machine.name, self.peer.process.machine.name)
 
     def _carry(self, action: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        # TCP loses nothing of a connection that goes on: it sends it again.
+        # TCP loses nothing of a live connection: it retransmits.
         if self._held_back or self._link().is_held:
             self._held_back.append((action, arguments))
         else:
             action(*arguments)
 
     def release(self) -> None:
-        """The link works again."""
+        """Continue: the link works again."""
         if self._held_back:
             link = self._link()
             self.network.world.after(link.delay(), link.label, self._release)
 
     def _release(self) -> None:
-        # What arrives before this waits behind what was held back.
+        # Messages that arrive before this event queue behind those that were held back.
         while self._held_back and not self._link().is_held:
             action, arguments = self._held_back.popleft()
             action(*arguments)
@@ -134,7 +134,7 @@ class End:
         self._wake()
 
     def end(self, status: Status) -> None:
-        """The call has ended."""
+        """Note that the call has ended."""
         if self.status is None and not self.process.is_dead:
             self.status = status
             self.network.forget(self)
@@ -144,7 +144,7 @@ class End:
             self.on_ended()
 
     def fail(self, details: str) -> None:
-        """The network has failed the call, or its other end is gone."""
+        """Note that the network has broken the call, or that its other end is gone."""
         self.end(Status(grpc.StatusCode.UNAVAILABLE, details))
 
     def _wake(self) -> None:
@@ -152,7 +152,7 @@ class End:
             self._news.set_result(None)
 
     async def receive(self) -> bytes | None:
-        """Return the next message; None: there is none, as the call or that direction ended."""
+        """Return the next message; None when the call or this direction has ended."""
         while not self._inbox:
             if self.status is not None or self.is_half_closed:
                 return None
@@ -181,7 +181,7 @@ class _Details(NamedTuple):
 
 
 class SimulatedServer:
-    """What the product uses of `grpc.aio.Server`."""
+    """The part of `grpc.aio.Server` that the product uses."""
 
     def __init__(self, network: Network, process: Process, interceptors: Sequence[Any]) -> None:
         self.process = process
@@ -196,7 +196,7 @@ class SimulatedServer:
         self._handlers += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        """Those that were added as generic ones do: gRPC keeps both for old clients."""
+        """Do nothing: the generic handlers serve these methods; gRPC keeps both for old clients."""
 
     def listen(self, address: str) -> int:
         host, _, port = address.rpartition(":")
@@ -219,7 +219,7 @@ class SimulatedServer:
             await asyncio.wait(calls)
 
     def accept(self, method: str, end: End, peer: str, metadata: Metadata) -> None:
-        """Serve a call; it comes from the network."""
+        """Serve a call that arrives from the network."""
         if self.process.is_dead or not self.is_serving:
             end.close(Status(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
             return
@@ -279,7 +279,7 @@ def _intercepted(interceptor: Any, find: Callable[[Any], Any]) -> Callable[[Any]
 
 
 class ServerContext:
-    """What the product uses of `grpc.aio.ServicerContext`."""
+    """The part of `grpc.aio.ServicerContext` that the product uses."""
 
     def __init__(self, end: End, peer: str, metadata: Metadata) -> None:
         self.aborted: Status | None = None
@@ -291,7 +291,7 @@ class ServerContext:
         return self._peer
 
     def peer_identities(self) -> None:
-        """Nobody proves who he is."""
+        """Return None: no client authenticates."""
 
     def invocation_metadata(self) -> Metadata:
         return self._metadata
@@ -304,7 +304,7 @@ class ServerContext:
         await self._end.send(message)
 
     async def send_initial_metadata(self, metadata: object) -> None:
-        """The client hears of it with the first message."""
+        """Do nothing: the client gets the metadata with the first message."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "", *trailers: Any) -> None:
         self.aborted = Status(code, details, tuple(*trailers))
@@ -315,7 +315,7 @@ class ServerContext:
 
 
 class SimulatedChannel:
-    """What the product uses of `grpc.aio.Channel`."""
+    """The part of `grpc.aio.Channel` that the product uses."""
 
     def __init__(self, network: Network, process: Process, address: str) -> None:
         self._network = network
@@ -399,7 +399,7 @@ class SimulatedChannel:
 
 
 class Call:
-    """What the product uses of `grpc.aio.StreamStreamCall`."""
+    """The part of `grpc.aio.StreamStreamCall` that the product uses."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class Call:
         self.end = End(network, process, method, is_client=True)
         self.end.peer = End(
             network, process, method, is_client=False
-        )  # Nobody hears it, until the call is connected.
+        )  # It hears nothing until the call is connected.
         self.when_over: Callable[[], object] = lambda: None
         self._serialize = serialize
         self._deserialize = deserialize

@@ -1,12 +1,12 @@
-"""The coordination store as brokers meet it: over a network, late, throttled, answers lost.
+"""The coordination store as brokers see it: behind a network, late, throttled, losing answers.
 
-The semantics are those of `CoordinationStore`: objects by version and controller epoch, a lease,
-and a hint that it has changed. Every call is two messages. A call may fail before it was done, be
-done and its answer lost, be done after the caller gave up, or not be answered for an outage. What
-the caller hears then is `CoordinationUnavailableError`, which says nothing about whether it was
-done.
+The semantics are those of `CoordinationStore`: objects with a version and a controller epoch, a
+lease, and a hint that the lease has changed. Every call is two messages. A call may fail before the
+store does it. The store may do it and lose the answer, do it after the caller timed out, or not
+answer during an outage. In all these cases the caller gets `CoordinationUnavailableError`, which
+does not say whether the store did it.
 
-Somebody may also delete objects, steal the lease, or restore all of it to an earlier revision.
+A fault may also delete objects, steal the lease, or restore all objects to an earlier revision.
 
 Reads are never stale, because neither real store serves them from a cache.
 """
@@ -26,7 +26,7 @@ from millrace.core.metadata.objects.stored_object import StoredObject
 NAME: Final = "coordination"
 
 Answered = Callable[[object], None]
-"""Is given the method's result, or `CoordinationUnavailableError`."""
+"""Gets the method's result, or `CoordinationUnavailableError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class StoreWeather:
     """How the store behaves.
 
     Attributes:
-        service_us: how long it works on one call; calls are done one after another.
-        refusals: share of calls that it throttles: not done, and said so.
-        lost_answers: share of calls that are done without an answer.
-        late_calls: share that are done only after the caller gave up.
-        repeated_calls: share that the transport sends twice; the caller hears the second answer,
-            which for a write that was done is a refusal.
-        false_conflicts: share of writes that are refused though nobody wrote: something that is no
-            part of the object had changed.
-        is_out: nothing is done or answered.
+        service_us: how long one call takes; the store does calls one after another.
+        refusals: share of calls that it throttles: it refuses them, and says so.
+        lost_answers: share of calls that it does without an answer.
+        late_calls: share that it does only after the caller timed out.
+        repeated_calls: share that the transport sends twice; the caller gets the second answer,
+            which is a refusal if the first one wrote.
+        false_conflicts: share of writes that it refuses without any other write: something outside
+            the object had changed.
+        is_out: it does nothing and answers nothing.
     """
 
     service_us: int = 500
@@ -55,7 +55,7 @@ class StoreWeather:
 
 
 class Written(NamedTuple):
-    """One write that was done, for checkers."""
+    """One applied write, for checkers."""
 
     at: Micros
     key: str
@@ -68,14 +68,14 @@ class SimulatedStore:
 
     Attributes:
         weather: replaced by faults.
-        objects: what is stored.
-        lease: as it is stored.
-        writes: every write of an object that was done, oldest first.
+        objects: the stored objects.
+        lease: the stored lease.
+        writes: every applied write of an object, oldest first.
         timeout_us: when callers give up.
-        was_set_back: whether somebody deleted objects, or put older ones in their place.
-        refused: who would not go on from what is stored, and why.
-        checks_writers: whether only the holder of the lease may try to write, as is so while clocks
-            are sound and nobody steals the lease (P38).
+        was_set_back: whether a fault deleted objects, or replaced them by older ones.
+        refused: the machines that refused to continue from the stored state, and why.
+        checks_writers: whether only the holder of the lease may write (P38). This holds while
+            clocks are sound and no fault steals the lease.
     """
 
     name = NAME
@@ -97,7 +97,7 @@ class SimulatedStore:
         self._revision = 0
         self._undo: list[tuple[int, str, StoredObject | None]] = []
         self._times_set_back = 0
-        # While it is set back: what was there before, and what is in its place.
+        # While it is set back: the newest object of each key, and what replaced it.
         self._newest: dict[str, tuple[StoredObject, StoredObject | None]] = {}
         self._busy_until = 0
         network.attach(self)
@@ -109,14 +109,14 @@ class SimulatedStore:
         return self._revision
 
     def delete(self, key: str) -> None:
-        """Remove an object behind everybody's back, until `mend`."""
+        """Remove an object without telling any broker, until `mend`."""
         older = dict(self.objects)
         del older[key]
         self._set_back(older)
         self._put(key, None)
 
     def restore(self, revision: int) -> None:
-        """Put every object back to what it was at a revision, as from a backup, until `mend`."""
+        """Restore every object to an earlier revision, as from a backup, until `mend`."""
         older = dict(self.objects)
         while self._undo and self._undo[-1][0] > revision:
             _, key, old = self._undo.pop()
@@ -129,7 +129,7 @@ class SimulatedStore:
         self._revision = min(revision, self._revision)
 
     def mend(self) -> None:
-        """Undo one `delete` or `restore`; with the last, the newest state of all is there again."""
+        """Undo one `delete` or `restore`; the last one restores the newest state of all objects."""
         self._times_set_back -= 1
         if self._times_set_back:
             return
@@ -141,7 +141,7 @@ class SimulatedStore:
                 self._put(key, stored)
 
     def _set_back(self, older: Mapping[str, StoredObject]) -> None:
-        """Remember what is lost, and judge that nobody went on from what was lost before."""
+        """Remember what is lost, and check that no write was based on an earlier loss."""
         self.was_set_back = True
         self._times_set_back += 1
         for key, stored in self.objects.items():
@@ -153,14 +153,14 @@ class SimulatedStore:
             self._newest[key] = stored, older.get(key)
 
     def steal_lease(self, holder: str = NOBODY, address: str = "") -> None:
-        """Let somebody write another holder into the lease."""
+        """Let a fault write another holder into the lease."""
         if self.lease is not None:
             self.lease = replace(
                 self.lease, holder=holder, address=address, version=self.lease.version + 1
             )
 
     def delete_lease(self) -> None:
-        """Remove the lease, versions and all."""
+        """Remove the lease and its version."""
         self.lease = None
 
     # --- The calls ---------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class SimulatedStore:
         return True
 
     def on_refused(self, owner: str, reason: str) -> None:
-        """A machine will not be the controller of what is stored."""
+        """Note that a machine refuses to be the controller of the stored state."""
         if not self.was_set_back:
             raise Violation(f"{owner} refuses a sound store: {reason}")
         self.world.note(f"{owner} refuses the store: {reason}")
@@ -192,7 +192,7 @@ class SimulatedStore:
     # --- How calls are done ------------------------------------------------------------------
 
     def arrive(self, call: "Call") -> None:
-        """A call reached the store; it waits for the ones before it."""
+        """Queue a call that has reached the store behind those before it."""
         weather, dice = self.weather, self.dice
         if weather.is_out:
             return
@@ -239,7 +239,7 @@ class SimulatedStore:
 
 @dataclass(slots=True)
 class Call:
-    """One call on its way."""
+    """One call in flight."""
 
     method: Callable[[], object]
     answer: Callable[[object], None]
@@ -248,7 +248,7 @@ class Call:
 
 
 class StoreHandle:
-    """The calls of one machine; each answer comes later, and once."""
+    """The calls of one machine; each gets exactly one answer, later."""
 
     def __init__(self, store: SimulatedStore, owner: str) -> None:
         self._store = store
@@ -294,7 +294,7 @@ class StoreHandle:
         is_write: bool = False,
         refusal: object = None,
     ) -> None:
-        """Send a call; answer once, at the latest with the time-out."""
+        """Send a call; answer once, at the latest after the time-out."""
         is_open = True
 
         def conclude(result: object) -> None:
@@ -317,7 +317,7 @@ class StoreHandle:
         self._carry(self._there, self._store.arrive, call)
 
     def _carry(self, link: Link, arrive: Callable[..., object], what: object) -> None:
-        """Calls go over TCP: loss costs time, a cut costs the call."""
+        """Send over TCP: loss costs time, and a cut link costs the call."""
         if link.is_held:
             return
         delay = link.delay()
@@ -327,7 +327,7 @@ class StoreHandle:
 
 
 class BlockingStore:
-    """One process's connection to the store, whose threads wait; implements `CoordinationStore`."""
+    """One process's blocking connection to the store; implements `CoordinationStore`."""
 
     def __init__(self, store: SimulatedStore, owner: str) -> None:
         self._store = store
@@ -365,13 +365,13 @@ class BlockingStore:
         return is_written
 
     def lease_mark(self) -> int:
-        # As of a watch, which is silent while the store cannot be reached.
+        # As a watch would say; a watch is silent while the store cannot be reached.
         if self._store.weather.is_out or self._store.network.link(NAME, self._owner).is_held:
             return -1
         return 0 if self._store.lease is None else self._store.lease.version
 
     def close(self) -> None:
-        """Others use it still."""
+        """Do nothing: other processes use the store."""
 
     def _wait(self, call: Callable[[Answered], object]) -> Any:
         thread = SimulatedThread.current

@@ -1,10 +1,10 @@
-"""A machine's disk: the one of `tests.fakes.disk`, whose calls take time, with more ways to fail.
+"""A machine's disk: `tests.fakes.disk` with calls that take time, and with more ways to fail.
 
-A thread that calls it waits, and others run meanwhile; what an event loop asks of it, it gets at
-once. A call takes its time first, and is then done at one moment.
+A thread that calls the disk waits, while others run; an event loop gets its result at once. A call
+first takes its time, and then happens at one moment.
 
-A file belongs to one process: using it after the process ended is a mistake of the simulation, and
-fails an assertion. What the process wrote stays.
+A file belongs to one process. Using it after that process has ended is a mistake of the simulation,
+and fails an assertion. The bytes that the process wrote stay.
 """
 
 import errno
@@ -31,7 +31,7 @@ from tests.sim.world import MILLISECOND, World
 from millrace.core.records.header import Buffer
 
 _STALL_STEP_US: Final = 100 * MILLISECOND
-"""How often a call that a slow disk holds up looks whether it still is slow."""
+"""How often a call that waits for a slow disk checks whether the disk is still slow."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class DiskTimes:
     flush_us_min: int = 300
     flush_us_mean: int = 700  # Above the minimum; exponential.
     stall_us: int = 0
-    """Added to every write and flush while the disk is slow, until it is slow no longer."""
+    """Added to every write and flush while the disk is slow."""
 
 
 def _no_power() -> NoReturn:
@@ -63,11 +63,11 @@ class SimulatedDisk(Disk):
     """See the module; implements `FileSystem`.
 
     Args:
-        world: gives the dice.
+        world: source of randomness.
         owner: the machine's name.
 
     Attributes:
-        lose_power: called when the power goes in the middle of a call; it does not return.
+        lose_power: called when the power fails in the middle of a call; it does not return.
     """
 
     def __init__(self, world: World, owner: str) -> None:
@@ -76,17 +76,17 @@ class SimulatedDisk(Disk):
         self.root = UnorderedDirectory()
         self.times = DiskTimes()
         self.generation = 0
-        """Of the process that may use it."""
+        """Of the process that may use the disk."""
         self.is_read_only = False
         self.reads_to_fail = 0
         self.writes_to_fail = 0
         self.wipes = 0
         self.set_backs = 0
-        """How often it became what it had been earlier, without anything on it that says so."""
+        """How often it was set back to an earlier state, while no file says so."""
         self.is_older_copy = False
-        """Whether what is on it was put back, and lacks what it had since."""
+        """Whether its content was replaced by an older copy, so that later writes are missing."""
         self.damaged: list[str] = []
-        """Files that were changed behind the process's back."""
+        """Files that a fault changed without telling the process."""
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
         self.lose_power: Callable[[], NoReturn] = _no_power
@@ -95,18 +95,18 @@ class SimulatedDisk(Disk):
 
     @property
     def replaced(self) -> int:
-        """How often there was something else on it from one moment to the next."""
+        """How often the content was replaced as a whole."""
         return self.wipes + self.set_backs
 
     @property
     def is_damaged(self) -> bool:
-        """Whether bytes were changed behind the process's back."""
+        """Whether a fault changed bytes without telling the process."""
         return bool(self.damaged)
 
     def is_durable(self, path: str) -> bool:
-        """Whether a file would survive a power cut as it is: its bytes, its name and directories.
+        """Whether a file would survive a power cut unchanged: its bytes, its name, its directories.
 
-        Not so what a failed flush should have written, though programs read it.
+        Not if a failed flush should have written a part of it, though programs still read it.
         """
         directory: Entry = self.root
         for name in filter(None, path.split("/")):
@@ -119,7 +119,7 @@ class SimulatedDisk(Disk):
         return not directory.never_written and directory.flushed_bytes >= len(directory.data)
 
     def durable_contents(self, path: str) -> bytes:
-        """Return what a file surely holds after a power cut; nothing where it may be gone."""
+        """Return what a file surely holds after a power cut; empty if it may be gone."""
         directory: Entry = self.root
         for name in filter(None, path.split("/")):
             found = directory.durable.get(name) if isinstance(directory, Directory) else None
@@ -135,20 +135,20 @@ class SimulatedDisk(Disk):
         self.generation += 1
 
     def fail_next_flush(self) -> None:
-        """The next flush says EIO; what it should have written is lost."""
+        """Let the next flush raise EIO and lose its bytes."""
         self.fail_flush_at = self.flushes + 1
 
     def cut_power_soon(self, calls: int) -> None:
-        """Let the power go at the so-many-th call that changes something."""
+        """Cut the power at the given one of the next calls that change something."""
         self.cut_power_at = self.calls + calls
 
     def fill(self, spare_bytes: int) -> None:
-        """Let no more than so many bytes be written."""
+        """Let at most this many more bytes be written."""
         used = sum(len(self._inode(path).data) for path in self.files())
         self.capacity = used + spare_bytes
 
     def wipe(self) -> None:
-        """Put an empty disk in its place."""
+        """Replace the disk by an empty one."""
         self.wipes += 1
         self.is_older_copy = False
         self.damaged.clear()
@@ -159,23 +159,23 @@ class SimulatedDisk(Disk):
         self.capacity = None
 
     def put_back(self, copy: Disk, *, is_older: bool) -> None:
-        """Replace all that is on it by a copy, while no process uses it."""
+        """Replace the whole content by a copy, while no process uses it."""
         self.root = copy.root
         self._found.clear()
         self.is_older_copy = is_older
 
     def set_back(self, snapshot: Disk) -> None:
-        """Replace all that is on it by a snapshot of the same life, while no process uses it."""
+        """Replace the whole content by a snapshot of the same life, while no process uses it."""
         self.put_back(snapshot, is_older=False)
         self.set_backs += 1
 
     def evict_all(self) -> None:
-        """Drop the page cache: what a failed flush never wrote is now seen to be missing."""
+        """Drop the page cache, so that reads show what a failed flush never wrote."""
         for path in self.files():
             self._inode(path).evict()
 
     def copy_sector(self, source: str, at: int, target: str, target_at: int) -> None:
-        """Let a write have gone astray: the target's sector now has the source's bytes."""
+        """Simulate a misdirected write: the target's sector gets the source's bytes."""
         data = self.contents(source)[at : at + SECTOR_BYTES]
         old = self.contents(target)
         self.write(target, old[:target_at] + data + old[target_at + len(data) :])
@@ -200,7 +200,7 @@ class SimulatedDisk(Disk):
         return SimulatedLock()
 
     def call(self) -> None:
-        if self._is_appending:  # It has taken its time, and ends by itself when the power goes.
+        if self._is_appending:  # The call has taken its time; a power cut ends it.
             super().call()
         else:
             self.take(self.times.call_us)
@@ -232,7 +232,7 @@ class SimulatedDisk(Disk):
             left_us -= _STALL_STEP_US
 
     def append_at_once(self, append: Callable[[], int], size: int) -> int:
-        """Append so many bytes, some of which may be written when the power goes."""
+        """Append bytes; a power cut may leave a part of them."""
         self.take(self.times.call_us + size * self.times.us_per_64kib // 65536)
         self._is_appending = True
         try:
@@ -305,7 +305,7 @@ class SimulatedFile(DiskFile):
 
 
 class GenerationLock(DiskLock):
-    """Implements `Lock`: one that a dead process releases stays with the next one."""
+    """Implements `Lock`; a release by a dead process does not affect the next holder."""
 
     def __init__(self, lock: DiskLock, disk: SimulatedDisk) -> None:
         super().__init__(disk, lock._path)

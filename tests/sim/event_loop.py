@@ -1,8 +1,8 @@
-"""An event loop of asyncio's in virtual time, for one simulated process.
+"""An asyncio event loop in virtual time, for one simulated process.
 
 Coroutines, tasks, futures and time-outs are asyncio's own. Turns of the loop, timers and results of
-threads are events of the world: when a turn comes is drawn from the seed, within a turn all is done
-in the order that asyncio promises.
+threads are events of the world. The seed decides when a turn runs; within a turn everything runs in
+the order that asyncio promises.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import greenlet
 from tests.sim.world import World
 
 TURN_US_MAX = 30
-"""How long a loop that has something to do may take to begin with it."""
+"""The longest that a loop with work may take to begin its turn."""
 PAUSE_SHARE = 0.15
-"""After how many of its rounds a loop gives way, so that threads and others get between them."""
+"""The share of rounds after which a loop yields, so that threads and other loops run in between."""
 
 
 _Loop: Any = asyncio.AbstractEventLoop
@@ -30,8 +30,8 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
 
     Args:
         monotonic_us: the clock of the process.
-        after: lets something happen so many microseconds later, by that clock.
-        enter: runs something in the process, with this loop as the running one.
+        after: runs an action after a delay in microseconds, by that clock.
+        enter: runs a function in the process, with this loop as the running one.
         submit: runs a job on a thread of an executor.
     """
 
@@ -75,7 +75,7 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
     def _run_turns(self) -> None:
         ready, draw = self._ready, self._dice.random
         while True:
-            self._has_turn = True  # What becomes ready meanwhile needs no other one.
+            self._has_turn = True  # Callbacks that become ready until then need no other turn.
             is_pausing = False
             while ready and not is_pausing:
                 for _ in range(len(ready)):
@@ -148,7 +148,7 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
         return task
 
     def bury(self) -> None:
-        """Nothing of the process runs any more: what its tasks wait for never comes."""
+        """Drop all tasks: the process is dead, and their futures will never complete."""
         self.is_dead = True
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Shipped clients that call all of their interface on one topic, and judge every answer.
+"""Shipped clients that call their whole interface on one topic, and judge every answer.
 
-Each draws one call after another, whatever happens to brokers meanwhile. What an answer may say
-follows from what is committed: an offset is never beyond that, the records of a partition follow
-each other without a gap, and a call that asks for a check alone changes nothing.
+Each client draws one call after another, while brokers may fail. The committed records decide which
+answers are allowed: no offset lies beyond them, the records of a partition follow each other
+without a gap, and a call that only validates changes nothing.
 """
 
 import asyncio
@@ -10,22 +10,37 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from tests.sim.clients import Client, Site
+import pyarrow as pa
+from tests.sim.clients import VALUE_BYTES, Client, Load, Site, Writer
 from tests.sim.machine import ClientMachine
 from tests.sim.world import SECOND, Violation
 
-from millrace.client import Admin, AfterBytes, Consumer, Position, Record
+from millrace.client import (
+    Admin,
+    AfterBytes,
+    BatchHandle,
+    Consumer,
+    Position,
+    Producer,
+    Record,
+    RecordHandle,
+)
+from millrace.client._producer.settings import ProducerSettings
 from millrace.core.errors import (
     Appended,
     BrokerIdNotRegisteredError,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidRecordError,
     InvalidReplicationFactorError,
     LogTruncatedError,
+    MessageTooLargeError,
     MillraceError,
     OffsetOutOfRangeError,
     PreferredLeaderNotAvailableError,
     ReassignmentRefusedError,
+    RetriableError,
+    SerializationError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -39,14 +54,17 @@ _LOOP_S: Final = 1.0
 _LONGEST_US: Final = 3 * SECOND
 """How long a call may take where nothing fails."""
 _CALLS_OF_EACH: Final = 40
-"""Then there is another client, with new connections."""
+"""After this many calls another client with new connections takes over."""
+_COMPRESSIONS: Final = ("none", "zstd", "lz4", "snappy", "gzip")
+_FLUSHES: Final = 0.1
+_BUFFER_BYTES: Final = 1 << 20
 
 
 class Explorer(Client):
     """Makes one call after another.
 
     Args:
-        is_calm: nothing fails, so that no call may, and none takes long.
+        is_calm: there are no faults, so that no call may fail or take long.
     """
 
     def __init__(
@@ -177,7 +195,7 @@ class AdminExplorer(Explorer):
         reached = (await self._admin.find_epoch_ends(epochs))[place]
         if reached < 0:
             raise self._wrong(f"epoch {end.leader_epoch} ends at {reached}")
-        # It returns at the next record; there may be one already.
+        # The call returns at the next record, which may exist already.
         await self._admin.wait_for_news({place: end.offset}, 2 * _LONGEST_US // 1_000)
 
     async def _change_nothing(self) -> None:
@@ -190,7 +208,7 @@ class AdminExplorer(Explorer):
             raise self._wrong("a topic was made that was to be checked alone")
 
     async def _create_and_delete(self) -> None:
-        """Make a topic and delete it; where an error says it was not made, it is not there."""
+        """Create a topic and delete it; after an error that says "not created", check that."""
         self._topics_made += 1
         name = f"{self._own_name}-{self._topics_made}"
         try:
@@ -254,10 +272,10 @@ class AdminExplorer(Explorer):
         self._begun = began
 
     def _judge(self, error: MillraceError) -> None:
-        # There may be no broker just now that can take a replica.
+        # There may be no broker at the moment that can take a replica.
         if isinstance(error, InvalidReplicationFactorError):
             return
-        # It asks for offsets that are gone by now.
+        # The requested offsets may have been deleted since.
         may_be_gone = self._site.has_been_cut or self._site.has_given_up
         if not (isinstance(error, OffsetOutOfRangeError) and may_be_gone):
             super()._judge(error)
@@ -268,7 +286,7 @@ class AdminExplorer(Explorer):
 
 
 class ConsumerExplorer(Explorer):
-    """Calls all of `Consumer`: it seeks, pauses, and takes records in every way there is."""
+    """Calls all of `Consumer`: it seeks, pauses, and takes records by every method."""
 
     _consumer: Consumer
     _expected: dict[int, int | None]
@@ -319,7 +337,7 @@ class ConsumerExplorer(Explorer):
             super()._judge(error)
 
     def _check(self, partition: int, first: int, count: int) -> None:
-        """Judge records that were handed out."""
+        """Judge records that the consumer returned."""
         topic_partition = self._site.partitions[partition]
         expected = self._expected.get(partition)
         self._expected[partition] = first + count
@@ -329,7 +347,7 @@ class ConsumerExplorer(Explorer):
             raise self._wrong(f"{first} of {partition} comes where {expected} is next")
 
     def _may_jump(self, partition: int) -> bool:
-        """Whether records may be gone: cut off, or given up, so that it begins again."""
+        """Whether records may have been truncated or deleted, so that the consumer starts over."""
         topic_partition = self._site.partitions[partition]
         return self._site.may_be_cut(topic_partition) or bool(self._site.kept_from(topic_partition))
 
@@ -403,3 +421,163 @@ class ConsumerExplorer(Explorer):
         self._expected[partition] = start
         if topic not in self._consumer.topic_ids():
             raise self._wrong("it does not know the topic that it reads")
+
+
+class WriterExplorer(Writer):
+    """A writer that gives its records to all methods of `Producer` in turn, in all forms."""
+
+    def __init__(
+        self, name: str, site: Site, machine: ClientMachine, *, number: int, load: Load
+    ) -> None:
+        super().__init__(name, site, machine, number=number, load=load)
+        self._called: list[tuple[RecordHandle, list[RecordHandle]]] = []
+
+    def _settings(self) -> ProducerSettings:
+        return {
+            **super()._settings(),
+            "compression": self._dice.choice(_COMPRESSIONS),
+            "buffer_memory": _BUFFER_BYTES,
+        }
+
+    def _submit(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        form = self._dice.choice(
+            (self._one_by_one, self._as_lists, self._as_arrow, self._as_table, self._in_columns)
+        )
+        self._give_what_is_wrong(producer, partition)
+        handles = form(producer, partition, values)
+        called: list[RecordHandle] = []
+        handles[-1].add_done_callback(called.append)
+        self._called.append((handles[-1], called))
+        return handles
+
+    async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
+        if self._dice.random() < _FLUSHES:
+            await self._look_around(producer)
+        is_known = await super()._send(producer, process, partition, key)
+        called, self._called = self._called, []
+        for handle, heard in called:
+            if handle.done() and heard != [handle]:
+                raise self._wrong(f"{handle} is done, and its callback was called {heard}")
+        return is_known
+
+    async def _look_around(self, producer: Producer) -> None:
+        with suppress(RetriableError):
+            await producer.wait_for_room(_BUFFER_BYTES // 2)
+            if len(await producer.partitions_for(self._site.topic)) != len(self._site.partitions):
+                raise self._wrong("a producer knows other partitions")
+        metrics = producer.metrics()
+        settled = metrics["acknowledged_records"] + metrics["failed_records"]
+        if settled > metrics["records"]:
+            raise self._wrong(f"{metrics}: more is settled than was sent")
+        if not 0 <= metrics["buffer_available_bytes"] <= metrics["buffer_total_bytes"]:
+            raise self._wrong(f"{metrics}: more is free than there is")
+        producer.awaited_brokers()
+        producer.producer_id_problem()
+        try:
+            await producer.flush()
+        except MillraceError as error:
+            self._on_refused(0, error)
+
+    def _give_what_is_wrong(self, producer: Producer, partition: int) -> None:
+        """Give records that are refused at once, so that nothing of them is ever read."""
+        topic = self._site.topic
+        wrong: Callable[[], object] = self._dice.choice(
+            (
+                lambda: producer.send(topic, b"", partition=-1),
+                lambda: producer.send(topic, b"", partition=partition, timestamp=-1),
+                lambda: producer.send(topic, b"", headers=[("name", 1)]),  # type: ignore[list-item]
+                lambda: producer.send(topic, "text", partition=partition),
+                lambda: producer.send(topic, bytes(2 * _BUFFER_BYTES), partition=partition),
+                lambda: producer.send_batch(topic, [b"a"], keys=[b"a", b"b"]),
+                lambda: producer.send_batch(topic, {"value": [b"a"]}),
+                lambda: producer.send_batch(topic, [b"a"], timestamps=[-1]),
+                lambda: producer.send_batch(topic, pa.table({"other": [1]})),
+                lambda: producer.send_batch(topic, pa.array([1.5])),
+                lambda: producer.send_batch(topic),
+            )
+        )
+        try:
+            wrong()
+        except (InvalidRecordError, SerializationError, MessageTooLargeError) as error:
+            if error.appended is not Appended.NO:
+                raise self._wrong(f"{error!r} says that something may be appended") from error
+            return
+        raise self._wrong("a producer takes what it must refuse")
+
+    def _one_by_one(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        return [
+            producer.send(
+                self._site.topic,
+                value,
+                key=self._dice.choice((None, b"key")),
+                partition=partition,
+                headers={"name": b"header", "empty": None},
+                timestamp=self._now_ms(),
+            )
+            for value in values
+        ]
+
+    def _as_lists(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        batch = producer.send_batch(
+            self._site.topic,
+            list(values),
+            [b"key"] * len(values),
+            partition=partition,
+            headers=[{"name": b"header"}, *[None] * (len(values) - 1)],
+            timestamps=[self._now_ms()] * len(values),
+        )
+        return _handles_of(batch)
+
+    def _as_arrow(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        kind = self._dice.choice((pa.binary(), pa.large_binary(), pa.binary(VALUE_BYTES)))
+        column = pa.array(values, kind)
+        if self._dice.random() < 0.5:
+            column = column.dictionary_encode()
+        return _handles_of(producer.send_batch(self._site.topic, column, partition=partition))
+
+    def _as_table(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        count = len(values)
+        table = pa.table(
+            {
+                "value": pa.array(values, pa.binary()),
+                "timestamp": pa.array([self._now_ms()] * count, pa.timestamp("ms", "UTC")),
+                "headers": pa.array([[{"key": "name", "value": b"header"}]] * count),
+                "partition": pa.array([partition] * count),
+                "left out": pa.array(range(count)),
+            }
+        )
+        return _handles_of(producer.send_batch(self._site.topic, table))
+
+    def _in_columns(
+        self, producer: Producer, partition: int, values: Sequence[bytes]
+    ) -> list[RecordHandle]:
+        batch = producer.send_batch(
+            self._site.topic,
+            pa.chunked_array([pa.array([value], pa.binary()) for value in values]),
+            pa.array(["key"] * len(values)),
+            partition=partition,
+            timestamps=self._now_ms(),
+        )
+        if (batch.done() and not batch.errors()) or len(batch) != len(values):
+            raise self._wrong(f"{len(batch)} of {len(values)} records, before the loop ran: done")
+        return _handles_of(batch)
+
+    def _now_ms(self) -> int:
+        return self._machine.process.host.wall_ns() // 1_000_000
+
+    def _wrong(self, what: str) -> Violation:
+        return Violation(f"{self.name} on {self._site.topic}: {what}")
+
+
+def _handles_of(batch: BatchHandle) -> list[RecordHandle]:
+    return [batch[index] for index in range(len(batch))]

@@ -1,11 +1,11 @@
-"""The families of faults, by their ids in docs/safety.md: each hits a running cluster, and ends.
+"""The families of faults, by their ids in docs/safety.md. A fault hits a running cluster, and ends.
 
-A family is a function of a `Scene`. It returns what ends the fault, or None when there was nothing
-to hit; only what hit is counted. All its choices come from the scene's dice, which belong to this
-one fault, so that taking another fault out of a run leaves it as it was.
+A family is a function of a `Scene`. It returns a function that ends the fault, or None when there
+was nothing to hit; only a hit counts. All its choices come from the scene's dice, which belong to
+this fault alone: removing one fault from a run leaves the others unchanged.
 
-Damage to stored bytes, and the loss of a disk, hit one machine of each run only, its *victim*: a
-cluster whose every copy of a record is damaged can but report it.
+Damage to stored bytes, and the loss of a disk, hit only one machine of each run, its *victim*: a
+cluster in which every copy of a record is damaged can only report it.
 """
 
 import random
@@ -23,6 +23,7 @@ from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.media import TopicMedia
 from millrace.core.metadata.model import ClusterState, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
@@ -60,10 +61,10 @@ class Administered(Protocol):
         """Likewise."""
 
     def disposable(self) -> list[TopicId]:
-        """Topics that may be deleted; each is made again under its name."""
+        """Topics that a fault may delete; each is created again under its name."""
 
     def administer(self, request: Request) -> None:
-        """Ask the controller for something; nobody hears the answer."""
+        """Send a request to the controller; the answer is dropped."""
 
 
 @dataclass(slots=True)
@@ -75,10 +76,10 @@ class Scene:
         machines: of the brokers, by name.
         network: between them, and to the store.
         store: the coordination store.
-        role: names of the machines that play a role now: `leader`, `follower` or `controller`.
+        role: names of the machines that are now `leader`, `follower` or `controller`.
         victim: the machine whose disk may be damaged.
         clients: names of the clients' machines.
-        administered: what an operator can change; None: nothing.
+        administered: the cluster as an operator can change it; None: not at all.
         dice: of this fault alone.
         duration_us: until it is ended.
     """
@@ -98,7 +99,7 @@ class Scene:
         return self.machines[self.dice.choice(list(self.machines))]
 
     def pick(self, role: str) -> BrokerMachine | None:
-        """Choose one of those who play a role."""
+        """Choose a machine with a role."""
         names = self.role(role)
         return self.machines[self.dice.choice(names)] if names else None
 
@@ -118,10 +119,10 @@ class Family:
     """One fault of docs/safety.md, as far as it can be simulated.
 
     Attributes:
-        fault_id: such as `F02`.
+        fault_id: for example `F02`.
         name: what happens, as a sentence.
-        inject: does it.
-        duration_us: least and most; the fault draws between them.
+        inject: the function that does it.
+        duration_us: least and most; the fault draws a duration between them.
     """
 
     fault_id: str
@@ -497,7 +498,7 @@ def _active(machine: BrokerMachine) -> list[str]:
 
 
 def _files(machine: BrokerMachine) -> list[str]:
-    """The files that its broker uses: what was set aside, nobody reads again."""
+    """The files that its broker uses, without those that were set aside."""
     return [path for path in machine.disk.files() if ".damaged/" not in path]
 
 
@@ -506,10 +507,10 @@ def _segments(machine: BrokerMachine) -> list[str]:
 
 
 def _trusted_bytes(machine: BrokerMachine, path: str) -> int:
-    """How much of a segment recovery trusts, so that it sees damage there for what it is.
+    """How much of a segment recovery trusts, so that it recognizes damage in it.
 
-    Damage behind the recovery point looks like a torn tail, and is cut off as one: no promise is
-    made for a replica that is damaged there and crashes, too.
+    Damage behind the recovery point looks like a torn tail, and recovery truncates it. The product
+    promises nothing for a replica that is damaged there and also crashes.
     """
     if path not in _active(machine):
         return machine.disk.size(path)
@@ -519,7 +520,7 @@ def _trusted_bytes(machine: BrokerMachine, path: str) -> int:
     if log is None:
         return 0
     trusted = 0
-    with suppress(*DAMAGE):  # As where it was damaged before.
+    with suppress(*DAMAGE):  # For example where a fault has damaged it before.
         for header, batch in walk(machine.disk.contents(path)):
             if header.next_offset > log.recovery_point:
                 break
@@ -565,11 +566,12 @@ def flip_elsewhere(scene: Scene) -> Undo | None:
 
 
 _CHECKPOINT: Final = "recovery-checkpoint"
-"""It and the leader epochs say that a log's first segment is missing: not all are lost together."""
+"""The checkpoint and the leader epochs show that a log's first segment is missing; so a fault does
+not remove all of them."""
 
 
 def _sizes_known(machine: BrokerMachine) -> dict[str, int]:
-    """Files with bytes that may be missed, and how many of them."""
+    """Files whose loss or truncation a broker may notice, and their sizes."""
     if any(path.endswith(_CHECKPOINT) for path in machine.disk.damaged):
         return {}
     sizes = {
@@ -602,7 +604,7 @@ def lose_file(scene: Scene) -> Undo | None:
 @family("F32", "a write goes to the wrong place")
 def misdirect_write(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    # Only whole ones: a batch that begins behind what is trusted would look like a torn tail.
+    # Only whole ones: a batch that begins behind the trusted part would look like a torn tail.
     sectors = {
         path: size // SECTOR_BYTES
         for path, size in _sizes_known(scene.victim).items()
@@ -664,12 +666,12 @@ def _until_done(
     looks: int = 1,
     found: int = 0,
 ) -> None:
-    """Ask until it is so: the controller may not be there, or, with None, it is too early.
+    """Repeat a request until it is done. The controller may be absent; None: it is too early.
 
     Args:
-        looks: how many in turn, a second apart, have to find it so: what the fault asked for may
-            still be under way.
-        found: how many did.
+        looks: how many looks in turn, a second apart, must find it done: the fault's own request
+            may still be in flight.
+        found: how many looks in turn have found it done.
     """
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
@@ -768,14 +770,30 @@ def change_settings(scene: Scene) -> Undo | None:
         return topic is not None and topic.overrides.get(name, default) != before
 
     def ask() -> Request | None:
-        # A replica that was cut off while nothing had to be flushed lacks more than the rules for
-        # flushed logs reckon with.
+        # A replica that was cut off before the topic became durable may lack more than the rules
+        # for flushed logs allow.
         states = [at for key, at in administered.states.items() if key.topic_id == topic_id]
         are_in_sync = all(len(state.isr) == len(state.replicas) for state in states)
         return change(before) if are_in_sync or name != "durability" else None
 
     administered.administer(change(value))
     return lambda: _until_done(scene, ask, is_needed)
+
+
+def _change_media(scene: Scene) -> Undo | None:
+    found, administered = _any_partition(scene), scene.administered
+    if found is None or administered is None:
+        return None
+    topic_id = found[0].topic_id
+    media = administered.stored_topics[topic_id].config.media
+    other = TopicMedia.SSD if media is TopicMedia.HDD else TopicMedia.HDD
+    change = TopicChange(topic=TopicRef(topic_id=topic_id), set_config={"media": other.value})
+    administered.administer(AlterTopics(changes=[change]))
+    return lambda: None
+
+
+MEDIA_CHANGE: Final = Family("F72", "a topic asks for the other media", _change_media, _SHORT)
+"""For brokers with log directories on both."""
 
 
 @family("F73", "an operator elects whoever is there where nobody leads", _SHORT)

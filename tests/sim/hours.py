@@ -1,4 +1,4 @@
-"""A cluster that is simulated for many hours: small, with a light load, under all faults."""
+"""A small cluster with a light load that is simulated for many hours, under all faults."""
 
 import dataclasses
 from typing import Final
@@ -19,13 +19,13 @@ _CLUSTER: Final = dataclasses.replace(
     broker_reconnect_grace_ms=600,
 )
 _COORDINATION: Final = dataclasses.replace(COORDINATION, kind=CoordinationKind.KUBERNETES)
-"""For how long a lease lasts there."""
+"""With the lease duration of Kubernetes."""
 
 
 class HoursCluster(BrokerCluster):
     """Three or four brokers, eight partitions, and some nine operations of clients a second.
 
-    An hour costs by what is sent, hardly by what is polled; so sends come in bursts, and seldom.
+    The cost of an hour depends on sends, hardly on polls; so sends come in rare bursts.
     """
 
     def shape(self, world: World) -> None:
@@ -37,7 +37,7 @@ class HoursCluster(BrokerCluster):
             ),
             cluster=_CLUSTER,
             coordination=_COORDINATION,
-            scrub_bytes_per_second=4_000,  # What it reads again and again grows slowly.
+            scrub_bytes_per_second=4_000,  # So that the scrubbed log grows slowly.
         )
         self.topics = [
             TopicPlan(
@@ -57,10 +57,10 @@ class HoursCluster(BrokerCluster):
 STAYING: Final = frozenset(
     "F10 F12 F15 F16 F17 F18 F19 F20 F22 F23 F33 F34 F40 F42 F43 F70 F72 F73".split()  # noqa: SIM905
 )
-"""Families after which leaders mostly go on leading."""
+"""Families after which the leaders mostly stay the same."""
 
 
 def may_count(plan: Plan, faults_per_hour_min: float) -> bool:
-    """Whether a run is long enough under faults, and some leader is likely to change."""
+    """Whether a run is under faults for long enough, and a leader change is likely."""
     moves = any(fault.family.fault_id not in STAYING for fault in plan.faults)
     return moves and len(plan.faults) >= faults_per_hour_min * plan.end_us / HOUR

@@ -1,29 +1,29 @@
-"""What must hold in a simulated cluster at any moment, judged with everybody's knowledge at once.
+"""Invariants of a simulated cluster at every moment, judged with the knowledge of all brokers.
 
-No broker can check these: each is about what several know. But they are what the rules are for, so
-a rule that is missing shows here long before a client is told something wrong.
+No broker can check them: each invariant is about several brokers. The product's rules exist to keep
+them, so a missing rule shows here long before a client gets a wrong answer.
 
-- One leader in each epoch, whose high watermark never goes back; it begins with all that was ever
-  committed (P9, P25).
-- What is below the high watermark is on every replica that the stored state calls in sync, and kept
-  there as the topic says, flushed or written (P9, P13, P19 to P22), and on every eligible one
-  (P26).
-- A leader that knows of too few in sync gives no offsets to `acks=all`, and commits nothing
-  (P9, P14).
-- Each controller has an epoch of its own (P35), writes only while it holds the lease (P38), and no
-  broker follows an earlier one than it did before (P39).
-- An unclean election is somebody's wish, or the last resort; then the best log is taken, also of
-  those whose brokers are dead (P30, P31).
-- Replicas go only when those that take their place are in sync (P33).
-- A broker that may lead knows that it is registered (P28); who joins the in-sync replicas is not
-  fenced, and in its registered life (P19), as far as the store was quick to say so.
+- Each epoch has one leader, whose high watermark never goes back and starts with everything that
+  was ever committed (P9, P25).
+- Everything below the high watermark is on every replica that the stored state calls in sync,
+  flushed or written as the topic requires (P9, P13, P19 to P22), and on every eligible one (P26).
+- A leader that knows of too few in-sync replicas appends nothing for `acks=all`, and commits
+  nothing (P9, P14).
+- Each controller has an epoch of its own (P35), and writes only while it holds the lease (P38). No
+  broker follows an earlier controller than before (P39).
+- An unclean election needs an operator's request, or is the last resort. Then it takes the best
+  log, including those of dead brokers (P30, P31).
+- A reassignment removes replicas only when the new ones are in sync (P33).
+- A broker that may lead knows that it is registered (P28). A replica that joins the ISR is not
+  fenced, and is in its registered life (P19), as far as the store was quick to say so.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.sim.disk import SimulatedDisk
-from tests.sim.settings import DIRECTORY
+from tests.sim.settings import DIRECTORIES
 from tests.sim.world import MILLISECOND, Violation
 
 from millrace.broker.storage import inspection
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 
 
 _BROKER_EPOCH: Final = "broker-epoch"
-"""The file of a log directory that says which life used it last."""
+"""The file of a log directory that names the life that used it last."""
 
 _KNOWN_US: Final = 200 * MILLISECOND
-"""A change is stored, and so is what rests on it, within this time."""
+"""A change, and what follows from it, is stored within this time."""
 
 
 @dataclass(slots=True)
 class _Reign:
-    """One leader in one epoch, as it was when it was looked at last."""
+    """One leader in one epoch, as of the last look."""
 
     broker: BrokerLife
     high_watermark: Offset
@@ -74,10 +74,10 @@ class _WhichDisk(NamedTuple):
     """Which disk a broker has.
 
     Attributes:
-        wipes: how often it was replaced.
-        forgot: how often it lost which life it is of: nobody knows how old it is, so what is on it
+        wipes: how often it was replaced by an empty one.
+        forgot: how often it lost the record of its life. Its age is then unknown, so its content
             counts as lost until the replica is in sync again.
-        set_backs: how often it became what it had been earlier in the same life.
+        set_backs: how often it was set back to an earlier state of the same life.
     """
 
     wipes: int = 0
@@ -86,7 +86,7 @@ class _WhichDisk(NamedTuple):
 
 
 class _Leader(NamedTuple):
-    """How a violation names a leader; written out only then."""
+    """A leader's name in a violation; formatted only when needed."""
 
     name: str
     topic_partition: TopicPartition
@@ -100,12 +100,12 @@ class Invariants:
     """See the module; implements `Judge`.
 
     Attributes:
-        committed: the highest high watermark of each partition that any leader had as long as it
-            was the one that is stored.
-        log_starts: the highest offset of each that any leader's log began at.
-        lost: what brokers have reported of each that unclean elections cost.
+        committed: for each partition, the highest high watermark of any leader while it was the
+            stored one.
+        log_starts: for each partition, the highest log start offset of any leader.
+        lost: for each partition, the records that brokers reported as lost in unclean elections.
         damaged_at: when a log of a broker was last seen to be damaged.
-        renewed: when a broker last began one anew because of that.
+        renewed: when a broker last replaced a damaged log by an empty one.
     """
 
     def __init__(self, cluster: "SimulatedCluster") -> None:
@@ -117,21 +117,21 @@ class Invariants:
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._given_up: dict[TopicPartition, Offset] = {}
-        """As `log_starts`, but not beyond the end of who was elected uncleanly since: what it
-        takes from there on is something else."""
+        """As `log_starts`, but at most the end of a leader that was elected uncleanly since: later
+        offsets get other records."""
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[tuple[str, int], ControllerEpoch] = {}
-        """By each machine with each of its disks: what it knew goes with the disk."""
+        """By machine and disk: a new disk does not know the earlier controllers."""
         self._disks: dict[BrokerLife, _WhichDisk] = {}
-        """Which of its disks each life has; a new topic may name one whose process is dead."""
+        """The disk of each life; a new topic may name a life whose process is dead."""
         self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], _WhichDisk] = {}
-        """Which of its disks a replica had when it last came in sync."""
+        """The disk that a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
 
     # --- At what is stored -------------------------------------------------------------------
 
     def on_write(self, controller_epoch: ControllerEpoch, writer: str) -> None:
-        """A controller's write was done."""
+        """A controller's write was applied."""
         known = self._controllers.setdefault(controller_epoch, writer)
         if known != writer:
             raise Violation(
@@ -176,7 +176,7 @@ class Invariants:
             in_sync = {life.broker_id for life in (*before.isr, *after.isr)}
             if not in_sync.issuperset(before.adding):
                 raise Violation(f"replicas go before others came: {before}, then {after}")
-        is_asked = before.leader_epoch == after.leader_epoch  # By the leader.
+        is_asked = before.leader_epoch == after.leader_epoch  # The leader asked for it.
         if is_asked and not self._cluster.has_odd_store:
             for life in after.isr:
                 unfit_since = self._unfit_since.get(life)
@@ -217,7 +217,7 @@ class Invariants:
         if any(life in cluster.live_replicas(before) for life in before.elr):
             raise Violation(f"an unclean election, though somebody is eligible: {before}")
         if before.last_known_elr == (after.leader,) and not before.elr:
-            return  # It alone was in sync last, and has its disk.
+            return  # It was the last in-sync replica, and still has its disk.
         nodes = self._nodes_by_life()
         ends: dict[BrokerLife, tuple[int, int]] = {}
         for broker_id in before.replicas:
@@ -238,13 +238,13 @@ class Invariants:
         return _WhichDisk(disk.wipes, forgot, disk.set_backs)
 
     def _has_lost(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
-        """Whether a replica got another disk, or one that counts as that: not in sync since."""
+        """Whether a replica got another disk, or one of unknown age, and is not in sync since."""
         assert self._cluster.stored_cluster is not None
         disk = self._disk_of(self._cluster.stored_cluster.brokers[broker_id])
         return disk != self._disk_in_sync.get((topic_partition, broker_id), _WhichDisk())
 
     def _is_set_back(self, topic_partition: TopicPartition, life: BrokerLife) -> bool:
-        """Whether a replica lacks what its disk had: it has to show that before it leads (P26)."""
+        """Whether a replica's disk was set back: it must show its log before it leads (P26)."""
         last = self._disk_in_sync.get((topic_partition, life.broker_id), _WhichDisk())
         return self._disks[life].set_backs != last.set_backs
 
@@ -265,7 +265,7 @@ class Invariants:
             raise Violation(f"{name} deletes {topic_partition}, and the state is {state}")
 
     def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
-        """A broker reports what an unclean election has cost (P30)."""
+        """A broker reports the cost of an unclean election (P30)."""
         self.lost.setdefault(topic_partition, []).append(records)
 
     def on_given_up(
@@ -280,7 +280,7 @@ class Invariants:
     # --- At every look -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Judge all brokers as they are."""
+        """Judge all brokers in their present state."""
         by_life = self._nodes_by_life()
         for name, node in self._cluster.nodes().items():
             replicas, image = node.replicas, node.metadata
@@ -326,7 +326,7 @@ class Invariants:
         state = self._cluster.states.get(topic_partition)
         reign = self._reigns.get((topic_partition, leader.leader_epoch))
         if reign is None:
-            # One that hears late of its reign, which is over, may lack what others have committed.
+            # A leader that hears late of its own epoch, which is over, may lack later commits.
             is_over = state is None or state.leader_epoch > leader.leader_epoch
             if leader.next_offset < committed and not is_over:
                 raise Violation(f"{what}, ends at {leader.next_offset}; {committed} is committed")
@@ -343,16 +343,16 @@ class Invariants:
         reign.high_watermark = leader.high_watermark
         self.on_given_up(topic_partition, leader.leader_epoch, log.log_start_offset)
         if state is None or state.leader_epoch != leader.leader_epoch:
-            return  # It was replaced, and will hear of it.
+            return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
         self._judge_members(what, topic_partition, leader, state, nodes)
 
     def _judge_start(self, name: str, topic_partition: TopicPartition, log: PartitionLog) -> None:
-        """Retention gives up nothing that may still be lost."""
+        """Check that retention deletes only committed records."""
         known = self.log_starts.get(topic_partition, Offset(0))
         if log.log_start_offset > known:
             self.log_starts[topic_partition] = log.log_start_offset
-        # Also by one that was replaced: whoever leads since then has reported it before.
+        # A deposed leader may delete records too; its successor has reported them before.
         committed = self._cluster.witness.replicas.committed.get(topic_partition, Offset(0))
         state = self._cluster.states.get(topic_partition)
         is_void = state is not None and state.unclean_epoch >= 0
@@ -391,9 +391,9 @@ class Invariants:
         state: PartitionState,
         nodes: "dict[BrokerLife, BrokerProcess]",
     ) -> None:
-        """Everything below the high watermark is on every replica that counts as in sync.
+        """Everything below the high watermark is on every replica that counts as in sync,
 
-        But not what a leader has given up.
+        except for records that a leader has deleted.
         """
         given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
@@ -431,12 +431,12 @@ class Invariants:
                 )
 
     def _kept(self, node: "BrokerProcess | None", topic_partition: TopicPartition) -> Offset | None:
-        """What a broker keeps of a partition; None where that is not known."""
+        """What a broker keeps of a partition; None if that is not known."""
         log = None if node is None else node.log(topic_partition)
         if log is None:
             return None
         state = self._cluster.states.get(topic_partition)
-        is_settled = state is not None and not state.is_unflushed  # Else a leader has yet to hear.
+        is_settled = state is not None and not state.is_unflushed  # Else the leader may not know.
         if is_settled and self._cluster.is_flushed(topic_partition.topic_id):
             return log.flushed_offset
         return log.log_end_offset
@@ -444,7 +444,8 @@ class Invariants:
 
 def _end_on_disk(disk: SimulatedDisk, topic_partition: TopicPartition) -> tuple[int, int]:
     """Epoch and end of a log as the next life of its broker will find it."""
-    for partition in inspection.partitions(disk, DIRECTORY):
+    there = (path for path in DIRECTORIES if disk.exists(path))
+    for partition in chain.from_iterable(inspection.partitions(disk, path) for path in there):
         if partition.topic_partition == topic_partition:
             end = inspection.verify_partition(disk, partition).log_end_offset
             epochs = (

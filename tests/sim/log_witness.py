@@ -1,16 +1,16 @@
-"""What brokers do with their disks, held against the rule that says so, step by step.
+"""A witness of what brokers do with their disks: it checks each step against its rule.
 
-A broker believes what its disk told it. Here stands what the platter has, and what a log held
-before its process died, so a promise of the storage code that is empty shows when it is given, and
-not when the power goes.
+A broker believes what its disk told it. The witness knows what is on the platter, and what a log
+held before its process died. So it finds a false promise of the storage code when the code makes
+it, and not when the power fails.
 
-- What is flushed is on the platter, bytes and names (P13, P63, P69); so are the small files that
-  are replaced as a whole (P69), and every leader epoch that recovery will not find by itself (P2).
-- A log that is opened holds what was flushed (P65), whole batches (P66), and knows their epochs and
-  producers (P45); its closed segments are what their files are (P68).
-- Only a directory that was closed in order is taken for one (P27).
+- Flushed bytes and names are on the platter (P13, P63, P69); so are the small files that are
+  replaced as a whole (P69), and every leader epoch that recovery cannot reconstruct (P2).
+- A log that is opened holds what was flushed (P65), in whole batches (P66). It knows their epochs
+  and producers (P45). Its closed segments match their files (P68).
+- A directory counts as cleanly closed only if it was (P27).
 
-Where bytes were changed behind the process's back, only what recovery can know is judged.
+After a fault has changed bytes, the witness judges only what recovery can know.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from typing import Final
 
 from tests.sim.disk import SimulatedDisk
 from tests.sim.machine import BrokerMachine
-from tests.sim.settings import DIRECTORY
 from tests.sim.world import Violation
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
@@ -39,11 +38,11 @@ _SEEN: Final = "controller-epoch"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a process found its directory.
+    """The state in which a process found its directories.
 
     Attributes:
-        was_closed: the life before had closed it in order, and nothing was written since.
-        wipes: how often the machine had got an empty disk.
+        was_closed: the previous life closed all of them cleanly, and nothing was written since.
+        wipes: how often the machine has got an empty disk.
     """
 
     was_closed: bool
@@ -52,10 +51,10 @@ class Start:
 
 @dataclass(slots=True)
 class _Promise:
-    """Up to where a log was flushed, and up to where recovery knows that.
+    """Up to which offset a log was flushed, and up to which recovery knows it.
 
     Attributes:
-        replaced: how often there was something else on the disk by then.
+        replaced: how often the disk's content had been replaced by then.
     """
 
     replaced: int
@@ -64,62 +63,65 @@ class _Promise:
 
 
 class LogWitness:
-    """See the module. One for all machines, which outlives their processes.
+    """See the module. One witness for all machines; it outlives their processes.
 
     Attributes:
-        starts: of each process that was started, by its name.
-        believes_witnesses: whether a log must not be shortened even where its directory's
-            checkpoint is damaged: then nothing else may be that could have told.
+        starts: the start of each process, by its name.
+        believes_witnesses: whether a log must not be truncated even if its directory's checkpoint
+            is damaged; then the other files that tell of its length must be intact.
     """
 
     def __init__(self) -> None:
         self.starts: dict[str, Start] = {}
         self.believes_witnesses = False
-        self._closed: dict[str, int] = {}
+        self._closed: dict[tuple[str, str], int] = {}
         self._remembered: dict[str, set[object]] = {}
         self._promises: dict[tuple[str, TopicPartition], _Promise] = {}
         self._epochs_seen: dict[tuple[str, int, TopicPartition], object] = {}
 
     # --- Directories -------------------------------------------------------------------------
 
-    def on_closed(self, machine: BrokerMachine) -> None:
-        """A process has closed its directory, and ends."""
-        self._closed[machine.name] = machine.disk.wipes
+    def on_closed(self, machine: BrokerMachine, directory: LogDirectory) -> None:
+        """A process has closed a directory, and ends."""
+        self._closed[machine.name, directory.path] = machine.disk.wipes
 
     def on_started(self, machine: BrokerMachine, process: str, directory: LogDirectory) -> None:
-        """A process has opened its directory."""
+        """A process has opened a directory."""
         wipes = machine.disk.wipes
-        was_closed = self._closed.pop(machine.name, -1) == wipes
+        was_closed = self._closed.pop((machine.name, directory.path), -1) == wipes
         if directory.was_clean and not was_closed:
-            raise Violation(f"{machine.name} takes its directory for closed in order: it was not")
-        self.starts[process] = Start(was_closed, wipes)
+            raise Violation(
+                f"{machine.name} takes {directory.path} for closed in order, and it was not"
+            )
+        known = self.starts.get(process)
+        self.starts[process] = Start(was_closed and (known is None or known.was_closed), wipes)
 
     def on_recalled(self, machine: BrokerMachine, what: object) -> None:
-        """A process has read what the ones before remembered."""
+        """A process has read the memory of earlier lives."""
         if what not in (None, NOTHING_SEEN, *self._remembered.get(machine.name, ())):
             raise Violation(f"{machine.name} remembers {what}, which it never wrote")
 
     def on_remembering(self, machine: BrokerMachine, what: object) -> None:
-        """A process replaces what it remembers of its lives, or of the store."""
+        """A process is about to replace its memory of its lives, or of the store."""
         self._remembered.setdefault(machine.name, set()).add(what)
 
-    def on_life_begun(self, machine: BrokerMachine) -> None:
-        """A process has written down which life it is."""
+    def on_life_begun(self, machine: BrokerMachine, directory: LogDirectory) -> None:
+        """A process has stored the number of its life."""
         for name in _OF_A_LIFE:
-            self._judge_file(machine, f"{DIRECTORY}/{name}")
+            self._judge_file(machine, directory, name)
 
-    def on_seen_kept(self, machine: BrokerMachine) -> None:
-        """A process has replaced what it remembers of the store."""
-        self._judge_file(machine, f"{DIRECTORY}/{_SEEN}")
+    def on_seen_kept(self, machine: BrokerMachine, directory: LogDirectory) -> None:
+        """A process has stored its memory of the store."""
+        self._judge_file(machine, directory, _SEEN)
 
     # --- Flushes -----------------------------------------------------------------------------
 
     def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """A log says up to where it is flushed; what lies behind may be, or not."""
+        """Check the flushed offset of a log; records behind it may be on disk or not."""
         path = log.segments[-1].path
         if not machine.disk.exists(path):
-            return  # The partition was dropped meanwhile.
-        # Of an empty log nothing has to be found after a power cut.
+            return  # The partition was dropped in the meantime.
+        # A power cut may remove an empty log.
         is_all = log.size_bytes > 0 and log.flushed_offset == log.log_end_offset
         if is_all and not machine.disk.is_durable(path):
             raise Violation(f"{machine.name} takes {path} for flushed, and it is not")
@@ -133,26 +135,24 @@ class LogWitness:
         return known.recovery_point if known is not None and is_known else Offset(0)
 
     def on_cutting(self, machine: BrokerMachine, topic_partition: TopicPartition) -> None:
-        """A log is about to be cut, emptied or dropped: nothing that it had is promised."""
+        """A log is about to be truncated, emptied or dropped: this ends its promises."""
         self._promises.pop((machine.name, topic_partition), None)
 
-    def on_checkpoint(
-        self, machine: BrokerMachine, logs: dict[TopicPartition, PartitionLog]
-    ) -> None:
-        """The recovery points of all logs are durable."""
-        disk = machine.disk
+    def on_checkpoint(self, machine: BrokerMachine, directory: LogDirectory) -> None:
+        """The recovery points of all logs of a directory are durable."""
+        disk, logs = machine.disk, dict(directory.logs)
         for topic_partition, log in logs.items():
             promise = self._promises.get((machine.name, topic_partition))
             if promise is not None:
                 promise.recovery_point = log.recovery_point
         if disk.failures or disk.is_damaged:
             return
-        self._judge_file(machine, f"{DIRECTORY}/{CHECKPOINT}")
+        self._judge_file(machine, directory, CHECKPOINT)
         for topic_partition, log in logs.items():
             self._judge_epochs(machine, topic_partition, log)
 
-    def _judge_file(self, machine: BrokerMachine, path: str) -> None:
-        disk = machine.disk
+    def _judge_file(self, machine: BrokerMachine, directory: LogDirectory, name: str) -> None:
+        disk, path = machine.disk, f"{directory.path}/{name}"
         if disk.failures or disk.is_damaged:
             return
         if disk.exists(path) and not disk.is_durable(path):
@@ -161,7 +161,7 @@ class LogWitness:
     def _judge_epochs(
         self, machine: BrokerMachine, topic_partition: TopicPartition, log: PartitionLog
     ) -> None:
-        """What begins below the recovery point is never read again by recovery."""
+        """Check the epochs that begin below the recovery point: recovery does not read those."""
         due = [each for each in log.leader_epochs.entries if each.start_offset < log.recovery_point]
         key = machine.name, machine.lives, topic_partition
         if not due or self._epochs_seen.get(key) == due[-1]:
@@ -176,7 +176,7 @@ class LogWitness:
     # --- Logs --------------------------------------------------------------------------------
 
     def on_opened(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """A log was opened, recovered and, where the topic says so, flushed."""
+        """A log was opened, recovered and, if the topic requires it, flushed."""
         disk, what = machine.disk, f"{machine.name} opens {log.topic_partition}"
         promise = self._promises.get((machine.name, log.topic_partition))
         if promise is not None and promise.replaced == disk.replaced:
@@ -194,7 +194,7 @@ class LogWitness:
         self.judge_contents(machine, log)
 
     def on_cut(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """A log was cut."""
+        """A log was truncated."""
         for name in machine.disk.list(log.directory):
             as_of = parse_offset_name(name, SNAPSHOT)
             if as_of is not None and as_of > log.log_end_offset:
@@ -203,13 +203,13 @@ class LogWitness:
         self.judge_contents(machine, log)
 
     def on_not_written(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """Batches were not written, for the disk is full."""
+        """Batches were not written, because the disk is full."""
         active = log.segments[-1]
         if machine.disk.size(active.path) != active.size:
             raise Violation(f"{machine.name} leaves half a batch in {active.path}")
 
     def judge_contents(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """What a log knows of its batches is so, at least of those in its last segment."""
+        """Check a log's knowledge of its batches, at least of those in its last segment."""
         what = f"{machine.name}, {log.topic_partition}"
         headers, is_sound = self._headers(machine, log)
         for header in headers:
@@ -233,9 +233,9 @@ class LogWitness:
                 raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {header}")
 
     def _headers(self, machine: BrokerMachine, log: PartitionLog) -> tuple[list[BatchHeader], bool]:
-        """Return the headers of the last batches, and whether none of them is damaged.
+        """Return the headers of the last batches, and whether all of them are intact.
 
-        Of all batches where the disk is damaged, because small files may be.
+        If the disk is damaged, return those of all batches: small files may be damaged too.
         """
         disk = machine.disk
         found: list[BatchHeader] = []

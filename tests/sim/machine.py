@@ -1,7 +1,7 @@
-"""A simulated machine, and the process of a broker that runs on it.
+"""A simulated machine, and the broker process that runs on it.
 
-A machine has clocks, a disk and a place in the network, which outlive its processes. A supervisor
-starts a process that has ended itself again, unless it was told to end.
+A machine has clocks, a disk and a place in the network, which outlive its processes. Its supervisor
+restarts a process that exits by itself, unless the process was told to stop.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ SUPERVISOR_US: Final = SECOND
 
 
 class ClientMachine:
-    """A machine of a client, which nothing but the network fails."""
+    """A client's machine; only network faults hit it."""
 
     is_powered = True
     is_frozen = False
@@ -46,7 +46,7 @@ class ClientMachine:
 
 
 class _WatchedDuties(Duties):
-    """Tells of what no disk and no other broker can be the reason for."""
+    """Reports errors that neither a disk nor another broker can cause."""
 
     def __init__(self, on_unexpected: Callable[[BaseException], None]) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class BrokerProcess(Process):
     """One life of a broker.
 
     Attributes:
-        broker: what runs.
-        ready: where it is reached, once it is ready.
-        was_closed: it has ended in order.
+        broker: the running broker.
+        ready: its addresses, once it is ready.
+        was_closed: it has stopped cleanly.
     """
 
     machine: "BrokerMachine"
@@ -99,7 +99,7 @@ class BrokerProcess(Process):
 
     @property
     def life(self) -> BrokerLife | None:
-        """Which one it is, once it is registered."""
+        """Its broker id and epoch, once it is registered."""
         return None if self.broker is None else self.broker.life
 
     @property
@@ -108,34 +108,34 @@ class BrokerProcess(Process):
 
     @property
     def metadata(self) -> MetadataImage | None:
-        """What its partitions follow."""
+        """The metadata that its partitions follow."""
         return None if self._partitions is None else self._partitions.image
 
     @property
     def replicas(self) -> Replicas | None:
-        """Once this life is registered."""
+        """The replicas, once this life is registered."""
         return None if self._partitions is None else self._partitions.replicas
 
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
-        """Those that are open."""
+        """The open logs."""
         opened = [] if self._partitions is None else self._partitions.all()
         return {each.topic_partition: each.log for each in opened}
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """One of them."""
+        """One open log."""
         found = None if self._partitions is None else self._partitions.find(topic_partition)
         return None if found is None else found.log
 
     @property
     def failed(self) -> list[TopicPartition]:
-        """Partitions whose logs were found damaged, and have not begun anew."""
+        """Partitions whose logs were found damaged, and were not replaced yet."""
         return [] if self.replicas is None else self.replicas.failed
 
     # --- How it ends -------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """Tell it to end in order (SIGTERM)."""
+        """Tell it to stop cleanly (SIGTERM)."""
         self._wants_end = True
         if self._duties is not None:
             self.loop.call_soon(self._duties.stop_soon)
@@ -168,15 +168,15 @@ class BrokerMachine:
     """See the module.
 
     Args:
-        new_process: makes a life.
+        new_process: creates the process of the next life.
 
     Attributes:
-        node: the process; None while there is none.
-        lives: how many processes there were.
-        is_frozen: the process stands still (SIGSTOP); clocks and network go on.
-        is_terminating: the process was told to end; it is not started again when it did.
-        exits: why processes ended themselves.
-        was_closed: the life before this one ended in order, on this disk, and nothing came between.
+        node: the process; None while none runs.
+        lives: how many processes have run.
+        is_frozen: the process is paused (SIGSTOP); clocks and network go on.
+        is_terminating: the process was told to stop; then the supervisor does not restart it.
+        exits: why processes exited by themselves.
+        was_closed: the previous life stopped cleanly, on this disk, with nothing in between.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class BrokerMachine:
     # --- What tests and faults do to it ------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process, if there is none."""
+        """Start a process, unless one runs."""
         self._cancel_restart()
         if self.node is not None:
             return
@@ -218,7 +218,7 @@ class BrokerMachine:
         self.node = self._new_process(self, f"{self.name}.{self.lives}")
 
     def kill(self, *, is_silent: bool = False) -> None:
-        """End the process at once (SIGKILL). What it wrote stays in the page cache."""
+        """End the process at once (SIGKILL). Its writes stay in the page cache."""
         self._cancel_restart()
         if self.node is None:
             return
@@ -231,26 +231,26 @@ class BrokerMachine:
         self.disk.restart()
 
     def terminate(self) -> None:
-        """Tell the process to end in order (SIGTERM)."""
+        """Tell the process to stop cleanly (SIGTERM)."""
         self.is_terminating = self.node is not None
         if self.node is not None:
             self.node.terminate()
 
     def cut_power(self) -> None:
-        """Take the power away: of what was not flushed some is lost, and nobody is told."""
+        """Cut the power: some unflushed bytes are lost, and peers get no message."""
         self.kill(is_silent=True)
         self.is_powered = False
         self.world.note(f"{self.name} loses power")
         self.disk.cut_power()
 
     def freeze(self) -> None:
-        """Stop the process (SIGSTOP)."""
+        """Pause the process (SIGSTOP)."""
         if self.node is not None and not self.is_frozen:
             self.is_frozen = True
             self.network.on_frozen(self.name)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the process (SIGCONT)."""
         if self.is_frozen:
             self.is_frozen = False
             if self.node is not None:
@@ -259,7 +259,7 @@ class BrokerMachine:
     # --- How processes end -------------------------------------------------------------------
 
     def on_exit(self, process: BrokerProcess, reason: str) -> None:
-        """A process has ended itself."""
+        """A process has exited by itself."""
         if process is not self.node:
             return
         self.world.note(f"{self.name} exits: {reason or 'in order'}")

@@ -1,11 +1,11 @@
-"""The network between machines, and all that it may do to what they say.
+"""The network between machines, and its faults.
 
-Every pair of machines has two *links*, one in each direction, each with its own weather. What goes
-over them is calls of gRPC (`connections`): messages of one call arrive in order and once, those of
-different calls overtake one another. Loss costs time, as TCP sends again. A link that is held keeps
-everything back; if that lasts longer than keepalive, both ends of a call hear that it is broken. A
-process that dies breaks its calls at once; a machine without power, or one whose process stands
-still, says nothing.
+Every pair of machines has two *links*, one in each direction, each with its own weather. Links
+carry gRPC calls (`connections`): messages of one call arrive in order and once, those of different
+calls may overtake one another. Loss costs time, as TCP retransmits. A link that is held keeps
+everything back; if that lasts longer than keepalive, both ends of a call learn that it is broken. A
+process that dies breaks its calls at once. A machine without power, or with a paused process, stays
+silent.
 """
 
 import random
@@ -25,13 +25,13 @@ _LATE_US: Final = (SECOND, 30 * SECOND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """What a link does; several may be in force at once.
+    """The behaviour of a link; several may apply at once.
 
     Attributes:
         delay_us: mean of the exponential delay of each message.
-        loss: share of packets that have to be sent again.
-        lateness: share of messages that come much later, with all that follows in their call. If
-            that takes longer than keepalive, the sender hears by then that the call is broken, and
+        loss: share of packets that TCP retransmits.
+        lateness: share of messages that come much later, with all later messages of their call. If
+            that takes longer than keepalive, the sender learns by then that the call is broken, and
             the receiver only after the messages.
         is_cut: nothing goes through.
     """
@@ -54,15 +54,15 @@ class Station(Protocol):
 
     @property
     def is_powered(self) -> bool:
-        """Whether anything there can answer, if only to refuse."""
+        """Whether the machine can answer at all, if only with a refusal."""
 
     @property
     def is_frozen(self) -> bool:
-        """Whether its process stands still."""
+        """Whether its process is paused."""
 
 
 class Process(Protocol):
-    """What a connection has to know of a process."""
+    """The part of a process that a connection needs."""
 
     @property
     def name(self) -> str: ...
@@ -85,11 +85,11 @@ class End(Protocol):
         """Send what was held back: the link works again."""
 
     def fail(self, details: str) -> None:
-        """The call is broken, as far as this end is told."""
+        """Break the call, with the details that this end learns."""
 
 
 class Server(Protocol):
-    """What listens at an address."""
+    """A server that listens at an address."""
 
     @property
     def process(self) -> Process: ...
@@ -145,7 +145,7 @@ class Link:
         self._combine()
 
     def _combine(self) -> None:
-        """The worst of everything in force; delays add up."""
+        """Combine all weather in force: the worst of each, and the sum of the delays."""
         was_held = self.is_held
         layers = [self._network.weather, *self._layers]
         self.weather = Weather(
@@ -165,7 +165,7 @@ class Network:
 
     Attributes:
         weather: of every link when nothing is wrong.
-        lost_calls: how many ended because the network failed them.
+        lost_calls: how many calls the network has broken.
     """
 
     def __init__(self, world: World, weather: Weather = FAIR) -> None:
@@ -176,13 +176,13 @@ class Network:
         self._names: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[str, Server] = {}
-        self._ends: dict[End, None] = {}  # Both of each call that is open.
+        self._ends: dict[End, None] = {}  # Both ends of each open call.
         self._ports = 10_000
 
     # --- Machines, processes and calls -------------------------------------------------------
 
     def attach(self, station: Station, host: str = "") -> None:
-        """Connect a machine, once, perhaps under an address; its processes come and go."""
+        """Connect a machine, once, with an optional address; its processes come and go."""
         assert station.name not in self._stations
         self._stations[station.name] = station
         self._names[host] = station.name
@@ -204,11 +204,11 @@ class Network:
         return self._servers.get(address)
 
     def name_of(self, host: str) -> str:
-        """Return the machine that has an address."""
+        """Return the name of the machine with an address."""
         return self._names[host]
 
     def is_reachable(self, source: str, target: str) -> bool:
-        """Whether what one machine sends to another is answered at all."""
+        """Whether one machine's messages to another get any answer."""
         station = self._stations[target]
         if not station.is_powered or station.is_frozen:
             return False
@@ -221,7 +221,7 @@ class Network:
         self._ends.pop(end, None)
 
     def on_process_ended(self, process: Process, *, is_silent: bool) -> None:
-        """Break the calls of a process; `is_silent` when its machine is gone, too."""
+        """Break the calls of a process; `is_silent` if its machine is gone, too."""
         for address in [a for a, s in self._servers.items() if s.process is process]:
             del self._servers[address]
         for end in [each for each in self._ends if each.process is process]:
@@ -234,7 +234,7 @@ class Network:
     # --- What faults do to it ----------------------------------------------------------------
 
     def impose(self, pairs: Iterable[tuple[str, str]], weather: Weather) -> Callable[[], None]:
-        """Put weather on links, each (source, target); return what takes it away."""
+        """Put weather on links, each (source, target); return a function that removes it."""
         links = [self.link(source, target) for source, target in pairs]
         for link in links:
             link.add(weather)
@@ -246,11 +246,11 @@ class Network:
         return lift
 
     def has_been_cut(self, name: str) -> bool:
-        """Whether links to or from a machine ever had other weather than all have."""
+        """Whether links from or to a machine ever had their own weather."""
         return any(name in pair and link.had_weather for pair, link in self._links.items())
 
     def reset_streams(self, dice: random.Random, share: float, names: Iterable[str]) -> int:
-        """Break a share of the calls that touch some machines; return how many."""
+        """Break a share of the calls of some machines; return how many."""
         wanted = set(names)
         found = [
             end
@@ -267,19 +267,19 @@ class Network:
         return len(found)
 
     def on_silence(self, link: Link) -> None:
-        """Nothing comes through a link any more, which keepalive will notice."""
+        """A link is held; keepalive will notice it."""
         for end in list(self._ends):
             if self._is_of(end, link):
                 self.world.after(KEEPALIVE_US, "keepalive", self._look, end)
 
     def on_frozen(self, name: str) -> None:
-        """A process stands still, which keepalive will notice."""
+        """A process is paused; keepalive will notice it."""
         for end in list(self._ends):
             if end.process.machine.name == name:
                 self.world.after(KEEPALIVE_US, "keepalive", self._look, end)
 
     def watch(self, end: End) -> None:
-        """Have a new call end if nothing comes through."""
+        """Break a new call later if nothing comes through."""
         here, there = end.process.machine.name, end.peer.process.machine.name
         if not self.is_reachable(here, there):
             self.world.after(CONNECT_US, "keepalive", self._look, end)

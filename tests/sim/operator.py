@@ -1,24 +1,24 @@
-"""The people around a simulated cluster: they give a broker a new disk where it cannot help itself.
+"""The operators of a simulated cluster: they replace a broker's disk when it cannot repair itself.
 
-A broker whose log is damaged fetches it anew from whoever leads (P65), and nobody has to come. What
-it cannot do by itself: open a log directory whose own files are damaged, notice damage that only
-those see who read from it, or find another leader where there is none. People look at such a broker
-for a while, and then do the same each time: an empty disk, as of a machine that is replaced.
+A broker with a damaged log fetches it again from the leader (P65), without an operator. It cannot
+open a log directory whose own files are damaged, notice damage that only its readers see, or find
+another leader when there is none. Operators wait for a while, and then always do the same: they
+give the broker an empty disk, as when a machine is replaced.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from tests.sim.machine import BrokerMachine
-from tests.sim.settings import DIRECTORY
+from tests.sim.settings import DIRECTORIES
 from tests.sim.world import MINUTE, SECOND, Violation, World
 
 LOOKS_EVERY_US: Final = SECOND
 PATIENCE_US: Final = 6 * SECOND
-"""For which damage may go on before a disk is replaced."""
+"""How long damage may last before a disk is replaced."""
 _STARTS_MAX: Final = 3
 _LATE_US: Final = MINUTE
-"""How long bytes may be on their way."""
+"""How long bytes may be in flight."""
 
 
 class Operator:
@@ -26,7 +26,7 @@ class Operator:
 
     Attributes:
         replaced: machines that got an empty disk, in the order of time.
-        replaced_at: when each of them did last.
+        replaced_at: when each of them last got one.
     """
 
     def __init__(self, world: World, machines: Mapping[str, BrokerMachine]) -> None:
@@ -35,15 +35,15 @@ class Operator:
         self._world = world
         self._machines = machines
         self._exits: dict[str, int] = {}
-        # Since when, and until when, damage was seen; forgotten when it is not for a while.
+        # The first and the last time that damage was seen; dropped after a while without damage.
         self._damaged: dict[str, tuple[int, int]] = {}
         world.after(LOOKS_EVERY_US, "operator looks", self._look)
 
     def hear_of_damage(self, name: str) -> None:
-        """Somebody got bytes from a machine that are not what was written there.
+        """Note that a client got damaged bytes from a machine.
 
         Raises:
-            Violation: nobody has damaged its disk.
+            Violation: no fault has damaged its disk.
         """
         if not self._machines[name].disk.is_damaged:
             if self._world.now - self.replaced_at.get(name, -_LATE_US) < _LATE_US:
@@ -68,7 +68,8 @@ class Operator:
                 self._replace(machine)
             tries = len(machine.exits) - self._exits.setdefault(name, 0)
             if tries >= _STARTS_MAX and all(
-                DIRECTORY in reason for reason in machine.exits[-_STARTS_MAX:]
+                any(path in reason for path in DIRECTORIES)
+                for reason in machine.exits[-_STARTS_MAX:]
             ):
                 self._replace(machine)
         self._world.after(LOOKS_EVERY_US, "operator looks", self._look)

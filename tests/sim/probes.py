@@ -1,8 +1,8 @@
-"""Shows what shipped brokers do to those who judge them, while a run lasts.
+"""Shows the witnesses what shipped brokers do during a run.
 
-Some methods of the product are wrapped: when one has returned, a witness looks at what it was
-given, at what came of it, and at whose it was. Nothing else is changed, and no time passes. What a
-witness finds is kept, because the product may catch it.
+The probes wrap some methods of the product. When such a method has returned, a witness sees its
+arguments, its result and its process. Nothing else changes, and no time passes. The probes keep a
+witness's violation, because the product may catch the exception.
 """
 
 import functools
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster import SimulatedCluster
 
 _FAILED_US: Final = SECOND
-"""Within which a failed flush ends all appends to its directory."""
+"""A failed flush ends all appends to its directory within this time."""
 _REPLICAS: Final = (
     "on_image", "on_opened", "on_failed", "on_renewal_answers", "on_set_aside",
     "on_set_aside_failed", "on_written", "on_flushed", "on_write_failed", "on_truncated",
@@ -59,7 +59,7 @@ class Probes:
     """See the module.
 
     Attributes:
-        violation: the first that was found.
+        violation: the first that a witness found.
     """
 
     def __init__(self, cluster: "SimulatedCluster") -> None:
@@ -77,7 +77,7 @@ class Probes:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look as long as the block lasts."""
+        """Wrap the methods for the length of the block."""
         with ExitStack() as stack:
 
             def probe(
@@ -133,10 +133,10 @@ class Probes:
         before: Callable[..., Any] | None,
         failed: Callable[..., None] | None,
     ) -> Any:
-        """Return a method, or classmethod, that shows itself.
+        """Return a wrapped method or classmethod.
 
-        `before` is given the process and the arguments, and what it returns goes to `after` and
-        `failed`, with what the method returned or raised.
+        `before` gets the process and the arguments. `after` and `failed` get its result, and what
+        the method returned or raised.
         """
         function = kept.__func__ if isinstance(kept, classmethod) else kept
 
@@ -380,31 +380,35 @@ class Probes:
     def _on_checkpoint(
         self, process: BrokerProcess, _: Any, __: Any, directory: LogDirectory, *___: Any
     ) -> None:
-        self._logs.on_checkpoint(process.machine, dict(directory.logs))
+        self._logs.on_checkpoint(process.machine, directory)
 
     def _on_directory_close(
         self,
         process: BrokerProcess,
         _: Any,
         __: Any,
-        ___: LogDirectory,
+        directory: LogDirectory,
         *,
         clean: bool,
-        **____: Any,
+        **___: Any,
     ) -> None:
         if clean:
-            self._logs.on_closed(process.machine)
+            self._logs.on_closed(process.machine, directory)
 
     def _before_life(
         self, process: BrokerProcess, _: LogDirectory, __: Any, broker_epoch: Any, *___: Any
     ) -> None:
         self._logs.on_remembering(process.machine, broker_epoch)
 
-    def _on_life(self, process: BrokerProcess, *_: Any, **__: Any) -> None:
-        self._logs.on_life_begun(process.machine)
+    def _on_life(
+        self, process: BrokerProcess, _: Any, __: Any, directory: LogDirectory, *___: Any
+    ) -> None:
+        self._logs.on_life_begun(process.machine, directory)
 
-    def _on_seen(self, process: BrokerProcess, *_: Any, **__: Any) -> None:
-        self._logs.on_seen_kept(process.machine)
+    def _on_seen(
+        self, process: BrokerProcess, _: Any, __: Any, directory: LogDirectory, *___: Any
+    ) -> None:
+        self._logs.on_seen_kept(process.machine, directory)
 
     def _before_seen(self, process: BrokerProcess, _: LogDirectory, seen: Any) -> None:
         self._logs.on_remembering(process.machine, seen)
@@ -446,7 +450,7 @@ class Probes:
 
 
 def process_now() -> BrokerProcess | None:
-    """Return the broker's process that runs; None: none does."""
+    """Return the broker process that runs now; None: none does."""
     current = host.current
     process = current.process if isinstance(current, SimulatedHost) else None
     return process if isinstance(process, BrokerProcess) else None

@@ -1,8 +1,8 @@
 """A simulated process: the shipped code of a broker or a client on a simulated machine.
 
-While it runs, `host.current` is its machine's and `asyncio` knows its loop. It ends with `kill`, or
-where the power goes in the middle of a call to the disk; nothing of it runs after that, not even
-what would clean up. While it stands still, what it would do waits.
+While it runs, `host.current` is its machine and `asyncio` knows its loop. It ends with `kill`, or
+in the middle of a call to the disk when the power fails. Nothing of it runs after that, not even
+its clean-up code. While it is paused, its steps wait.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from tests.sim.world import World
 from millrace.client import host
 
 _graveyard: list[object] = []
-"""What dead processes have left: the garbage collector would run code of theirs."""
+"""The remains of dead processes: the garbage collector would run their code."""
 
 
 class Machine(Protocol):
-    """What a process has to know of its machine."""
+    """The part of its machine that a process needs."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +45,7 @@ class SimulatedHost:
     """A process's machine as the product sees it; implements `Host`.
 
     Attributes:
-        drawn: random bytes that the process got, such as ids that it gave itself.
+        drawn: random bytes that the process got, for example for its ids.
     """
 
     def __init__(self, process: "Process") -> None:
@@ -94,11 +94,11 @@ class Process:
     """See the module.
 
     Args:
-        machine: where it runs.
-        name: for the trace; no other process has it.
+        machine: the machine that it runs on.
+        name: for the trace; unique.
 
     Attributes:
-        is_dead: it was killed, or has ended itself.
+        is_dead: it was killed, or has exited by itself.
     """
 
     def __init__(self, machine: Machine, name: str) -> None:
@@ -137,7 +137,7 @@ class Process:
             asyncio._set_running_loop(loop_before)
 
     def thaw(self) -> None:
-        """Go on."""
+        """Resume."""
         held, self._held = self._held, []
         for step in held:
             self.world.after(0, f"{self.name} goes on", step)
@@ -165,7 +165,7 @@ class Process:
         jobs.put(job)
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Let the process do something."""
+        """Start a coroutine in the process."""
 
         def start() -> None:
             self.loop.create_task(work()).add_done_callback(_raise_failure)
@@ -173,7 +173,7 @@ class Process:
         self.loop.call_soon(start)
 
     def bury(self) -> None:
-        """Nothing of it runs any more."""
+        """Drop everything that would still run."""
         self.is_dead = True
         self.loop.bury()
         _graveyard.append((self.loop, self._threads, self._executors, self._held))

@@ -1,4 +1,4 @@
-"""Named scenarios of what is put back from a backup, and of brokers that would rather not lead."""
+"""Scenarios of disks that are restored from a backup, and of brokers that are reluctant to lead."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -16,7 +16,7 @@ from millrace.core.records.batch import walk
 
 
 class Unwilling(ScenarioCluster):
-    """All but one have slow disks, and would rather not lead; they are in sync all the same."""
+    """All brokers but one have slow disks and are reluctant to lead; all are in sync."""
 
     settings = Settings(slow_flush_ms=10)
 
@@ -28,7 +28,7 @@ class Unwilling(ScenarioCluster):
 
 
 class LedByTheQuick(Unwilling):
-    """So the one with the quick disk leads all partitions."""
+    """The broker with the quick disk leads all partitions."""
 
     topics = (TopicPlan(partitions=3),)
 
@@ -42,7 +42,7 @@ class LedByTheQuick(Unwilling):
 
 
 def _directory_epoch(scene: Scene, machine: BrokerMachine) -> int:
-    """The last life that the cluster knows to be remembered by a machine's disk."""
+    """The last life of a machine's broker that, as far as the cluster knows, its disk remembers."""
     assert scene.administered is not None
     assert scene.administered.stored_cluster is not None
     brokers = scene.administered.stored_cluster.brokers.values()
@@ -50,7 +50,7 @@ def _directory_epoch(scene: Scene, machine: BrokerMachine) -> int:
 
 
 def _put_an_older_copy_back(scene: Scene) -> Undo | None:
-    """A machine is started again; later its disk is as it was before that, until it is mended."""
+    """Restart a machine; later restore its disk to the state before that restart, until the end."""
     names = [
         name
         for name in scene.role("follower")
@@ -66,7 +66,7 @@ def _put_an_older_copy_back(scene: Scene) -> Undo | None:
     machine.start()
 
     def put_back() -> None:
-        if _directory_epoch(scene, machine) > since:  # Else there is nothing that it would lack.
+        if _directory_epoch(scene, machine) > since:  # Else the copy lacks nothing.
             machine.kill()
             newest.append(disk.copy())
             disk.put_back(older, is_older=True)
@@ -89,7 +89,7 @@ OLDER_COPY: Final = Family(
 
 
 class LedAgain(ScenarioCluster):
-    """One record is written at a time, and the partition is not lost with one of its replicas."""
+    """Records are written one at a time; losing one replica must not lose the partition."""
 
     def begin_quiet(self) -> None:
         super().begin_quiet()
@@ -100,13 +100,13 @@ class LedAgain(ScenarioCluster):
 def _let_only_an_eligible_one_live(
     scene: Scene, change: Callable[[BrokerMachine, Disk, PartitionState], None]
 ) -> Undo | None:
-    """One broker dies, then another, which is eligible; it comes back alone, and lacks something.
+    """Kill one broker, then another, which is eligible and comes back alone with an older disk.
 
-    The leader lives long enough to say what is committed, as soon as there is a controller.
+    The leader lives long enough to report what is committed, once there is a controller.
 
     Args:
-        change: makes its disk lack something that it had when it died. Given a snapshot from some
-            time before, and the partition's state.
+        change: removes something from its disk that was there when it died. It gets an earlier
+            snapshot, and the partition's state.
     """
     leaders, followers = scene.role("leader"), scene.role("follower")
     if scene.administered is None or len(leaders) != 1 or len(followers) != 2:

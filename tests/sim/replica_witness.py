@@ -1,20 +1,22 @@
-"""What leaders and followers do, held against the rule that says so, step by step.
+"""A witness of what leaders and followers do: it checks each step against its rule.
 
-The machines know what they were told. Here stands who was told what, by whom, and in which leader
-epoch, and what lies in everybody's log at that moment; so a step that a rule forbids shows when it
-is done, whether or not it does harm this time.
+The product's state machines know what they were told. The witness knows who said what, in which
+leader epoch, and what every log holds at that moment. So it finds a forbidden step at once, even if
+the step does no harm this time.
 
-- A follower says what is true of its log (P4). Its leader serves it only if that is a prefix of
-  its own (P4), and it cuts nothing that both share (P5).
-- An answer is applied in the leader epoch in which it was given (P7), and holds what the leader of
-  its epoch wrote, bit for bit (P1, P8).
+- A follower tells the truth about its log (P4). Its leader serves it only if that log is a prefix
+  of its own (P4). The follower truncates nothing that both share (P5).
+- An answer is applied in the leader epoch in which it was given (P7). It holds what the leader of
+  its epoch wrote, byte for byte (P1, P8).
 - A broker leads only as the life that was elected (P37).
-- The high watermark never goes back, stands still while too few are in sync, and passes only what
-  every replica has reported in this leader epoch that is in sync or may be (P9, P12, P13, P20).
-- A producer's batches follow on one another, and none is taken for another (P14, P42, P43, P64);
-  what it is told of them is so (P15 to P18).
-- Who is proposed has everything that may be committed (P22), the leader among them (P24), and a
-  proposal is given up only when it surely was not applied (P20, P21).
+- The high watermark never goes back, and does not move while too few replicas are in sync. It
+  passes only offsets that every replica that is or may be in sync has reported in this leader epoch
+  (P9, P12, P13, P20).
+- A producer's batches follow one another, and none is taken for another (P14, P42, P43, P64); the
+  answers about them are true (P15 to P18).
+- A replica that the leader proposes for the ISR has everything that may be committed (P22); the
+  proposal includes the leader (P24). The leader gives a proposal up only if it surely was not
+  applied (P20, P21).
 """
 
 from collections import deque
@@ -59,7 +61,7 @@ _BATCHES_KEPT: Final = 4 * BATCHES_KEPT
 
 @dataclass(slots=True)
 class _Said:
-    """A position, as its follower opened it: which epochs its log has, and what both share."""
+    """A position, as its follower opened it: the epochs of its log, and what both share."""
 
     epochs: tuple[EpochStart, ...]
     start_offset: Offset
@@ -78,14 +80,14 @@ class _Given:
 
 @dataclass(slots=True)
 class _Ledger:
-    """What one leader gave offsets to, by producer; a leader that comes later begins another."""
+    """The offsets that one leader assigned, by producer; a later leader begins another ledger."""
 
     leader: PartitionLeader
     producers: dict[tuple[ProducerId, ProducerEpoch], deque[_Given]]
 
 
 Reports = dict[BrokerLife, tuple[Offset, Offset]]
-"""How far each follower has said that it is, written and flushed, at the furthest."""
+"""The highest written and flushed offset that each follower has reported."""
 
 
 class ReplicaWitness:
@@ -95,8 +97,8 @@ class ReplicaWitness:
         logs: judges what a new leader knows of its log.
 
     Attributes:
-        committed: the highest high watermark that a leader of a partition had.
-        proposals: of each partition, the newest last.
+        committed: for each partition, the highest high watermark of any leader.
+        proposals: for each partition, the newest last.
     """
 
     def __init__(self, logs: LogWitness) -> None:
@@ -120,7 +122,7 @@ class ReplicaWitness:
         replicas: Replicas,
         logs: Mapping[TopicPartition, PartitionLog],
     ) -> None:
-        """A follower says to a leader where it stands."""
+        """A follower tells a leader its position."""
         for _, topic_partition, position, progress in request.added:
             replica, log = replicas.find(topic_partition), logs.get(topic_partition)
             if replica is None or replica.follower is None or log is None:
@@ -130,7 +132,7 @@ class ReplicaWitness:
             said = position.last_fetched_epoch
             if end > start:
                 is_right = said == epochs.epoch_of(Offset(end - 1))
-            else:  # All of it was given up since; the follower may know of what epoch it was.
+            else:  # Retention has deleted all of it since; the follower may know its epoch.
                 is_right = said < position.leader_epoch
             if not is_right:
                 raise Violation(f"{life} says {position}, and its log is of {epochs.entries}")
@@ -147,7 +149,7 @@ class ReplicaWitness:
         *,
         diverges: bool,
     ) -> None:
-        """A leader took up a position, or said that it diverges."""
+        """A leader accepted a position, or answered that the log diverges."""
         said = self._said.get((follower, leader.broker.broker_id, leader.topic_partition))
         if said is None or said.end_offset != fetch_offset:
             return
@@ -168,7 +170,7 @@ class ReplicaWitness:
         replica: Replica | None,
         effects: Iterable[Effect],
     ) -> None:
-        """A follower took what a leader sent to a position of an epoch; these are its effects."""
+        """A follower took a leader's answer for a position of an epoch; these are its effects."""
         for change in [each.change for each in effects if isinstance(each, LogChange)]:
             if not isinstance(change, Append | Truncate):
                 continue
@@ -193,10 +195,10 @@ class ReplicaWitness:
         batch: StampedBatch,
         leads: LeaderEpoch | None,
     ) -> None:
-        """A batch is on its way to a log: its leader's own, or what was sent (P1, P8).
+        """A batch is about to be written to a log: the leader's own, or a fetched one (P1, P8).
 
         Args:
-            leads: the epoch in which this broker leads; None: it does not.
+            leads: the epoch in which this broker leads; None: it does not lead.
         """
         key = topic_partition, batch.leader_epoch, batch.base_offset
         if leads is None:
@@ -210,7 +212,7 @@ class ReplicaWitness:
     # --- Leading -----------------------------------------------------------------------------
 
     def on_image(self, machine: BrokerMachine, replicas: Replicas, logs: "Logs") -> None:
-        """A broker has followed the metadata."""
+        """A broker has applied the metadata."""
         for topic_partition in replicas:
             leader = replicas.get(topic_partition).leader
             if leader is None or leader.is_resigned:
@@ -233,7 +235,7 @@ class ReplicaWitness:
     def on_report(
         self, replica: Replica, life: BrokerLife, epoch: LeaderEpoch, progress: FollowerProgress
     ) -> None:
-        """A leader took a follower's report, of a session that was opened in a leader epoch."""
+        """A leader took a follower's report, in a session of a leader epoch."""
         leader = replica.leader
         assert leader is not None
         if epoch != leader.leader_epoch:
@@ -292,7 +294,7 @@ class ReplicaWitness:
         acks: Acks,
         waiter: Waiter,
     ) -> None:
-        """A leader gave a batch offsets, or took it for one that it has."""
+        """A leader assigned offsets to a batch, or found it to be a duplicate."""
         what = f"{leader.broker}, leader of {leader.topic_partition} in {leader.leader_epoch}"
         state, rules = leader.state, leader.rules
         is_short = len(state.isr) < min(rules.min_insync_replicas, state.replication_factor)
@@ -336,7 +338,7 @@ class ReplicaWitness:
         return found
 
     def on_taken_back(self, replica: Replica, base_offset: Offset) -> None:
-        """What was given offsets from here on was not written, as its leader will hear."""
+        """Batches from this offset on were not written; their leader will hear of it."""
         leader = replica.leader
         ledger = self._ledgers.get((replica.broker, replica.topic_partition))
         if leader is None or ledger is None or ledger.leader is not leader:
@@ -348,7 +350,7 @@ class ReplicaWitness:
     def on_answered(
         self, replica: Replica | None, log: PartitionLog | None, waiter: Waiter
     ) -> None:
-        """A producer is told what became of its batch."""
+        """A producer gets the outcome of its batch."""
         what = f"the batch at {waiter.base_offset} is "
         if waiter.error is not None:
             is_there = log is not None and log.log_end_offset > waiter.base_offset
@@ -368,7 +370,7 @@ class ReplicaWitness:
     def on_proposed(
         self, replicas: Replicas, proposals: Iterable[tuple[TopicPartition, IsrProposal]]
     ) -> None:
-        """A leader asks for other in-sync replicas."""
+        """A leader proposes a new ISR."""
         for topic_partition, proposal in proposals:
             known = self.proposals.setdefault(topic_partition, deque(maxlen=_PROPOSALS_KEPT))
             if not known or known[-1] != proposal:
@@ -376,7 +378,7 @@ class ReplicaWitness:
             replica = replicas.find(topic_partition)
             leader = None if replica is None else replica.leader
             if leader is None or leader.proposal != proposal:
-                continue  # The state is a newer one.
+                continue  # The state is newer.
             what = f"{leader.broker}, leader of {topic_partition}, proposes {proposal}"
             if leader.broker not in proposal.isr:
                 raise Violation(f"{what}, and is not in it")
@@ -395,7 +397,7 @@ class ReplicaWitness:
         proposed: Sequence[tuple[TopicPartition, IsrProposal]],
         answers: Sequence[MillraceError | None],
     ) -> None:
-        """A leader has heard what became of its proposals."""
+        """A leader has the answers to its proposals."""
         for (topic_partition, proposal), answer in zip(proposed, answers, strict=True):
             replica = replicas.find(topic_partition)
             leader = None if replica is None else replica.leader
@@ -427,7 +429,7 @@ def _sum(batch: StampedBatch) -> int:
 
 
 def _shared(said: _Said, log: PartitionLog) -> Offset:
-    """Return up to where a follower's log is a prefix of its leader's, by their epochs."""
+    """Return up to which offset a follower's log is a prefix of its leader's, by epochs."""
     start = max(said.start_offset, log.log_start_offset)
     end = said.end_offset
     if end <= start:
@@ -444,7 +446,7 @@ def _shared(said: _Said, log: PartitionLog) -> Offset:
 
 
 def _from(entries: Sequence[EpochStart], start: Offset) -> list[EpochStart]:
-    """Return epochs as if nothing lay before an offset."""
+    """Return epochs as if the log began at an offset."""
     first = max((at for at, each in enumerate(entries) if each.start_offset <= start), default=-1)
     if first < 0:
         return list(entries)

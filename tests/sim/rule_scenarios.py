@@ -1,8 +1,8 @@
-"""Named scenarios in which a rule decides: where a broker without it does at once what it must not.
+"""Named scenarios in which a rule decides: without the rule a broker breaks it at once.
 
-Those of `scenarios` are bugs that others had. These are made for the witnesses: each brings a
-cluster where some rule is the only thing between it and a forbidden step, as directly as can be, so
-that a mutant of that rule is looked for here first.
+Those of `scenarios` are bugs of other systems. These are made for the witnesses: each creates, as
+directly as possible, a situation in which only one rule prevents a forbidden step. The hunt tries
+them first for a mutant of that rule.
 """
 
 from collections.abc import Sequence
@@ -63,13 +63,13 @@ class Everyday(BusyOfFour):
 
 
 class Late(Restless):
-    """Four brokers, so that the controller may be one without a replica."""
+    """Four brokers, so that the controller may be a broker without a replica."""
 
     brokers = 4
 
 
 class HeedlessStore(BlockingStore):
-    """Lets a broker that had the lease go on having it, as far as it is told."""
+    """Never tells a broker that it has lost the lease."""
 
     sane_from_us = 26 * SECOND
 
@@ -95,7 +95,7 @@ class HeedlessStore(BlockingStore):
 
 
 class Heedless(Busy):
-    """Several controllers at a time: each acts on until the store refuses what it writes (P34)."""
+    """Several controllers at a time: each acts until the store refuses its write (P34)."""
 
     new_store = HeedlessStore
     settings = Settings(
@@ -104,7 +104,7 @@ class Heedless(Busy):
 
 
 class Witnesses(ScenarioCluster):
-    """Nothing but the checkpoint and the last segment is damaged: other files tell of both."""
+    """Only the checkpoint and the last segment are damaged: other files tell of both."""
 
     topics = (TopicPlan(partitions=1, loads=(Load(every_us=150 * MILLISECOND),)),)
 
@@ -120,7 +120,7 @@ class RestlessOfFour(Restless):
 
 
 class NeverShort(BusyOfFour):
-    """Two are always in sync, though one lags and another one wants to stop."""
+    """Two replicas are always in sync, though one lags and another asks to stop."""
 
     def check(self) -> None:
         super().check()
@@ -129,7 +129,7 @@ class NeverShort(BusyOfFour):
 
 
 class SoonGivenUp(ScenarioCluster):
-    """So little is written, and kept for so short a time, that logs are empty now and then."""
+    """Few records and a short retention, so that logs are empty now and then."""
 
     topics = (
         TopicPlan(
@@ -148,7 +148,7 @@ class SoonGivenUp(ScenarioCluster):
 
 
 def _follower(scene: Scene, *, may_control: bool = True) -> BrokerMachine | None:
-    """A replica's machine that leads nothing."""
+    """A replica's machine that leads no partition."""
     names = [name for name in scene.role("follower") if name not in scene.role("leader")]
     if not may_control:
         names = [name for name in names if name not in scene.role("controller")]
@@ -156,7 +156,7 @@ def _follower(scene: Scene, *, may_control: bool = True) -> BrokerMachine | None
 
 
 def _give_the_lease_away(scene: Scene) -> Undo | None:
-    """The lease names a broker that has no replica: it takes it up at once."""
+    """The lease names a broker without a replica, which becomes the controller at once."""
     playing = {*scene.role("leader"), *scene.role("follower")}
     others = [name for name in scene.machines if name not in playing]
     if not others:
@@ -171,7 +171,7 @@ LEASE_GIVEN: Final = Family(
 
 
 def _give_the_lease_back(scene: Scene) -> Undo | None:
-    """The lease names a controller that was replaced, and a broker starts, and believes it."""
+    """The lease names the former controller; then a broker starts, and follows it."""
     lease = scene.store.lease
     old = [name for name in scene.role("controller") if lease and name != lease.holder]
     starting = [name for name in scene.machines if name not in scene.role("controller")]
@@ -189,10 +189,10 @@ LEASE_GIVEN_BACK: Final = Family(
 
 
 def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
-    """A follower dies, a moment later the leader, and only the follower is back.
+    """A follower dies, then the leader, and only the follower comes back.
 
-    The third has batches then that nobody else has, and leads; what is committed it does not know.
-    With `is_slow` they come late to the follower, when it may join as far as the controller knows.
+    The third broker alone has some batches, and leads; it does not know what is committed. With
+    `is_slow` the batches reach the follower late, when the controller would let it join.
     """
     leader, follower = scene.pick("leader"), _follower(scene)
     if leader is None or follower is None:
@@ -202,7 +202,7 @@ def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
     undos = [follower.start, leader.start]
     if is_slow:
         if {leader.name, follower.name, *third}.intersection(scene.role("controller")):
-            return None  # What it says as such would be late, too.
+            return None  # The controller's own messages would be late, too.
         links = [(name, follower.name) for name in third]
         undos.append(scene.network.impose(links, Weather(delay_us=2 * SECOND)))
     follower.kill()
@@ -228,7 +228,7 @@ TWO_DIE_AND_ONE_IS_SLOW: Final = Family(
 
 
 def _restore_an_old_marker(scene: Scene) -> Undo | None:
-    """A machine is stopped in order, started, killed, and gets the marker of the stop back."""
+    """Stop a machine cleanly, start it, kill it, and restore the marker of the clean stop."""
     machine = _follower(scene, may_control=False)
     if machine is None:
         return None
@@ -299,7 +299,7 @@ CUT_CLOSED: Final = Family("F31", "a closed segment is cut short", _cut_a_closed
 
 
 def _flip_in_a_small_file(scene: Scene) -> Undo | None:
-    """A bit of what a sealed file says flips, while its process is dead."""
+    """Flip a bit in a small file of a sealed segment, while its process is dead."""
     disk = scene.victim.disk
     names = ("broker-epoch", "controller-epoch", CHECKPOINT, EPOCHS)
     files = [path for path in disk.files() if path.rpartition("/")[2] in names]
@@ -317,7 +317,7 @@ FLIP_SMALL: Final = Family("F30", "a bit of a small file flips", _flip_in_a_smal
 
 
 def _flip_behind_a_follower(scene: Scene) -> Undo | None:
-    """What a follower has yet to fetch is damaged at its leader."""
+    """Damage records at the leader that a follower has yet to fetch."""
     leader, follower = scene.pick("leader"), _follower(scene)
     if leader is None or follower is None:
         return None
@@ -344,7 +344,7 @@ FLIP_BEHIND: Final = Family(
 
 
 def _lag_and_stop(scene: Scene) -> Undo | None:
-    """A follower does not see its leader, and the other one wants to stop."""
+    """One follower is cut off from its leader, and the other one asks to stop."""
     leader, laggard = scene.pick("leader"), _follower(scene, may_control=False)
     if leader is None or laggard is None or leader.name in scene.role("controller"):
         return None
@@ -363,7 +363,7 @@ def _lag_and_stop(scene: Scene) -> Undo | None:
 
 
 def _only_the_oldest_is_back(scene: Scene) -> Undo | None:
-    """A follower dies, much later all others, and it alone is back, and then they."""
+    """A follower dies, much later all others; then it comes back alone, and the others after it."""
     behind = _follower(scene)
     if behind is None:
         return None
@@ -408,7 +408,7 @@ _BOUNCES: Final[Sequence[Step]] = (
 )
 
 _WHEN_THE_LAST_HAS_AN_INDEX: Final = (30, 1.1, 20)
-"""A segment is full after some 25 s here, and checkpointed 10 s after it has begun."""
+"""A segment is full after some 25 s here, and covered by a checkpoint 10 s after its begin."""
 
 RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(

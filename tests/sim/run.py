@@ -1,7 +1,7 @@
-"""One seed is one run of a cluster; a run that fails is made smaller.
+"""Runs a cluster from one seed; shrinks a run that fails.
 
-What is simulated is a `Cluster`: machines with nodes of the product, clients, and what must hold.
-A *factory* makes one in a fresh world. Everything else follows from the seed.
+A `Cluster` is what runs: machines with brokers, clients, and invariants. A *factory* makes one in a
+fresh world. Everything else follows from the seed.
 """
 
 import gc
@@ -31,7 +31,7 @@ RUNS_TO_SHRINK_MAX: Final = 150
 
 
 class Cluster(Protocol):
-    """What is simulated."""
+    """A simulated cluster."""
 
     @property
     def families(self) -> Sequence[Family]:
@@ -39,7 +39,7 @@ class Cluster(Protocol):
 
     @property
     def machines(self) -> Mapping[str, BrokerMachine]:
-        """Of the brokers, by name; faults hit these. Clients are the cluster's own affair."""
+        """Of the brokers, by name; faults hit these. The cluster handles its clients itself."""
 
     @property
     def network(self) -> Network:
@@ -51,38 +51,38 @@ class Cluster(Protocol):
 
     @property
     def clients(self) -> Sequence[str]:
-        """Names of the machines that clients are on, where faults hit them, too."""
+        """Names of the clients' machines on which network faults may act, too."""
 
     @property
     def administered(self) -> Administered | None:
-        """What an operator can change; None: nothing."""
+        """The cluster as operators can change it; None: they cannot."""
 
     def watching(self) -> AbstractContextManager[None]:
-        """Have witnesses look at what brokers do as long as the block lasts."""
+        """Let witnesses watch the brokers for the length of the block."""
 
     def start(self) -> None:
         """Start the machines and the load."""
 
     def role(self, role: str) -> list[str]:
-        """Return the machines that are now `leader` of anything, `follower`, or `controller`."""
+        """Return the machines that now are `leader` of a partition, `follower`, or `controller`."""
 
     def check(self) -> None:
         """Judge the invariants; called after every event. Raises `Violation`."""
 
     def begin_quiet(self) -> None:
-        """Everything is healed now; note what has to move on from here.
+        """All faults have ended; note what must move on from here.
 
-        A history says so by a `window` that opens here and closes in `end_quiet`.
+        The history gets a `window` that opens here and closes in `end_quiet`.
         """
 
     def end_quiet(self) -> None:
         """Judge that everything works again. Raises `Violation`."""
 
     def finish(self) -> Mapping[str, float]:
-        """The run is over, in quiet: judge what clients saw. Raises `Violation`.
+        """Judge what clients saw, at the end of the run, in quiet. Raises `Violation`.
 
         Returns:
-            What happened, by name, such as operations and leader changes: whether the run counts.
+            Measures by name, such as operations and leader changes; they decide if the run counts.
         """
 
     def end(self) -> None:
@@ -94,18 +94,18 @@ Factory = Callable[[World], Cluster]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        plan: of the run, with the faults that were let happen.
-        violation: what was broken, or None; the first line is its kind.
+        plan: of the run, with the faults that were injected.
+        violation: the broken promise, or None; its first line is the kind.
         digest: of the whole trace.
         simulated_us: how long the cluster ran.
         events: how many events there were.
-        handled: how many of them nodes handled.
+        handled: how many events product code handled.
         fired: faults that hit something, by family.
-        measures: what the cluster says of a run without a violation.
-        trace: the last of what happened.
+        measures: the cluster's measures, if there is no violation.
+        trace: the last lines of the trace.
     """
 
     plan: Plan
@@ -149,7 +149,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
     violation = None
     measures: Mapping[str, float] = {}
     collects = gc.isenabled()
-    gc.disable()  # A run leaves little garbage until its end, and has many objects to look at.
+    gc.disable()  # A run leaves little garbage until its end, and a collection is slow.
     try:
         with cluster.watching():
             cluster.start()
@@ -187,7 +187,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
 
 
 def _who_is_who(cluster: Cluster) -> str:
-    """Ids of brokers are given in the order in which their machines registered."""
+    """Map broker ids to machines: ids follow the order of registration."""
     stored = None if cluster.administered is None else cluster.administered.stored_cluster
     brokers = [] if stored is None else list(stored.brokers.values())
     lives = [f"{each.broker_id}.{each.broker_epoch} is {each.name}" for each in brokers]
@@ -195,10 +195,10 @@ def _who_is_who(cluster: Cluster) -> str:
 
 
 def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX) -> Outcome:
-    """Take faults out of a failed run while it still fails; return the smallest run found.
+    """Remove faults from a failed run while it still fails; return the smallest such run.
 
-    Delta debugging (Zeller and Hildebrandt 2002): leave out halves, then quarters, and so on.
-    Faults after the violation go first, at no cost.
+    Delta debugging (Zeller and Hildebrandt 2002): remove halves, then quarters, and so on.
+    Faults after the violation go first; that needs no run.
     """
     assert failed.violation is not None
     smallest = failed
@@ -229,14 +229,14 @@ def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX
                 if size == 1:
                     break
                 parts = min(parts * 2, len(faults))
-    # Once more, so that the trace tells what happened and was said, and not each step.
+    # Once more with a detailed trace: events and messages, and not each step.
     return run(
         factory, smallest.plan.only(f.number for f in smallest.plan.faults), is_detailed=True
     )
 
 
 def describe(outcome: Outcome, command: str) -> str:
-    """Return the report of a failed run: trace, what is broken, and how to see it again."""
+    """Return the report of a failed run: the trace, the violation, and how to repeat it."""
     assert outcome.violation is not None
     faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (

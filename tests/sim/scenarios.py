@@ -1,8 +1,8 @@
-"""Named scenarios: short runs of given faults, each for a bug that others had or a promise of ours.
+"""Named scenarios: short runs with given faults, each for a known bug or a promise of ours.
 
-A scenario is clean, and each mutant that it names makes it fail in one of its seeds: so it would
-find the bug. The bugs are those of Kafka, Redpanda, NATS, etcd and databases that the rules of
-replication come from (docs/safety.md, B1 to B23).
+A scenario is clean, and each mutant that it names makes it fail in one of its seeds; so it would
+find the bug. The bugs are those of Kafka, Redpanda, NATS, etcd and databases from which the rules
+of replication come (docs/safety.md, B1 to B23).
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ Step = tuple[float, str | Family, float]
 
 
 class ScenarioCluster(SimulatedCluster):
-    """A cluster of one topic; its subclasses say what must come out.
+    """A cluster of one topic; subclasses check the result.
 
     Attributes:
-        samples: of what was acknowledged in all, each time with the second.
+        samples: how many values were acknowledged in all, each with its second.
     """
 
     topics: Sequence[TopicPlan] = (TopicPlan(partitions=1),)
@@ -59,7 +59,7 @@ class ScenarioCluster(SimulatedCluster):
         return self.samples[end_s] - self.samples[begin_s]
 
     def told(self, text: str) -> int:
-        """How often producers were told something."""
+        """How often producers got an error with this text."""
         return sum(text in each for writer in self.all_writers() for each in writer.told)
 
     def leaders(self) -> list[int]:
@@ -72,12 +72,12 @@ class Scenario:
 
     Attributes:
         about: the bug, or the rule.
-        name: what happens.
-        cluster: what it happens to.
+        name: the situation.
+        cluster: the cluster that it needs.
         steps: the faults.
-        quiet_s: how long all is well at the end.
-        seeds: how many runs of it there are.
-        mutants: names of those that it finds.
+        quiet_s: the length of the quiet window at the end.
+        seeds: how many runs it has.
+        mutants: names of the mutants that it catches.
     """
 
     about: str
@@ -99,19 +99,19 @@ class Scenario:
         return run(self.cluster, self.plan(seed), is_detailed=is_detailed)
 
     def command(self, seed: int) -> str:
-        """What shows it again."""
+        """The command that repeats it."""
         return f"python -m tests.sim scenarios '{self.about}'  # seed {seed}"
 
 
 def again(
     what: str | Family, first_s: float, every_s: float, times: int, for_s: float
 ) -> list[Step]:
-    """Return a step that is done so many times."""
+    """Return a step that repeats a fault."""
     return [(first_s + at * every_s, what, for_s) for at in range(times)]
 
 
 def hasty(replica_lag_time_max_ms: int) -> ReplicationConfig:
-    """Return settings of replicas that are missed, and come in sync again, soon."""
+    """Return settings with which replicas leave the ISR soon, and join it soon."""
     return replace(
         REPLICATION,
         replica_lag_time_max_ms=replica_lag_time_max_ms,
@@ -128,13 +128,13 @@ class OneMustBeInSync(ScenarioCluster):
 
 
 class Written(ScenarioCluster):
-    """What is written counts, flushed or not."""
+    """Records count once they are written, flushed or not."""
 
     topics = (TopicPlan(partitions=2, config={"durability": "replicated"}),)
 
 
 class Busy(ScenarioCluster):
-    """Bursts in flight all the time, and short patience with followers."""
+    """Bursts in flight all the time, and a short lag time for followers."""
 
     topics = (
         TopicPlan(
@@ -151,7 +151,7 @@ class Busy(ScenarioCluster):
 
 
 class Rotting(Busy):
-    """Damaged replicas are fetched anew, and nobody has to come for that."""
+    """Damaged replicas fetch their logs again, without an operator."""
 
     def finish(self) -> Mapping[str, float]:
         measures = super().finish()
@@ -169,7 +169,7 @@ class BusyAndOneMustBeInSync(Busy):
 
 
 class Newcomers(Busy):
-    """Bursts of producers that nobody knows, and whoever is gone keeps all from writing."""
+    """New producers all the time; a dead replica blocks all writes."""
 
     topics = (
         TopicPlan(
@@ -190,7 +190,7 @@ class Alone(ScenarioCluster):
 
 
 class WritesGoOn(ScenarioCluster):
-    """Notes what is acknowledged while the most brokers are dead."""
+    """Records the acknowledgements while most brokers are dead."""
 
     most_dead: ClassVar[int]
 
@@ -222,7 +222,7 @@ class ThreeOfWhichOneMustBeInSync(WritesGoOn):
 
 
 class AllDeadAndOneBack(ScenarioCluster):
-    """Of three dead, first one is back which was not in sync, then the others."""
+    """Three brokers die. The first to come back was not in sync; then the others follow."""
 
     def finish(self) -> Mapping[str, float]:
         measures = super().finish()
@@ -276,7 +276,7 @@ class AllDeadAndAnyMayLead(ScenarioCluster):
 
 
 class Placed(ScenarioCluster):
-    """Four brokers, three topics of three replicas: as on the slides."""
+    """Four brokers, three topics of three replicas."""
 
     brokers = 4
     topics = tuple(TopicPlan(name=f"t{number}", partitions=4) for number in range(3))
@@ -313,9 +313,9 @@ class Placed(ScenarioCluster):
 
 
 class NobodyLags(ScenarioCluster):
-    """No leader gives up an in-sync replica: only who has no session may leave.
+    """No leader removes an in-sync replica for lag: only the end of a session may do that.
 
-    Followers are behind at most moments, so that the time since they were not would count.
+    Followers are behind at most moments, so a rule by lag would remove them.
     """
 
     topics = (TopicPlan(partitions=1, loads=(Load(every_us=10 * MILLISECOND, burst_max=5),) * 3),)
@@ -329,7 +329,7 @@ class NobodyLags(ScenarioCluster):
 
 
 class WithoutALaggard(ScenarioCluster):
-    """Writes go on without a follower that does not keep up."""
+    """Writes continue without a follower that lags."""
 
     def finish(self) -> Mapping[str, float]:
         measures = super().finish()
@@ -339,7 +339,7 @@ class WithoutALaggard(ScenarioCluster):
 
 
 class TooFewInSync(ScenarioCluster):
-    """Producers hear why nothing goes on, before and after their append."""
+    """Producers get the reason why writes stop, before and after their append."""
 
     topics = (
         TopicPlan(partitions=1, loads=(Load(every_us=20 * MILLISECOND, is_patient=False),) * 3),
@@ -355,7 +355,7 @@ class TooFewInSync(ScenarioCluster):
 
 
 class LeftInOrder(ScenarioCluster):
-    """Brokers are restarted in order, one after another: nobody waits for a lease or a session."""
+    """Brokers are restarted cleanly, one after another; no write waits for a lease or a session."""
 
     topics = (TopicPlan(partitions=2, loads=(Load(every_us=50 * MILLISECOND),)),)
     _waits_max_us = SECOND
@@ -372,7 +372,7 @@ class LeftInOrder(ScenarioCluster):
 
 
 class Restless(Busy):
-    """Sessions that end soon, and followers that are missed soon."""
+    """Sessions and lag times are short."""
 
     settings = Settings(
         replication=hasty(1_000),
@@ -381,7 +381,7 @@ class Restless(Busy):
 
 
 class Impatient(Busy):
-    """Followers are missed at once, and brokers late; one broker has no replica."""
+    """Lag times are very short, sessions long; one broker has no replica."""
 
     brokers = 4
     topics = (
@@ -405,7 +405,7 @@ class FourRestless(Restless):
 
 
 class Forward(Restless):
-    """Producers that wait for the leader alone: it is always ahead of its followers."""
+    """Producers with `acks=1`, so that the leader is always ahead of its followers."""
 
     topics = (
         TopicPlan(
@@ -419,7 +419,7 @@ class Forward(Restless):
 
 
 class KilledInTurn(ScenarioCluster):
-    """What is written counts, and no partition stands still for as long as brokers go on dying."""
+    """Records count once written; no partition stands still while brokers keep dying."""
 
     topics = (TopicPlan(partitions=4, config={"durability": "replicated"}),)
     still_us_max: ClassVar[int] = 25 * SECOND
@@ -440,7 +440,7 @@ class KilledInTurn(ScenarioCluster):
 
 
 class WrittenInBursts(ScenarioCluster):
-    """What is written counts, and leaders are often ahead of their followers."""
+    """Records count once written, and leaders are often ahead of their followers."""
 
     topics = (
         TopicPlan(
@@ -452,7 +452,7 @@ class WrittenInBursts(ScenarioCluster):
 
 
 class LeaseSeen(ScenarioCluster):
-    """Nobody writes as controller who knows, or could know, that another one holds the lease."""
+    """No broker writes as controller after it could know that another broker holds the lease."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -473,7 +473,7 @@ def entries_of(topic_partition: TopicPartition, batch: bytes) -> list[tuple[int,
 
 
 def _slow_to_the_controller(scene: Scene) -> Undo | None:
-    """What a leader says reaches the controller seconds later; all else is as ever."""
+    """Delay a leader's messages to the controller by seconds; all else is normal."""
     leader = scene.pick("leader")
     controllers = scene.role("controller")
     if leader is None or not controllers:
@@ -526,7 +526,7 @@ CUT_A_FOLLOWER: Final = Family(
 
 
 def _kill_all_but_keep_the_laggard(scene: Scene) -> Undo | None:
-    """All die; who was not in sync is back soon, the others at the end."""
+    """Kill all brokers; one that was not in sync comes back soon, the others at the end."""
     assert scene.administered is not None
     [state] = scene.administered.states.values()
     in_sync = {life.broker_id for life in state.isr}
@@ -557,7 +557,7 @@ ALL_DIE: Final = Family(
 
 
 def _restart_all_in_order(scene: Scene) -> Undo | None:
-    """SIGTERM for one after another; the next when the one before is in sync again."""
+    """SIGTERM for one broker after another; each waits until the one before is in sync again."""
     step = scene.duration_us // len(scene.machines)
     for number, machine in enumerate(scene.machines.values()):
         scene.world.after(1 + number * step, "leave", machine.terminate)
@@ -571,7 +571,7 @@ RESTART_IN_TURN: Final = Family(
 
 
 def _kill_in_turn(scene: Scene) -> Undo | None:
-    """As where machines have too much to do: all is slow, and who is back soon dies again."""
+    """Overloaded machines: all is slow, and a broker that comes back dies again."""
     slow, store = Weather(delay_us=200 * MILLISECOND), Weather(delay_us=20 * MILLISECOND)
     names = [*scene.machines, *scene.clients]
     pairs = [(a, b) for a in names for b in names if a != b]
@@ -598,10 +598,10 @@ KILL_IN_TURN: Final = Family(
 
 
 def _all_die_and_one_again(scene: Scene) -> Undo | None:
-    """One is back for a moment, so that it is not eligible any more; then the two others are.
+    """One comes back briefly and so stops being eligible; then the two others come back.
 
-    They say where their logs end. Then the first one is back, and one of them is gone: it is killed
-    and stays away, or loses power, and with it what was not on its disk, and is back, too.
+    They report where their logs end. Then the first one comes back, and one of the two goes: it is
+    killed and stays away, or it loses power and its unflushed records, and comes back.
     """
     first, *others = scene.dice.sample(list(scene.machines.values()), len(scene.machines))
     loses_power = scene.dice.random() < 0.5
@@ -627,7 +627,7 @@ def _all_die_and_one_again(scene: Scene) -> Undo | None:
                 machine.start()
             elif machine.name not in controllers:
                 machine.kill()
-        # A broker that lost its power is registered again once its session is over.
+        # After a power cut a broker registers again once its session is over.
         wait_s = 5 if loses_power else 0
         scene.world.after(wait_s * SECOND, "the first one is back", first.start)
 
@@ -658,14 +658,14 @@ def _all_of(undos: list[Undo]) -> Undo:
 
 
 def _make_a_proposal_stale(scene: Scene) -> Undo | None:
-    """A leader proposes that one joins, and the controller hears of it two seconds later.
+    """A leader proposes to add a replica, and the controller gets the request two seconds later.
 
     Meanwhile another member is fenced and unfenced in the same life, and lags.
     """
     leader, controllers = scene.pick("leader"), scene.role("controller")
     others = [each for each in _followers(scene) if each.name not in controllers]
     if leader is None or len(controllers) != 1 or len(others) < 2:
-        return None  # As when one is both.
+        return None  # For example when one broker is both.
     controller = scene.machines[controllers[0]]
     joiner, laggard = scene.dice.sample(others, 2)
     undos: list[Undo] = [joiner.start]
@@ -695,9 +695,9 @@ STALE_PROPOSAL: Final = Family(
 
 
 def _joins_unheard(scene: Scene) -> Undo | None:
-    """A follower has just joined when its leader loses touch with it, and with the controller.
+    """A follower has just joined when its leader loses the link to it and to the controller.
 
-    So the leader does not hear that its proposal was applied.
+    So the leader does not learn that its proposal was applied.
     """
     leader, controllers, others = scene.pick("leader"), scene.role("controller"), _followers(scene)
     assert scene.administered is not None
@@ -735,7 +735,7 @@ JOINS_UNHEARD: Final = Family(
 
 
 def _given_back_at_once(scene: Scene) -> Undo | None:
-    """A replica is taken away and given back, and its leader hears of both at the same time."""
+    """Remove a replica and add it again, so that its leader learns of both at the same time."""
     leader, controllers = scene.pick("leader"), scene.role("controller")
     administered = scene.administered
     if administered is None or leader is None or leader.name in controllers:
@@ -782,8 +782,7 @@ GIVEN_BACK: Final = Family(
 
 
 AWAY: Final[Step] = (4.0, "F38", 2.6)
-"""Somebody else becomes the controller, and the leader of old is only that: first to be done where
-it matters who is what."""
+"""Moves the controller away from the leader: the first step where the roles must not coincide."""
 
 
 # --- The scenarios ---------------------------------------------------------------------------
@@ -944,7 +943,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="a replica is taken away and given back, and its leader hears of both at once",
         cluster=Impatient,
         steps=[AWAY, *again(GIVEN_BACK, 11, 6, 4, 4)],
-        quiet_s=45,  # What was sent last may take half a minute to arrive.
+        quiet_s=45,  # The last records may take half a minute to arrive.
         seeds=6,
         mutants=["what a follower reported in an earlier leader epoch counts"],
     ),

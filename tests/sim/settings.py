@@ -8,6 +8,9 @@ from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.replication.rules import ReplicationConfig
 
 DIRECTORY: Final = "/data"
+ON_HDD: Final = "/hdd"
+"""The second directory of brokers that have two."""
+DIRECTORIES: Final = (DIRECTORY, ON_HDD)
 REPLICATION: Final = ReplicationConfig(
     replica_lag_time_max_ms=5_000,
     replica_fetch_backoff_ms=200,
@@ -22,18 +25,20 @@ _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What differs from one simulated cluster to another."""
+    """The differences between simulated clusters."""
 
     replication: ReplicationConfig = REPLICATION
     cluster: ClusterConfig = CLUSTER
     coordination: CoordinationConfig = COORDINATION
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
+    has_hdd: bool = False
 
     def of(self, name: str, host: str, port: int) -> BrokerConfig:
         """Return those of one broker, whose name is its zone, too."""
         return replace(
             _DEFAULT,
+            log_dirs=(DIRECTORY, f"hdd:{ON_HDD}") if self.has_hdd else (DIRECTORY,),
             node=replace(_DEFAULT.node, name=name, rack=name),
             cluster=self.cluster,
             coordination=self.coordination,

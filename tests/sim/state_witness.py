@@ -1,19 +1,19 @@
-"""What controllers decide, held against the rule that says so, at every state that is stored.
+"""A witness of what controllers decide: it checks every stored state against its rule.
 
-Stored states follow one another; what a state may become is said by the state, by the brokers as
-they are, and by what leaders have asked for. Several changes may become one write, so what is
-judged by the state before is judged of single steps only.
+Stored states follow one another. The previous state, the brokers, and the leaders' requests decide
+which state may follow. One write may combine several changes, so rules about the previous state
+apply to single steps only.
 
-- A new leader is a new leader epoch, and was in sync or eligible, unless an unclean election is on
-  record (P25, P30); that needs leave, or nobody who has everything, and that each replica was back
-  since then (P31).
-- Somebody joins the in-sync replicas because the leader asked for it, on the state that there was,
-  and in its registered life (P19, P37).
-- Who leaves them while too few are left stays eligible (P26); when enough are in sync nobody is.
-- Who starts again stays eligible only with what it had (P27); its earlier life is nowhere (P37).
-- Who is fenced leads nothing, and is not in sync (P29); who stops has handed over (P32).
-- What is told to brokers is stored (P36); a topic that is there is the answer to whoever asks for
-  it again, as when the first answer was lost.
+- A new leader gets a new leader epoch, and was in sync or eligible, unless an unclean election is
+  stored (P25, P30). An unclean election needs permission, or that no broker has everything, and
+  that each replica has been back since then (P31).
+- A replica joins the ISR because the leader asked for it, on the present state, and in its
+  registered life (P19, P37).
+- A replica that leaves while too few are left stays eligible (P26); with enough in sync, none is.
+- A restarted broker stays eligible only with its data (P27); its earlier life is in no state (P37).
+- A fenced broker leads nothing, and is not in sync (P29); a stopping one has handed over (P32).
+- Brokers get only stored objects (P36). A repeated request to create a topic gets the existing one,
+  for example when the first answer was lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,13 +41,13 @@ from millrace.core.metadata.topic_config import Durability
 
 _UNCLEAN: Final = "unclean.leader.election.enable"
 _ELECTED_US: Final = 2 * SECOND
-"""Within this time an election follows from what is stored."""
+"""An election is stored within this time after the state that requires it."""
 _STOPS_US: Final = 10 * SECOND
 """A broker that has waited for longer may give up."""
 
 
 class Judged(Protocol):
-    """The cluster, as far as a witness of states looks at it."""
+    """The part of the cluster that a witness of states needs."""
 
     @property
     def config(self) -> ClusterConfig: ...
@@ -73,10 +73,10 @@ class StateWitness:
     """See the module.
 
     Args:
-        cluster: what is stored, and who runs.
-        logs: knows how processes found their disks.
-        replicas: knows what leaders have asked for.
-        is_led: whether some controller is active, and does not stand still.
+        cluster: the stored objects, and the running processes.
+        logs: knows in which state processes found their disks.
+        replicas: knows the requests of leaders.
+        is_led: whether a controller is active, and not paused.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StateWitness:
         self._epoch_since: dict[TopicPartition, int] = {}
         self._were_alive: set[BrokerLife] = set()
         self._durability: dict[tuple[TopicPartition, BrokerLife], Durability] = {}
-        """Of the topic when a life was written into a state: it may change before the grant."""
+        """The topic's durability when a life entered a state: it may change before the grant."""
 
     # --- What is stored ----------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class StateWitness:
         self._written[key, stored.version] = stored
 
     def on_published(self, name: str, objects: Mapping[str, StoredObject]) -> None:
-        """A controller tells brokers of objects."""
+        """A controller sends objects to brokers."""
         for key, stored in objects.items():
             if self._written.get((key, stored.version)) != stored:
                 raise Violation(f"{name} tells of version {stored.version} of {key}: not stored")
@@ -162,7 +162,7 @@ class StateWitness:
                     raise Violation(f"{life} stays in {state}, and was not closed in order")
 
     def on_stopping(self, life: BrokerLife, waited_us: int) -> None:
-        """A broker was told that it may stop, so long after it had said that it wants to."""
+        """A broker may stop, after it has waited for some time."""
         if self._cluster.has_odd_store or waited_us > _STOPS_US:
             return
         stored = self._cluster.stored_cluster
@@ -173,12 +173,12 @@ class StateWitness:
                 raise Violation(f"{life} stops, and leads {topic_partition}: {state}")
 
     def look(self) -> None:
-        """Judge what only time can tell; to be called now and then."""
+        """Judge what takes time to show; to be called now and then."""
         now = self._cluster.now
         stored = self._cluster.stored_cluster
         epoch = None if stored is None else stored.controller_epoch
         if not self._is_led() or epoch != self._led_epoch:
-            self._led_epoch = epoch  # Nobody may have looked between the last one and this one.
+            self._led_epoch = epoch  # The witness may have missed controllers in between.
             self._not_led_at = now
         if self._cluster.has_odd_store or now - self._not_led_at < _ELECTED_US:
             return
@@ -187,7 +187,7 @@ class StateWitness:
         if late:
             for topic_partition, state in self._cluster.states.items():
                 if self._changed_at.get(topic_partition, 0) >= past:
-                    continue  # Who is there again may be elected a moment before that is stored.
+                    continue  # A broker that is back may be elected a moment before that is stored.
                 for life in state.isr:
                     if life in late:
                         raise Violation(f"{life} is fenced, and in sync in {topic_partition}")
@@ -237,7 +237,7 @@ class StateWitness:
     def _asked(
         self, topic_partition: TopicPartition, before: PartitionState, after: PartitionState
     ) -> set[BrokerLife]:
-        """Whom leaders have asked for on a state that lies between two."""
+        """The replicas that leaders have asked for on a state between two states."""
         return {
             life
             for each in self._replicas.proposals.get(topic_partition, ())
@@ -247,13 +247,13 @@ class StateWitness:
         }
 
     def _judge_eligible(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
-        # Right after a topic has become durable, records lie in memory alone.
+        # A topic that has just become durable has records in memory only.
         is_flushed = topic.config.durability is Durability.FSYNC and not before.is_unflushed
         disks = [machine.disk for machine in self._cluster.machines.values()]
         if not is_flushed or self._cluster.has_lost_disks:
             return
         if any(disk.is_damaged or disk.failures for disk in disks):
-            return  # A replica that cannot be read is done without.
+            return  # The controller gives up a replica that cannot be read.
         kept = {life.broker_id for life in (*after.isr, *after.elr)}
         for life in (*before.isr, *before.elr):
             if life.broker_id in after.replicas and life.broker_id not in kept:
@@ -270,13 +270,13 @@ class StateWitness:
             raise Violation(f"{what}, though others have everything")
         last = before.last_known_leader
         if last == after.leader != NO_BROKER and before.last_known_elr == (last,):
-            return  # It alone was in sync last (P31).
+            return  # It was the last in-sync replica (P31).
         for broker_id in before.replicas:
             if self._alive_until(broker_id) < epoch_since and not self._cluster.has_odd_store:
                 raise Violation(f"{what}, and {broker_id} was not back since nobody leads")
 
     def _alive_until(self, broker_id: BrokerId) -> float:
-        """Until when any life of a broker was not fenced; for ever: one still is not."""
+        """Until when any life of a broker was not fenced; infinity: one still is not."""
         ends = (
             self._fenced_since.get(life, inf)
             for life in self._were_alive

@@ -1,12 +1,12 @@
-"""Which faults hit a run, and when: drawn from the seed before it begins.
+"""Which faults hit a run, and when: the seed decides before it begins.
 
 Each seed takes some families at random, each with its own rate (swarm testing: Groce et al., ISSTA
-2012), because a run in which everything goes wrong hides what only some faults together bring out.
-Chaos and quiet alternate. Safety is judged always; in the quiet windows everything is healed, and
-at their end the cluster must work.
+2012): a run with all faults hides what only some of them together show. Chaos and quiet alternate.
+Safety is judged always. In quiet windows all faults have ended, and at their end the cluster must
+work.
 
-The plan is a list. A run with some faults taken out is the same run otherwise, as far as the
-cluster lets it be: so a failing one can be made smaller.
+The plan is a list. A run with some faults removed is otherwise the same run, as far as the cluster
+allows; so a failing run can shrink.
 """
 
 import random
@@ -30,7 +30,7 @@ class Fault:
     Attributes:
         number: its place in the plan.
         at_us: when it begins.
-        family: what happens.
+        family: the kind of fault.
         duration_us: when it ends, unless the chaos window ends before.
         seed: of its dice.
     """
@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The faults of one seed, and when it is quiet.
+    """The faults of one seed, and its quiet windows.
 
     Attributes:
         seed: of the run.
@@ -80,7 +80,7 @@ def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
     mean_gaps_us = [dice.uniform(5, 60) * SECOND for _ in chosen]
     faults: list[Fault] = []
     quiet: list[tuple[int, int]] = []
-    begin = 5 * SECOND  # Time to get up.
+    begin = 5 * SECOND  # Time to start.
     while True:
         end = begin + dice.randrange(*CHAOS_US)
         for family, mean_gap_us in zip(chosen, mean_gaps_us, strict=True):
@@ -99,11 +99,11 @@ def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
 
 
 def crafted(seed: int, steps: Sequence[tuple[float, Family, float]], quiet_s: float = 25) -> Plan:
-    """Return a plan of given faults and one quiet window: a scenario that has a name.
+    """Return a plan of given faults and one quiet window, for a named scenario.
 
     Args:
-        seed: of everything else.
-        steps: of each fault when it begins and how long it lasts, in seconds.
+        seed: for all other choices.
+        steps: for each fault when it begins and how long it lasts, in seconds.
         quiet_s: how long the window is; it begins when the last fault ends.
     """
     faults = tuple(
@@ -116,12 +116,12 @@ def crafted(seed: int, steps: Sequence[tuple[float, Family, float]], quiet_s: fl
 
 
 class Swarm:
-    """Lets the faults of a plan happen.
+    """Injects the faults of a plan.
 
     Args:
-        world: where.
-        faults: what.
-        scene: of what the faults may touch; each gets its own dice and duration.
+        world: where they happen.
+        faults: the plan's.
+        scene: what the faults may touch; each fault gets its own dice and duration.
 
     Attributes:
         fired: how many faults of each family hit something.

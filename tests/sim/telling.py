@@ -1,6 +1,6 @@
-"""How states and messages read in a trace.
+"""The text of states and messages in a trace.
 
-A life of a broker is broker.epoch, as in `ISR [0.1 2.7]`; of batches only their size is told.
+A life of a broker is broker.epoch, as in `ISR [0.1 2.7]`; of batches only the size is shown.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _WITH_BATCHES: Final = {
 
 
 def state(partition: PartitionState) -> str:
-    """Return who leads a partition, and who counts."""
+    """Return the leader of a partition, and its in-sync and eligible replicas."""
     leader = "nobody" if partition.leader_life is None else _life(partition.leader_life)
     said = [f"{leader} leads in epoch {partition.leader_epoch}", f"ISR {_lives(partition.isr)}"]
     if partition.elr:
@@ -44,7 +44,7 @@ def _life(life: BrokerLife) -> str:
 
 
 def message(method: str, data: bytes, *, is_request: bool) -> str:
-    """Return what a message of a call says, in one line."""
+    """Return a message of a call in one line."""
     decode = _WITH_BATCHES.get((method, is_request))
     said: Any
     if decode is not None:

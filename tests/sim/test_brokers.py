@@ -1,4 +1,4 @@
-"""Simulated clusters: what works, and what survives which faults."""
+"""Simulated clusters: what works without faults, and which faults they survive."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
 from tests.sim.world import MINUTE
 
-pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
 
 def good(outcome: Outcome) -> Outcome:
@@ -42,9 +42,9 @@ def test_what_only_a_whole_cluster_can_be_hit_by_fires_and_loses_nothing(fault_i
 
 
 class SetBackCluster(SimulatedCluster):
-    """Objects of its store are gone, or older, until somebody restores them.
+    """Objects of its store are deleted, or older ones restored, until an undo.
 
-    Nobody goes on from there, which the end of each fault looks at.
+    No broker may continue from there; the end of each fault checks it.
     """
 
 

@@ -1,4 +1,4 @@
-"""The simulated coordination store: what it promises, and how its callers are left in the dark."""
+"""The simulated coordination store: its promises, and what its callers do not learn."""
 
 from collections.abc import Callable
 
@@ -162,7 +162,7 @@ def test_a_restored_store_is_as_it_was_and_goes_on_from_there() -> None:
 
 
 def set_back_twice() -> Caller:
-    """Return somebody whose store lost `other`, and then was restored to before `k`."""
+    """Return a caller whose store lost `other`, and then was restored to before `k`."""
     caller = Caller()
     for key, version in (("other", 1), ("k", 1), ("other", 2), ("same", 1)):
         caller.write(key, version)

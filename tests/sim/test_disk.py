@@ -1,4 +1,4 @@
-"""The simulated disk: what calls cost, whom it belongs to, and how it fails."""
+"""The simulated disk: the cost of calls, its owner, and its failures."""
 
 import errno
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_a_dead_process_s_file_is_of_no_use_and_its_lock_is_gone() -> None:
         with pytest.raises(AssertionError):
             use()
     disk.lock("/lock")
-    lock.release()  # By the dead: the living one's stays.
+    lock.release()  # By the dead process: the live one keeps its lock.
     with pytest.raises(BlockingIOError):
         disk.lock("/lock")
 
@@ -68,7 +68,7 @@ def test_a_failed_flush_is_lost_though_the_next_one_succeeds() -> None:
     assert file.pread(1, 0) == b"a"
     file.append([b"b"])
     file.fdatasync()
-    assert file.pread(1, 0) == b"a"  # The page cache says so still.
+    assert file.pread(1, 0) == b"a"  # The page cache still has it.
     disk.evict_all()
     assert file.pread(1, 0) == b"\0"
     assert file.pread(1, SECTOR_BYTES) == b"b"

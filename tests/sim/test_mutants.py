@@ -1,4 +1,4 @@
-"""Mutants are planted and taken out again, what is none is found out, and the report says so."""
+"""Mutants are planted and removed, invalid ones are detected, and the report says so."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.log import leader_epochs
 from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
 
-pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
 EPOCHS = "millrace.core.log.leader_epochs:LeaderEpochs"
 
@@ -84,7 +84,7 @@ def test_what_holds_a_rule_elsewhere_goes_with_it_and_comes_back() -> None:
         ("millrace.core.log.gone:LeaderEpochs.append", "assert"),
         (f"{EPOCHS}.gone", "assert"),
         (f"{EPOCHS}.append", "this text is not there"),
-        (f"{EPOCHS}.append", "assert"),  # It is there twice.
+        (f"{EPOCHS}.append", "assert"),  # It occurs twice.
     ],
 )
 def test_a_mutant_whose_target_is_gone_is_an_error(target: str, old: str) -> None:

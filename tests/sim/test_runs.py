@@ -1,4 +1,4 @@
-"""Whole runs of small clusters: plans, faults that fire, what is found, and how small it gets."""
+"""Whole runs of small clusters: plans, injected faults, violations, and shrinking."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.sim.run import describe, plan_of, run, shrink
 from tests.sim.swarm import crafted, plan
 from tests.sim.world import MINUTE, SECOND, Violation
 
-pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
 ROOT = Path(__file__).resolve().parents[2]
 

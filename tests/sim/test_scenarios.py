@@ -1,6 +1,6 @@
-"""The named scenarios: each is clean, and some of them without a rule of the product are not.
+"""The named scenarios: each is clean, and some of them fail if the product lacks a rule.
 
-That every scenario finds the mutants that it names is what `make mutants` looks at.
+`make mutants` checks that every scenario catches the mutants that it names.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe
 from tests.sim.scenarios import Scenario
 
-pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 QUICK = ("P14, P15", "P23", "B22")
@@ -24,7 +24,7 @@ def id_of(scenario: Scenario) -> str:
 def test_it_is_survived(scenario: Scenario) -> None:
     outcome = scenario.run(0)
     assert outcome.violation is None, describe(outcome, scenario.command(0))
-    assert outcome.fired or not scenario.steps  # Else it finds no mutant, either.
+    assert outcome.fired or not scenario.steps  # Else it catches no mutant, either.
 
 
 @pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=id_of)

@@ -1,6 +1,6 @@
 """The product's log directory and partition log on the simulated disk, life after life.
 
-Whatever the disk does, a life that opens the log finds all that was flushed before, as it was, and
+Whatever the disk does, a life that opens the log finds everything that was flushed, unchanged, and
 nothing that was never appended.
 """
 
@@ -28,7 +28,7 @@ class Lives:
 
     Args:
         seed: of everything.
-        evicts: whether a failed flush is found out before the next life, as by a reboot.
+        evicts: whether a failed flush shows before the next life, as after a reboot.
     """
 
     def __init__(self, seed: int, *, evicts: bool = True) -> None:
@@ -39,10 +39,10 @@ class Lives:
         self.batches: list[StampedBatch] = []
         self.flushed = 0
         self.seen: set[str] = set()
-        """What happened at all, so that a test can tell."""
+        """What happened at all, so that a test can check it."""
 
     def live(self) -> None:
-        """Open the log, use it until something ends the process, and see what was left."""
+        """Open the log, use it until the process ends, and check what is left."""
         self.opened = LogOnDisk(self.disk, CONFIG)
         log = self.opened.log
         assert log.log_end_offset >= self.flushed
@@ -103,7 +103,7 @@ class Lives:
             epoch=self.epoch,
         )
         self.batches = [b for b in self.batches if b.next_offset <= batch.base_offset]
-        self.batches.append(batch)  # It may be there also when the append fails.
+        self.batches.append(batch)  # It may be there even if the append fails.
         try:
             self.opened.append(batch)
         except StorageFullError:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.sim.world import SECOND, Trace, Violation, World
 
-pytestmark = pytest.mark.timeout(600)  # Whole clusters, on machines that have much to do.
+pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What would let the machine that runs a simulation have a say in it.
+# Modules through which the real machine could influence a simulation.
 BANNED = {
     "concurrent", "datetime", "multiprocessing", "pathlib", "secrets", "socket", "subprocess",
     "threading", "time", "uuid",
@@ -101,7 +101,7 @@ def test_a_trace_keeps_the_last_lines_and_hashes_all() -> None:
 
 def run_of_a_process(hash_seed: int) -> str:
     return subprocess.run(
-        # With messages written out, so that what they say is compared, too.
+        # With all messages in the trace, so that it compares their content, too.
         [sys.executable, "-m", "tests.sim", "--seed=5", "--seeds=2", "--minutes=0.2", "--trace"],
         cwd=ROOT,
         env=os.environ
@@ -124,7 +124,7 @@ def test_a_seed_gives_the_same_trace_under_any_hash_seed() -> None:
 
 
 def test_the_world_handles_a_hundred_thousand_events_a_second() -> None:
-    """Five times what a whole cluster is to reach, so that the world is no large part of it."""
+    """Five times the goal of a whole cluster, so that the world is a small part of its cost."""
     world = World(1)
     dice = world.random("ticks")
 

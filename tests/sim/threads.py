@@ -1,9 +1,8 @@
 """Threads of simulated processes: greenlets, which wait in virtual time.
 
-A thread gives way only where it would block: at an empty queue, at a lock that is held, at an
-event, and at a call to the disk. The seed decides which one continues, and when. So the synchronous
-code of real threads runs here unchanged, in any order that they could have, and each order can be
-repeated.
+A thread yields only where it would block: at an empty queue, a held lock, an event, or a call to
+the disk. The seed decides which thread continues, and when. So synchronous code runs here
+unchanged, in any order that real threads could have, and each order can be repeated.
 """
 
 import queue
@@ -23,12 +22,12 @@ class SimulatedThread:
     """One thread of a process.
 
     Args:
-        enter: runs something in the process, unless that is dead; waits while it stands still.
-        after: lets something happen so many microseconds later, by the clock of the machine.
+        enter: runs a function in the process, unless that is dead; waits while it is paused.
+        after: runs an action after a delay in microseconds, by the clock of the machine.
     """
 
     current: "SimulatedThread | None" = None
-    """Which one runs; None: an event loop does."""
+    """The running thread; None: an event loop runs."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class SimulatedThread:
         self._dice = world.random(f"thread {name}")
         self._label = f"{name} goes on"
         self._greenlet = greenlet.greenlet(run)
-        self._waits = 0  # The number of the wait that is under way.
+        self._waits = 0  # The number of the present wait.
         self.wake_after(0, self._waits)
 
     @property
@@ -53,7 +52,7 @@ class SimulatedThread:
         return bool(self._greenlet.dead)
 
     def wake_after(self, delay_us: int, wait: int) -> None:
-        """Let it go on after some time, if it is in that wait still."""
+        """Wake it after a delay, if it is still in that wait."""
         delay_us += self._dice.randrange(1, SWITCH_US_MAX)
         self._world.after(delay_us, self._label, self._go_on, wait)
 
@@ -81,20 +80,20 @@ class SimulatedThread:
             SimulatedThread.current = before
 
     def begin_wait(self) -> int:
-        """Return the number of the wait that comes, for `wake_after`."""
+        """Return the number of the next wait, for `wake_after`."""
         return self._waits
 
     def wait(self) -> None:
-        """Give way until it is woken."""
+        """Yield until another thread wakes it."""
         self._greenlet.parent.switch()
 
     def sleep(self, delay_us: int) -> None:
-        """Give way for some time."""
+        """Yield for some time."""
         self.wake_after(delay_us, self.begin_wait())
         self.wait()
 
     def join(self) -> None:
-        """Wait for its end; an event loop blocks for as long, and lets it run."""
+        """Wait for its end; an event loop blocks meanwhile, and lets it run."""
         waiting = SimulatedThread.current
         while not self.is_over:
             if waiting is None:
@@ -104,7 +103,7 @@ class SimulatedThread:
 
 
 def never_return() -> NoReturn:
-    """Leave what runs, thread or event loop, for ever: its process died in the middle of it."""
+    """Abandon the running thread or event loop for ever: its process died at this point."""
     SimulatedThread.current = None
     outermost = greenlet.getcurrent()
     while outermost.parent is not None:
@@ -175,7 +174,7 @@ class SimulatedEvent:
 
 
 class SimulatedLock:
-    """As `threading.Lock`. An event loop that finds it held lets the holder run until it is not."""
+    """As `threading.Lock`. An event loop that finds it held runs the holder until the release."""
 
     def __init__(self) -> None:
         self._is_held = False

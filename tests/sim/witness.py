@@ -1,5 +1,6 @@
-"""Who watches a simulated cluster, step by step: see `log_witness`, `replica_witness`,
-`state_witness`. `probes` show them what brokers do; they change nothing and cost no virtual time.
+"""The witnesses of a simulated cluster, which check each step: see `log_witness`,
+`replica_witness`, `state_witness`. `probes` show them what brokers do; witnesses change nothing and
+cost no virtual time.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""Virtual time: what happens, in which order, and by which dice.
+"""Virtual time: the order of events, and their randomness.
 
-A world is a heap of events, ordered by time and, at the same time, by when they were scheduled.
-Nothing else runs: no thread, no real clock, no socket. So one seed is one run, under any hash seed
-of the interpreter, and `Trace.digest` proves it.
+A world is a heap of events, ordered by time and then by when they were scheduled. Nothing else
+runs: no thread, no real clock, no socket. So one seed is one run, under any hash seed of the
+interpreter, and `Trace.digest` proves it.
 
-Each concern (a link, a disk, a workload) draws from a generator of its own. A fault that is taken
-out of a run then leaves the others' dice as they were, and a run can be made smaller.
+Each concern (a link, a disk, a workload) draws from a generator of its own. A fault that is removed
+from a run leaves the others' random numbers unchanged, so a run can shrink.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, NewType
 
 Micros = NewType("Micros", int)
-"""Microseconds of virtual time since the world began; no node can read it."""
+"""Microseconds of virtual time since the world began; no simulated process can read it."""
 
 MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
@@ -32,12 +32,12 @@ class Violation(Exception):
 
 
 class Trace:
-    """What happened, as lines: all of them in the digest, the last ones to read.
+    """The events of a run, as lines: the digest covers all of them; the last ones are kept.
 
     Args:
         lines_max: how many lines are kept.
-        is_detailed: keep what happened and the last messages, and not each step that was due; a
-            digest compares only with its like.
+        is_detailed: keep notes and the last messages, instead of each step; digests of detailed
+            traces compare only with one another.
     """
 
     def __init__(self, lines_max: int = 2_000, *, is_detailed: bool = False) -> None:
@@ -45,11 +45,11 @@ class Trace:
         self._lines: deque[tuple[int, str, bool]] = deque(maxlen=lines_max)
         self._messages: deque[tuple[int, str]] = deque(maxlen=_MESSAGES_MAX)
         self._new: list[tuple[int, str, bool]] = []
-        """Neither hashed nor kept yet; at the end of each, whether somebody told it."""
+        """Neither hashed nor kept yet; the last field: whether it is a note."""
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, at: int, text: str, *, is_told: bool = False) -> None:
-        """Note that something was due, or, with `is_told`, what happened there."""
+        """Add the label of a step, or, with `is_told`, a note about it."""
         self._new.append((at, text, is_told))
         if len(self._new) >= _LINES_PER_HASH:
             self._fold()
@@ -81,8 +81,8 @@ class Trace:
 
 
 class Event(list[Any]):
-    """Something that will happen, unless it is cancelled: when, its number, label, action and
-    arguments. A list, as the heap orders it, because there are so many.
+    """A future action that can be cancelled: time, number, label, action and arguments. It is a
+    list, which the heap can order quickly, because there are so many.
     """
 
     __slots__ = ()
@@ -96,9 +96,9 @@ class World:
     """See the module.
 
     Attributes:
-        now: the time; it moves only in `run_until`.
+        now: the time; only `run_until` advances it.
         events: how many happened.
-        handled: how many of them product code handled, which nodes count.
+        handled: how many of them product code handled; processes count them.
     """
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
@@ -112,10 +112,10 @@ class World:
 
     def random(self, concern: str) -> random.Random:
         """Return a new generator for one concern; equal names give equal dice."""
-        return random.Random(f"{self.seed}/{concern}")  # A string is hashed by SHA-512 here.
+        return random.Random(f"{self.seed}/{concern}")  # `Random` hashes a string by SHA-512.
 
     def at(self, when: int, label: str, action: Callable[..., object], *arguments: object) -> Event:
-        """Let something happen at a time, not before now; the label goes into the trace."""
+        """Schedule an action at a time, not before now; the label goes into the trace."""
         now = self.now
         self._scheduled = number = self._scheduled + 1
         event = Event((when if when > now else now, number, label, action, arguments))
@@ -125,7 +125,7 @@ class World:
     def after(
         self, delay: int, label: str, action: Callable[..., object], *arguments: object
     ) -> Event:
-        """Let something happen `delay` microseconds from now."""
+        """Schedule an action `delay` microseconds from now."""
         now = self.now
         self._scheduled = number = self._scheduled + 1
         event = Event((now + delay if delay > 0 else now, number, label, action, arguments))
@@ -137,7 +137,7 @@ class World:
         self.trace.add(self.now, text, is_told=True)
 
     def run_until(self, end: int, after_each: Callable[[], None] | None = None) -> None:
-        """Let everything happen that is due up to `end`.
+        """Run all events that are due up to `end`.
 
         Args:
             end: in microseconds of virtual time, inclusive; the world's time afterwards.

@@ -1,10 +1,10 @@
-"""Looks for mutants: each is planted in a process of its own, and seeds are run until one fails.
+"""Runs seeds against mutants: each mutant gets a process of its own, until a run fails.
 
-A mutant is *caught* by the first run that is not clean. A run that fails because the mutant is no
-sound code (a name that is not there) is no catch but a mistake in the catalogue.
+The first run that is not clean *catches* a mutant. A run that fails because the mutant is invalid
+code (an unknown name) is no catch but a mistake in the catalogue.
 
-Many are looked for in rounds. Each round looks a little longer for those that are left, and goes on
-where the one before ended; so a time that is given for all of them goes to those that need it.
+Many mutants are tested in rounds. Each round tests the remaining ones a little longer, and
+continues where the previous round ended; so the mutants that need more time get it.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ from tests.sim.run import Outcome
 from tests.sim.world import SECOND
 
 Runs = Callable[[Mutant], Iterator[tuple[str, Callable[[], Outcome]]]]
-"""Gives names and runs, without end, each of which is clean while there is no mutant."""
+"""Yields names and runs, without end; each run is clean if there is no mutant."""
 
 UNSOUND: Final = ("NameError", "AttributeError", "TypeError", "UnboundLocalError", "SyntaxError")
 _FIRST_S: Final = 6.0
@@ -27,17 +27,17 @@ _FIRST_S: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of one mutant.
+    """The result for one mutant.
 
     Attributes:
-        mutant: which one.
-        caught_by: name of the run, or None: it survived.
-        violation: the first line of what the run said.
-        runs: how many there were.
-        simulated_s: how long all of them were, in virtual time.
-        cpu_s: what they took of one core.
-        executions: how often the function ran.
-        problem: why the mutant is none; empty when it is one.
+        mutant: the mutant.
+        caught_by: name of the run; None: it survived.
+        violation: the first line of the run's violation.
+        runs: how many runs there were.
+        simulated_s: their total length in virtual time.
+        cpu_s: their total CPU time.
+        executions: how often the mutated function ran.
+        problem: why the mutant is invalid; empty when it is valid.
     """
 
     mutant: Mutant
@@ -50,7 +50,7 @@ class Found:
     problem: str = ""
 
     def after(self, earlier: "Found") -> "Found":
-        """Return what is found now and before."""
+        """Return the sum of an earlier result and this one."""
         executions = self.executions + earlier.executions
         return replace(
             self,
@@ -63,16 +63,16 @@ class Found:
 
     @property
     def is_open(self) -> bool:
-        """Whether more runs might find it, or execute its function at all."""
+        """Whether more runs could catch it, or execute its function at all."""
         return self.caught_by is None and (not self.problem or self.runs > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long one mutant is looked for; the run that is under way then still ends.
+    """How long to test one mutant; a run in progress still finishes.
 
     Attributes:
-        cpu_s: seconds of one core.
+        cpu_s: CPU seconds.
         simulated_s: seconds of virtual time.
         ends_at: the time, by `time.monotonic`.
     """
@@ -86,10 +86,10 @@ def hunt(mutant: Mutant, runs: Runs, budget: Budget, skip: int = 0) -> Found:
     """Plant a mutant, and run until it is caught or the budget is used up.
 
     Args:
-        mutant: which one.
-        runs: what is run.
-        budget: for how long.
-        skip: how many of the runs were done before.
+        mutant: the mutant.
+        runs: the runs to try.
+        budget: the limit.
+        skip: how many of the runs were tried before.
     """
     began = time.process_time()
     count = simulated_us = 0
@@ -146,14 +146,14 @@ def hunt_all(
     processes: int,
     done: Sequence[int] = (),
 ) -> Iterator[Found]:
-    """Look for many mutants, so many at a time; yield them as they are done.
+    """Test many mutants in parallel; yield each result when it is ready.
 
     Args:
-        mutants: which.
-        runs: what is run against each.
-        budget: of each.
-        processes: how many at a time.
-        done: of each, how many runs were done before; empty: none.
+        mutants: the mutants.
+        runs: the runs to try against each.
+        budget: the limit for each.
+        processes: how many mutants at a time.
+        done: how many runs of each were tried before; empty: none.
     """
     skips = done or [0] * len(mutants)
     work = [(each, runs, budget, skip) for each, skip in zip(mutants, skips, strict=True)]
@@ -166,9 +166,9 @@ def hunt_all(
 def hunt_within(
     mutants: Sequence[Mutant], runs: Runs, seconds: float, processes: int
 ) -> Iterator[Found]:
-    """Look for many mutants, for so many seconds in all; yield each when it is caught.
+    """Test many mutants within a time in seconds; yield each result when the mutant is caught.
 
-    Those that survive come last.
+    The results of survivors come last.
     """
     ends_at = time.monotonic() + seconds
     budget_s = _FIRST_S

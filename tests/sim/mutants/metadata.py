@@ -1,4 +1,4 @@
-"""Mutants of the controller: elections, who is eligible, registration, the lease, reassignment."""
+"""Mutants of the controller: elections, eligible replicas, registration, lease, reassignment."""
 
 from typing import Final
 
@@ -148,8 +148,8 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "{}",
     ),
     mutant(
-        # Who is in sync leaves with its life, by P19 and the two phases of a registration; so the
-        # entries that this is about are those that a leader asks for.
+        # A replica leaves the ISR with its life, by P19 and the two phases of a registration. So
+        # this mutant is about the entries that a leader asks for.
         "entries of earlier lives count",
         "P37",
         f"{_ELECTIONS}:Rules._able",

@@ -1,11 +1,11 @@
-"""A mutant: one rule of the product left out, so that the simulator has something to find.
+"""A mutant: the product without one rule, so that the simulator has something to find.
 
-A mutant names a function of the product and what is to stand in it instead of what stands there.
-The function is compiled anew with that edit and put in the original's place at run time: the
-product has no switch for it. A mutant whose function or text is gone is an error, and so is one
-whose function never runs: either would be counted as a rule that is tested.
+A mutant names a function of the product, a text in it, and a replacement. The function is compiled
+with that edit, and replaces the original at run time: the product has no switch for it. A missing
+function or text is an error, and so is a function that never runs: otherwise its rule would count
+as tested.
 
-Source: mutation testing (DeMillo, Lipton and Sayward 1978), for rules in place of operators.
+Source: mutation testing (DeMillo, Lipton and Sayward 1978), for rules instead of operators.
 """
 
 import ast
@@ -25,7 +25,7 @@ _PACKAGES: Final = ("millrace.", "tests.")
 
 
 class NoMutantError(Exception):
-    """What a mutant names is not there, or is not what it says."""
+    """The function or text of a mutant does not exist, or is not as described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Mutant:
     """See the module.
 
     Attributes:
-        name: what is left out or wrong, in a few words.
-        rule: which rule of docs/safety.md that breaks, such as `P13`.
+        name: the omission or mistake, in a few words.
+        rule: the rule of docs/safety.md that it breaks, such as `P13`.
         target: `module:function` or `module:Class.method`.
-        edits: pairs of a text that stands in the function once, and what stands there instead.
-        also: what holds the same rule elsewhere, and is left out together with it.
+        edits: pairs of a text that stands in the function once, and its replacement.
+        also: a mutant of other code that keeps the same rule; both are planted together.
     """
 
     name: str
@@ -66,10 +66,10 @@ class Executions:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Executions]:
-    """Have a mutant in the product as long as the block lasts.
+    """Plant a mutant for the length of the block.
 
     Raises:
-        NoMutantError: its function is gone, or its text.
+        NoMutantError: its function or its text does not exist.
     """
     executions = Executions()
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def _planted(mutant: Mutant, executions: Executions) -> Iterator[None]:
 
 
 def _found(target: str) -> tuple[Any, str, Any]:
-    """Return where a target is kept, under which name, and what is kept there."""
+    """Return the owner of a target, its name there, and the attribute."""
     module_name, _, path = target.partition(":")
     *classes, name = path.split(".")
     try:
@@ -157,7 +157,7 @@ def _edited(mutant: Mutant, original: FunctionType, executions: Executions) -> F
 
 
 def _like(kept: Any, changed: FunctionType, name: str) -> Any:
-    """Return a function as the kind of attribute that another one is."""
+    """Return a function as the same kind of attribute as another one."""
     if isinstance(kept, property):
         return property(changed, kept.fset, kept.fdel)
     if isinstance(kept, functools.cached_property):

@@ -1,4 +1,4 @@
-"""Mutants of the partition's machines: truncation, high watermark, appends, in-sync replicas."""
+"""Mutants of the partition's state machines: truncation, high watermark, appends, ISR."""
 
 from typing import Final
 
@@ -72,8 +72,8 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "if True:",
     ),
     mutant(
-        # The session knows such an answer by its handle, and the follower by its position: so both
-        # take it for one to the open position here.
+        # The session finds the position of such an answer by its handle, and the follower by its
+        # offsets. So this mutant makes both take the answer for one to the open position.
         "an answer to a position that was left is taken for one to the open position",
         "P7",
         "millrace.core.replication.leader_session:LeaderSession.position",

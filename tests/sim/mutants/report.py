@@ -1,4 +1,4 @@
-"""What a hunt says: a table of all mutants, which survived, and what share was caught."""
+"""The report of a hunt: a table of all mutants, the survivors, and the share that was caught."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def line(found: Found) -> str:
 
 
 def caught(found: Sequence[Found], within_s: float = float("inf")) -> list[Found]:
-    """Return those that were caught, in so many seconds of a core."""
+    """Return those that were caught within a CPU time in seconds."""
     return [
         each
         for each in found
@@ -30,12 +30,12 @@ def caught(found: Sequence[Found], within_s: float = float("inf")) -> list[Found
 
 
 def problems(found: Sequence[Found]) -> list[Found]:
-    """Return those that are no mutants: they fail the whole hunt."""
+    """Return the invalid mutants: they fail the whole hunt."""
     return [each for each in found if each.problem]
 
 
 def survivors(found: Sequence[Found]) -> list[Found]:
-    """Return those that nobody found."""
+    """Return those that no run caught."""
     return [each for each in found if each.caught_by is None and not each.problem]
 
 

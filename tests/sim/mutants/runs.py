@@ -1,7 +1,7 @@
-"""What is run against a mutant: the named scenarios, and seeds of the swarm, in turn.
+"""The runs against a mutant: the named scenarios, and seeds of the swarm, in turn.
 
-A scenario that was made for a mutant goes first. Then come the others and the swarm, as they would
-find a mistake that nobody has thought of.
+Scenarios that name the mutant go first. Then come the others and the swarm, which test for mistakes
+without a scenario.
 """
 
 import logging
@@ -21,15 +21,15 @@ _LENGTH_US: Final = MINUTE
 
 
 def swarm(seed: int) -> Outcome:
-    """Run one seed of everything."""
+    """Run one seed of the swarm."""
     return run(BrokerCluster, plan_of(BrokerCluster, seed, _LENGTH_US))
 
 
 def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Yield names and runs, without end; each is clean while there is no mutant."""
+    """Yield names and runs, without end; each run is clean if there is no mutant."""
     logging.disable(logging.CRITICAL)
     made_for = [each for each in ALL_SCENARIOS if mutant.name in each.mutants]
-    made_for.sort(key=_length)  # What is cheap first.
+    made_for.sort(key=_length)  # The cheapest first.
     for seed in range(max((each.seeds for each in made_for), default=0)):
         for scenario in made_for:
             if seed < scenario.seeds:

@@ -1,4 +1,4 @@
-"""Faults planted in the shells of broker and client, which only whole processes can show."""
+"""Mutants of the shells of broker and client, which only whole processes can show."""
 
 from tests.sim.mutants.mutant import mutant
 
