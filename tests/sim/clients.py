@@ -22,6 +22,7 @@ from millrace.client._producer.settings import ProducerSettings
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
+    CorruptBatchError,
     DeliveryTimedOutError,
     LogTruncatedError,
     MillraceError,
@@ -76,6 +77,7 @@ class Site:
         newest_epoch: its leader epoch, as stored.
         committed: the highest offset that any leader of it has ever committed.
         is_gone: whether the topic was deleted, or soon will be.
+        has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
     """
 
     world: World
@@ -89,6 +91,7 @@ class Site:
     newest_epoch: Callable[[TopicPartition], LeaderEpoch]
     committed: Callable[[TopicPartition], Offset]
     is_gone: Callable[[], bool]
+    has_damage: Callable[[], bool]
 
     @property
     def has_been_cut(self) -> bool:
@@ -149,6 +152,8 @@ class Client:
 
     def _judge(self, error: MillraceError) -> None:
         """Fail on an error that no client should meet, whatever happens to brokers."""
+        if isinstance(error, CorruptBatchError) and self._site.has_damage():
+            return
         if not isinstance(error, RetriableError | StorageError | ConnectionFailedError):
             raise Violation(f"{self.name} is told {type(error).__name__}: {error}")
 

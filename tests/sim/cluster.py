@@ -623,6 +623,7 @@ class SimulatedCluster:
             self._newest_epoch,
             lambda each: self.witness.replicas.committed.get(each, Offset(0)),
             lambda: topic.is_gone,
+            lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:

@@ -291,6 +291,8 @@ class ConsumerExplorer(Explorer):
     _consumer: Consumer
     _expected: dict[int, int | None]
     """The next offset by partition; None: any."""
+    _sought: set[int]
+    """Partitions at an offset that the user named, without the epoch of its leader."""
 
     async def _work(self) -> None:
         calls = [
@@ -313,7 +315,7 @@ class ConsumerExplorer(Explorer):
                 auto_offset_reset="earliest",
                 fetch_max_bytes=self._dice.choice((1_024, 1_000_000)),
             ) as self._consumer:
-                self._expected = {}
+                self._expected, self._sought = {}, set()
                 try:
                     await self._consumer.subscribe([self._site.topic], start="beginning")
                 except MillraceError as error:
@@ -325,6 +327,7 @@ class ConsumerExplorer(Explorer):
 
     def _expect_anything(self) -> None:
         self._expected = dict.fromkeys(range(len(self._site.partitions)))
+        self._sought.clear()
 
     def _judge(self, error: MillraceError) -> None:
         self._expect_anything()
@@ -345,9 +348,16 @@ class ConsumerExplorer(Explorer):
             raise self._wrong(f"it gets {first + count - 1} of {partition}: not committed")
         if expected not in (None, first) and not self._may_jump(partition):
             raise self._wrong(f"{first} of {partition} comes where {expected} is next")
+        self._sought.discard(partition)
 
     def _may_jump(self, partition: int) -> bool:
-        """Whether records may have been truncated or deleted, so that the consumer starts over."""
+        """Whether the consumer may start over.
+
+        Records may have been truncated or deleted. Or a leader that does not know yet that it was
+        replaced refuses an offset behind its log: without a leader epoch it cannot know better.
+        """
+        if partition in self._sought and not self._is_calm:
+            return True
         topic_partition = self._site.partitions[partition]
         return self._site.may_be_cut(topic_partition) or bool(self._site.kept_from(topic_partition))
 
@@ -380,6 +390,7 @@ class ConsumerExplorer(Explorer):
         to = self._dice.randrange(self._committed(partition) + 1)
         self._consumer.seek((topic, partition), to)
         self._expected[partition] = to
+        self._sought.add(partition)
 
     async def _seek_to_time(self) -> None:
         self._expect_anything()
@@ -419,6 +430,7 @@ class ConsumerExplorer(Explorer):
         start = self._dice.randrange(end)
         await self._consumer.assign({(topic, partition): start}, ends={(topic, partition): end})
         self._expected[partition] = start
+        self._sought.add(partition)
         if topic not in self._consumer.topic_ids():
             raise self._wrong("it does not know the topic that it reads")
 
