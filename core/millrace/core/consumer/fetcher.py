@@ -113,6 +113,8 @@ class _Partition:
     """The broker whose session it is in, or was in last."""
     high_watermark: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
+    is_doubted: bool = False
+    """A leader refused the position since records were read or the user named it."""
     error: MillraceError | None = None
     """Why it failed; None: it did not, or was moved since."""
 
@@ -132,6 +134,7 @@ class _Partition:
     def take(self, batch: FetchedBatch) -> None:
         """Note that a batch was taken."""
         self.position = batch.header.next_offset
+        self.is_doubted = False
         if batch.header.leader_epoch != self.last_epoch:
             self.epochs.append((batch.header.leader_epoch, batch.start_offset))
             del self.epochs[:-_EPOCHS_KEPT]
@@ -536,6 +539,12 @@ class Fetcher:
                 partition.on(FetchEvent.LEFT)
             elif partition.last_epoch != NO_LEADER_EPOCH:
                 partition.on(FetchEvent.OUT_OF_RANGE)
+            elif not partition.is_doubted:
+                # A leader that was replaced may not know it yet, and has no newer records.
+                partition.is_doubted = True
+                partition.on(FetchEvent.LEFT)
+                self._router.look_up(route.topic)
+                self._router.on_refused(route, now)
             else:
                 self._reset_position(partition)
         elif is_retriable:
@@ -607,6 +616,7 @@ class Fetcher:
         partition.route.ask_leader()  # It judges the new position.
         partition.route.end_pause()
         partition.epochs.clear()
+        partition.is_doubted = False
         partition.position = UNKNOWN_OFFSET
         self._must_poll = True
         if not isinstance(to, Reset):

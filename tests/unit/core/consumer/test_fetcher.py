@@ -351,25 +351,47 @@ def test_older_news_about_a_leader_are_ignored() -> None:
     assert fetcher.poll(at(1)) == []
 
 
-@pytest.mark.parametrize("reset", [Reset.EARLIEST, Reset.LATEST])
-def test_an_offset_outside_of_the_log_is_reset_as_the_setting_says(reset: Reset) -> None:
+def refused_once(reset: Reset) -> Fetcher:
+    """Return a fetcher whose leader has refused position 500, and is asked again (handle 2)."""
     fetcher = make(reset, Offset(500))
     fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("gone"), 500)], at(1))
-    assert fetcher.poll(at(1)) == [LookUpOffset(PLACE, 2, reset)]
-    fetcher.on_offset_found(2, Offset(7))
-    (change,) = fetcher.poll(at(1))
+    assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
+    return fetcher
+
+
+def refused_twice(reset: Reset) -> Fetcher:
+    fetcher = refused_once(reset)
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.on_refreshed(at(2))
+    assert rejoined(fetcher, BROKER, 200).fetch_offset == 500
+    fetcher.on_fetched(BROKER, [failed(2, OffsetOutOfRangeError("gone"), 500)], at(201))
+    return fetcher
+
+
+def test_a_leader_that_was_replaced_unawares_does_not_reset_a_position() -> None:
+    fetcher = refused_once(Reset.EARLIEST)
+    fetcher.on_leaders({PLACE: Leader(FOLLOWER, LeaderEpoch(4))})
+    fetcher.on_refreshed(at(2))
+    assert rejoined(fetcher, FOLLOWER, 200).fetch_offset == 500
+
+
+@pytest.mark.parametrize("reset", [Reset.EARLIEST, Reset.LATEST])
+def test_an_offset_outside_of_the_log_is_reset_as_the_setting_says(reset: Reset) -> None:
+    fetcher = refused_twice(reset)
+    assert fetcher.poll(at(201)) == [LookUpOffset(PLACE, 3, reset)]
+    fetcher.on_offset_found(3, Offset(7))
+    (change,) = fetcher.poll(at(201))
     assert isinstance(change, ChangeSession)
     assert change.added[0].fetch_offset == 7
 
 
 def test_without_a_setting_an_offset_outside_of_the_log_is_an_error() -> None:
-    fetcher = make(Reset.NONE, Offset(500))
-    fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("gone"), 500)], at(1))
+    fetcher = refused_twice(Reset.NONE)
     with pytest.raises(OffsetOutOfRangeError, match="position 500"):
         fetcher.take()
     assert fetcher.take() is None
     fetcher.seek(PLACE, Offset(7))
-    (change,) = fetcher.poll(at(1))
+    (change,) = fetcher.poll(at(201))
     assert isinstance(change, ChangeSession)
     assert change.added[0].fetch_offset == 7
 
