@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from e2e.cluster.native import NativeCluster
@@ -15,18 +15,23 @@ pytestmark = pytest.mark.timeout(900)
 SECONDS_MAX = 240.0
 
 
-def last_words(job: SparkJob, seconds: float = SECONDS_MAX) -> str:
-    """Return the status message of a driver, once one has ended."""
-    deadline = time.monotonic() + seconds
-    while True:
-        for pod in job.pods("spark-driver"):
-            for status in pod["status"].get("containerStatuses", []):
-                for state in (status["state"], status.get("lastState", {})):
-                    if ended := state.get("terminated"):
-                        assert ended["exitCode"] != 0, json.dumps(ended)
-                        return str(ended["message"]).strip().splitlines()[-1]
-        assert time.monotonic() < deadline, f"no driver ended: {job.last_words()}"
+def wait_for_last_words(job: SparkJob, said: str) -> None:
+    """Return once a driver has ended with this status message; it is restarted until then."""
+    deadline = time.monotonic() + SECONDS_MAX
+    heard: set[str] = set()
+    while not any(said.lower() in each.lower() for each in heard):
+        assert time.monotonic() < deadline, f"{heard} is said, not {said!r}: {job.last_words()}"
         time.sleep(0.5)
+        heard.update(_last_words(job))
+
+
+def _last_words(job: SparkJob) -> Iterator[str]:
+    for pod in job.pods("spark-driver"):
+        for status in pod["status"].get("containerStatuses", []):
+            for state in (status["state"], status.get("lastState", {})):
+                if ended := state.get("terminated"):
+                    assert ended["exitCode"] != 0, json.dumps(ended)
+                    yield str(ended["message"]).strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def test_a_wrong_value_is_told_by_the_pod(
 ) -> None:
     job = SparkJob(with_spark, with_flights, "wrong")
     job.install("carrier_delays", **values)
-    assert said in last_words(job)
+    wait_for_last_words(job, said)
 
 
 def test_missing_rights_are_told(with_spark: NativeCluster, with_flights: Namespace) -> None:
@@ -58,7 +63,7 @@ def test_missing_rights_are_told(with_spark: NativeCluster, with_flights: Namesp
     job.install("carrier_delays", stopped=True)
     with_flights("delete", "rolebinding", "wrong")
     job.start()
-    assert "forbidden" in last_words(job).lower()
+    wait_for_last_words(job, "forbidden")
 
 
 def test_executors_with_too_little_memory_are_told(
@@ -67,7 +72,7 @@ def test_executors_with_too_little_memory_are_told(
     """They are killed before they can log anything."""
     job = SparkJob(with_spark, with_flights, "wrong")
     job.install("carrier_delays", executor__memory="450m", executor__memoryOverhead="1m")
-    assert "as with too little memory" in last_words(job)
+    wait_for_last_words(job, "as with too little memory")
 
 
 def _recreate_topic(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
@@ -100,4 +105,4 @@ def test_what_happens_to_a_running_job_is_told(
     job.wait_for_batch(after=-1)
     spoil(job, with_spark, with_flights)
     produce_all(with_flights, halves[1])
-    assert said in last_words(job)
+    wait_for_last_words(job, said)
