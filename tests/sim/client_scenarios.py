@@ -6,18 +6,26 @@ Without faults no call may fail or block its caller.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
 from tests.checkers.history import OK, Recorder, Run
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
-from tests.sim.faults import MEDIA_CHANGE
+from tests.sim.coordination import StoreWeather
+from tests.sim.faults import MEDIA_CHANGE, Family, Scene, Undo
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
-from tests.sim.world import MILLISECOND, Violation
+from tests.sim.world import MILLISECOND, SECOND, Violation
+
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
+from millrace.core.metadata.objects.encoding import decode_shard
+from millrace.core.metadata.objects.stored_object import StoredObject
 
 _SOON: Final = 100 * MILLISECOND
+_MAKER: Final = "inspector-t-0"
+"""The client that makes topics."""
 _Taken: TypeAlias = defaultdict[str, defaultdict[int, list[tuple[int, int]]]]
 """Offsets and values, by process and key."""
 
@@ -127,7 +135,97 @@ class OnTwoMedia(ScenarioCluster):
     )
 
 
+class Makers(ScenarioCluster):
+    """Little is written, and topics are made all the time."""
+
+    brokers = 4
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(Load(every_us=10 * _SOON),),
+            polls_every_us=_SOON // 2,
+            is_explored=True,
+        ),
+    )
+
+
+def _when_a_topic_is_made(scene: Scene, *, dies: bool) -> Undo:
+    """When a client's topic is stored, the streams of that client are reset before it hears of it.
+
+    With `dies` the controller dies, too, and there is none for as long as the client is patient.
+    """
+    store, world = scene.store, scene.world
+    known = len(store.writes)
+    undos: list[Undo] = []
+
+    def look() -> None:
+        nonlocal known
+        if undos:
+            return
+        for write in store.writes[known:]:
+            if write.key != CLUSTER_KEY and _has_made_topic(write.key, write.stored):
+                strike()
+                return
+        known = len(store.writes)
+        world.after(20, "is a topic stored?", look)
+
+    def strike() -> None:
+        undos.append(lambda: None)
+        for name in scene.role("controller") if dies else ():
+            store.weather = StoreWeather(is_out=True)
+            scene.machines[name].kill()
+            undos.append(scene.machines[name].start)
+        scene.network.reset_streams(scene.dice, 1.0, [_MAKER])
+
+    def undo() -> None:
+        undos.append(lambda: None)
+        store.weather = StoreWeather()
+        for each in undos:
+            each()
+
+    look()
+    return undo
+
+
+def _has_made_topic(key: str, stored: StoredObject) -> bool:
+    """Whether an object has a topic that a client has made, and not deleted."""
+    topics = decode_shard(SHARD_KEYS.index(key), stored).topics
+    return any(str(each.name).startswith("explorer-") for each in topics.values())
+
+
+MADE_UNHEARD: Final = Family(
+    "F17",
+    "a topic is made, and its client's streams are reset",
+    partial(_when_a_topic_is_made, dies=False),
+    (SECOND, SECOND),
+)
+MADE_AND_GONE: Final = Family(
+    "F43",
+    "a topic is made, its controller dies, and the store is out",
+    partial(_when_a_topic_is_made, dies=True),
+    (SECOND, SECOND),
+)
+
+
 CLIENT_SCENARIOS: Final = (
+    Scenario(
+        about="P36",
+        name="clients do not hear that their topic was made, and ask again",
+        seeds=4,
+        quiet_s=15,
+        cluster=Makers,
+        steps=again(MADE_UNHEARD, 5, 2, 10, 1.9),
+        mutants=["a topic that is asked for again with its id is refused"],
+    ),
+    Scenario(
+        about="P16, P36",
+        name="clients do not hear that their topic was made, and nobody can say so",
+        seeds=4,
+        quiet_s=15,
+        cluster=Makers,
+        steps=again(MADE_AND_GONE, 5, 14, 3, 12),
+        mutants=["a call that broke off counts as not done"],
+    ),
     Scenario(
         about="P40",
         name="nothing fails, and clients call all there is",

@@ -18,7 +18,7 @@ from tests.sim.machine import ClientMachine
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.client import Admin, Consumer, Position, Producer, RecordHandle
-from millrace.client._producer.settings import ProducerSettings
+from millrace.client._producer.settings import BATCH_SIZE_DEFAULT, ProducerSettings
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -77,6 +77,7 @@ class Site:
         newest_epoch: its leader epoch, as stored.
         committed: the highest offset that any leader of it has ever committed.
         is_gone: whether the topic was deleted, or soon will be.
+        is_stored: whether there is a topic of a name, as stored.
         has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
     """
 
@@ -91,6 +92,7 @@ class Site:
     newest_epoch: Callable[[TopicPartition], LeaderEpoch]
     committed: Callable[[TopicPartition], Offset]
     is_gone: Callable[[], bool]
+    is_stored: Callable[[str], bool]
     has_damage: Callable[[], bool]
 
     @property
@@ -200,6 +202,8 @@ class Writer(Client):
             "request_timeout_ms": load.request_timeout_ms
             or (10_000 if load.is_patient else _IMPATIENCE_MS),
             "topic_wait_ms": _PATIENCE_MS,
+            # What gathers while a producer begins would otherwise be one batch.
+            "batch_size": 0 if load.is_new else BATCH_SIZE_DEFAULT,
         }
 
     async def _write(self, producer: Producer, partition: int, key: int) -> None:

@@ -156,7 +156,8 @@ class SimulatedCluster:
 
     Attributes:
         states: the latest stored state of every partition.
-        stored_topics: the topics, likewise.
+        stored_topics: the topics that have clients, likewise.
+        stored_names: the names of all topics, likewise.
         stored_cluster: the cluster's state, likewise; None before the first.
         deleted: topics that were deleted, as stored.
     """
@@ -174,6 +175,7 @@ class SimulatedCluster:
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
+        self.stored_names: dict[TopicId, str] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
         self._world = world
@@ -533,6 +535,9 @@ class SimulatedCluster:
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         self._tombstones[shard.number] = shard.deletions
         for topic_id in shard.deletions:
+            self.stored_names.pop(topic_id, None)
+        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
+        for topic_id in shard.deletions:
             if topic_id in self.running and topic_id not in self.deleted:
                 self._on_deleted(self.running[topic_id])
         for topic_id, topic in shard.topics.items():
@@ -623,6 +628,7 @@ class SimulatedCluster:
             self._newest_epoch,
             lambda each: self.witness.replicas.committed.get(each, Offset(0)),
             lambda: topic.is_gone,
+            lambda name: name in self.stored_names.values(),
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
         )
 

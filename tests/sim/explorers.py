@@ -214,7 +214,7 @@ class AdminExplorer(Explorer):
         try:
             await self._admin.create_topic(name, partitions=1, replication_factor=1)
         except MillraceError as error:
-            if error.appended is Appended.NO and name in await self._admin.list_topics():
+            if error.appended is Appended.NO and self._site.is_stored(name):
                 raise self._wrong(f"{name} is there, though {error!r} was told") from error
             raise
         await self._admin.delete_topic(name)

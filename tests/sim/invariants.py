@@ -51,7 +51,7 @@ from millrace.core.replication.leader import PartitionLeader
 
 if TYPE_CHECKING:
     from tests.sim.cluster import SimulatedCluster
-    from tests.sim.machine import BrokerProcess
+    from tests.sim.machine import BrokerMachine, BrokerProcess
 
 
 _BROKER_EPOCH: Final = "broker-epoch"
@@ -276,6 +276,21 @@ class Invariants:
         if state is None or leader_epoch >= state.unclean_epoch:
             given_up = self._given_up.get(topic_partition, Offset(0))
             self._given_up[topic_partition] = max(given_up, offset)
+
+    def on_full_state(self, machine: "BrokerMachine", controller_epoch: ControllerEpoch) -> None:
+        """A broker has taken up what a controller says that there is (P39).
+
+        It keeps the epoch on its disk before it follows; a damaged file, or a disk that was put
+        back, does not tell it any more.
+        """
+        disk = machine.disk
+        known = self._followed.get((machine.name, disk.wipes), controller_epoch)
+        forgets = disk.is_damaged or disk.is_older_copy or disk.set_backs
+        if controller_epoch < known and not forgets:
+            raise Violation(
+                f"{machine.name} takes up the state of controller epoch {controller_epoch}, and "
+                f"has followed {known}"
+            )
 
     # --- At every look -----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tests.sim.world import SECOND, Violation
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.controller import BrokerSessions
+from millrace.broker.rpc.produce import _ProduceStream
 from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_directory import LogDirectory
@@ -23,8 +24,12 @@ from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import host
 from millrace.core.controller.controller import Controller
 from millrace.core.controller.effects import Respond
-from millrace.core.errors import LogDirFailedError, StorageFullError
-from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer
+from millrace.core.errors import LogDirFailedError, MillraceError, StorageFullError
+from millrace.core.ids import TopicPartition
+from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife
+from millrace.core.metadata.objects.cache import MetadataCache
+from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
+from millrace.core.replication.follower import PartitionFollower
 from millrace.core.replication.leader import PartitionLeader
 from millrace.core.replication.leader_session import LeaderSession
 from millrace.core.replication.replicas import (
@@ -72,6 +77,7 @@ class Probes:
         )
         self._proposed: dict[Replicas, list[Any]] = {}
         self._asked: dict[tuple[Controller, int], Any] = {}
+        self._allowed: dict[tuple[Controller, int], list[set[BrokerLife]]] = {}
         self._wants_to_stop: dict[object, int] = {}
         self._failed_at: dict[tuple[str, str], int] = {}  # By process and directory.
 
@@ -106,10 +112,14 @@ class Probes:
                     self._before_handle if name == "handle" else None,
                 )
             probe(ControllerShell, "_on_unusable", before=self._before_unusable)
+            probe(MetadataCache, "on_full_state", self._on_full_state)
             probe(BrokerSessions, "on_published", self._on_published)
             probe(LeaderSession, "take_request", self._on_said)
             probe(PartitionLeader, "diverging_follower", self._on_served)
             probe(PartitionLeader, "append", self._on_appended)
+            probe(PartitionLeader, "check_end_offset", self._on_end_told)
+            probe(PartitionFollower, "check_readable", failed=self._on_unreadable)
+            probe(_ProduceStream, "_append", self._on_produced)
             probe(Appender, "append", before=self._before_append)
             probe(HeldAppends, "append", before=self._before_append)
             probe(PartitionLog, "append", self._on_written, failed=self._on_not_written)
@@ -208,9 +218,12 @@ class Probes:
         self._look_at(process, replicas, effects)
 
     def _before_on_fetched(
-        self, _: BrokerProcess, replicas: Replicas, leader: Any, fetched: Any, *__: Any
+        self, process: BrokerProcess, replicas: Replicas, leader: Any, fetched: Any, *__: Any
     ) -> Any:
-        return replicas.sessions[leader].position(fetched.handle)
+        is_open = process.life is not None and self._replicas.is_answer_to_open(
+            process.life, leader, fetched.handle, replicas
+        )
+        return replicas.sessions[leader].position(fetched.handle), is_open
 
     def _on_on_fetched(
         self,
@@ -221,10 +234,13 @@ class Probes:
         leader: Any,
         *_: Any,
     ) -> None:
-        if known is not None and process.life is not None:
-            topic_partition, position = known
+        found, is_open = known
+        if found is not None and process.life is not None:
+            topic_partition, position = found
             replica = replicas.find(topic_partition)
-            self._replicas.on_fetched(process.life, leader, position.leader_epoch, replica, effects)
+            self._replicas.on_fetched(
+                process.life, leader, position.leader_epoch, replica, effects, is_open=is_open
+            )
         self._look_at(process, replicas, effects)
 
     def _on_on_follower_progress(
@@ -304,14 +320,43 @@ class Probes:
         header: Any,
         acks: Any,
         *__: Any,
-        **___: Any,
+        is_successor: bool = False,
     ) -> None:
         log = process.log(leader.topic_partition)
         if log is not None:
-            self._replicas.on_appended(leader, log, header, acks, waiter)
+            self._replicas.on_appended(leader, log, header, acks, waiter, is_successor=is_successor)
             if waiter.is_done and process.replicas is not None:  # It repeats what is committed.
                 replica = process.replicas.find(leader.topic_partition)
                 self._replicas.on_answered(replica, log, waiter)
+
+    def _on_produced(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        outcome: Any,
+        __: _ProduceStream,
+        request: Any,
+        batch: Any,
+        *___: Any,
+    ) -> None:
+        if request.is_answered and not isinstance(outcome, MillraceError):
+            raise Violation(
+                f"{process.name} appends to {batch.topic_partition}, and has said that it does not "
+                "(P16)"
+            )
+
+    def _on_end_told(self, _: BrokerProcess, __: Any, ___: Any, leader: PartitionLeader) -> None:
+        self._replicas.on_end_told(leader)
+
+    def _on_unreadable(
+        self,
+        _: BrokerProcess,
+        __: Any,
+        error: Exception,
+        follower: PartitionFollower,
+        fetch_offset: Any,
+    ) -> None:
+        self._replicas.on_unreadable(follower, fetch_offset, error)
 
     # --- Disks -------------------------------------------------------------------------------
 
@@ -419,6 +464,8 @@ class Probes:
         self, _: BrokerProcess, controller: Controller, request_id: int, request: Any, *__: Any
     ) -> None:
         self._asked[controller, request_id] = request
+        if isinstance(request, AlterPartitions):
+            self._allowed[controller, request_id] = _allowed(controller, request)
         if isinstance(request, Heartbeat) and request.wants_shutdown:
             self._wants_to_stop.setdefault(request.life, self._cluster.now)
 
@@ -430,6 +477,9 @@ class Probes:
                 request = self._asked.pop((controller, effect.request_id), None)
                 result = effect.result
                 self._states.on_answered(request, result)
+                allowed = self._allowed.pop((controller, effect.request_id), None)
+                if allowed is not None and isinstance(result, list):
+                    self._states.on_altered(request, result, allowed)
                 if (
                     isinstance(request, Heartbeat)
                     and isinstance(result, HeartbeatAnswer)
@@ -443,10 +493,29 @@ class Probes:
     ) -> None:
         self._cluster.store.on_refused(process.machine.name, str(error))
 
+    def _on_full_state(
+        self, process: BrokerProcess, _: Any, __: Any, ___: MetadataCache, objects: Any
+    ) -> None:
+        epoch = objects[CLUSTER_KEY].controller_epoch
+        self._cluster.invariants.on_full_state(process.machine, epoch)
+
     def _on_published(
         self, process: BrokerProcess, _: Any, __: Any, ___: BrokerSessions, objects: Any
     ) -> None:
         self._states.on_published(process.machine.name, objects)
+
+
+def _allowed(controller: Controller, request: AlterPartitions) -> list[set[BrokerLife]]:
+    """Return who may be in sync after each change: members so far, and who may join just now."""
+    decided = controller._decided
+    able = {
+        each.life
+        for each in decided.cluster.brokers.values()
+        if not each.is_fenced and not each.is_draining
+    }
+    keys = (TopicPartition(each.topic_id, each.partition) for each in request.changes)
+    states = map(decided.partition, keys)
+    return [able if state is None else able.union(state.isr) for state in states]
 
 
 def process_now() -> BrokerProcess | None:

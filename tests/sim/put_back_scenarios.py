@@ -7,7 +7,7 @@ from tests.fakes.disk import Disk
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.machine import BrokerMachine
-from tests.sim.scenarios import AWAY, Busy, Scenario, ScenarioCluster, again
+from tests.sim.scenarios import AWAY, CUT_A_FOLLOWER, Busy, Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
@@ -221,9 +221,15 @@ PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
     ),
     Scenario(
         about="P25",
-        name="brokers that would rather not lead die, and come in sync again",
+        name="brokers that would rather not lead die or lose touch, and come in sync again",
         cluster=Unwilling,
-        steps=[*again("F01", 6, 4, 3, 1), *again("F02", 8, 4, 3, 1)],
+        # One that has just started joins before it knows that its disk is slow.
+        steps=[
+            AWAY,
+            *again("F01", 8, 4, 2, 1),
+            *again("F02", 10, 4, 2, 1),
+            (22, CUT_A_FOLLOWER, 9),
+        ],
         mutants=["a broker that is reluctant to lead does not come in sync"],
     ),
 )

@@ -6,14 +6,16 @@ the step does no harm this time.
 
 - A follower tells the truth about its log (P4). Its leader serves it only if that log is a prefix
   of its own (P4). The follower truncates nothing that both share (P5).
-- An answer is applied in the leader epoch in which it was given (P7). It holds what the leader of
-  its epoch wrote, byte for byte (P1, P8).
+- An answer is applied to the position that it was given to, while that is open, and in its leader
+  epoch (P7). It holds what the leader of that epoch wrote, byte for byte (P1, P8).
 - A broker leads only as the life that was elected (P37).
 - The high watermark never goes back, and does not move while too few replicas are in sync. It
   passes only offsets that every replica that is or may be in sync has reported in this leader epoch
   (P9, P12, P13, P20).
 - A producer's batches follow one another, and none is taken for another (P14, P42, P43, P64); the
   answers about them are true (P15 to P18).
+- A leader tells where the log ends only when it knows everything that was committed before it
+  (P11). A follower does not say that a committed offset does not exist (P12).
 - A replica that the leader proposes for the ISR has everything that may be committed (P22); the
   proposal includes the leader (P24). The leader gives a proposal up only if it surely was not
   applied (P20, P21).
@@ -31,7 +33,12 @@ from tests.sim.world import Violation
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import Appended, IneligibleReplicaError, MillraceError
+from millrace.core.errors import (
+    Appended,
+    IneligibleReplicaError,
+    MillraceError,
+    OffsetOutOfRangeError,
+)
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -47,7 +54,7 @@ from millrace.core.log.producer_states import BATCHES_KEPT
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
-from millrace.core.replication.follower import Append, Truncate
+from millrace.core.replication.follower import Append, FetchFrom, PartitionFollower, Truncate
 from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
@@ -106,6 +113,8 @@ class ReplicaWitness:
         self.proposals: dict[TopicPartition, deque[IsrProposal]] = {}
         self._logs = logs
         self._said: dict[tuple[BrokerLife, BrokerId, TopicPartition], _Said] = {}
+        self._named: dict[tuple[BrokerLife, BrokerId, int], tuple[TopicPartition, FetchFrom]] = {}
+        """The positions that followers gave to leaders, by their handles."""
         self._reports: dict[tuple[TopicPartition, LeaderEpoch], Reports] = {}
         self._begun: set[tuple[TopicPartition, LeaderEpoch]] = set()
         self._ledgers: dict[tuple[BrokerLife, TopicPartition], _Ledger] = {}
@@ -123,7 +132,10 @@ class ReplicaWitness:
         logs: Mapping[TopicPartition, PartitionLog],
     ) -> None:
         """A follower tells a leader its position."""
-        for _, topic_partition, position, progress in request.added:
+        for handle in request.removed:
+            self._named.pop((life, leader, handle), None)
+        for handle, topic_partition, position, progress in request.added:
+            self._named[life, leader, handle] = topic_partition, position
             replica, log = replicas.find(topic_partition), logs.get(topic_partition)
             if replica is None or replica.follower is None or log is None:
                 continue
@@ -162,6 +174,21 @@ class ReplicaWitness:
                 f"{said.epochs}, and its own of {log.leader_epochs.entries}"
             )
 
+    def is_answer_to_open(
+        self, life: BrokerLife, leader: BrokerId, handle: int, replicas: Replicas
+    ) -> bool:
+        """Whether what a leader sends is to a position that its follower has still open."""
+        named = self._named.get((life, leader, handle))
+        replica = None if named is None else replicas.find(named[0])
+        follower = None if replica is None else replica.follower
+        position = None if follower is None else follower.position
+        return (
+            named is not None
+            and position is not None
+            and (position.leader, position.leader_epoch, position.number)
+            == (named[1].leader, named[1].leader_epoch, named[1].number)
+        )
+
     def on_fetched(
         self,
         life: BrokerLife,
@@ -169,9 +196,17 @@ class ReplicaWitness:
         leader_epoch: LeaderEpoch,
         replica: Replica | None,
         effects: Iterable[Effect],
+        *,
+        is_open: bool,
     ) -> None:
-        """A follower took a leader's answer for a position of an epoch; these are its effects."""
+        """A follower took a leader's answer for a position of an epoch; these are its effects.
+
+        Args:
+            is_open: whether that position was still open.
+        """
         for change in [each.change for each in effects if isinstance(each, LogChange)]:
+            if not is_open:
+                raise Violation(f"{life} applies what {leader} sent to a position that was left")
             if not isinstance(change, Append | Truncate):
                 continue
             follower = None if replica is None else replica.follower
@@ -209,7 +244,32 @@ class ReplicaWitness:
         else:
             self._sums[key] = _sum(batch)
 
+    def on_unreadable(
+        self, follower: PartitionFollower, fetch_offset: Offset, error: Exception
+    ) -> None:
+        """A follower refused a reader's position (P12)."""
+        committed = self.committed.get(follower.topic_partition, Offset(0))
+        is_there = follower.log_start_offset <= fetch_offset <= committed
+        if isinstance(error, OffsetOutOfRangeError) and is_there:
+            raise Violation(
+                f"a follower of {follower.topic_partition} says that there is no {fetch_offset}, "
+                f"and {committed} is committed: {error}"
+            )
+
     # --- Leading -----------------------------------------------------------------------------
+
+    def on_end_told(self, leader: PartitionLeader) -> None:
+        """A leader says where the log ends (P11).
+
+        One that was replaced, and has not heard of it, may lack what others have committed since.
+        """
+        committed = self.committed.get(leader.topic_partition, Offset(0))
+        least = min(committed, leader.leader_epoch_start_offset)
+        if leader.high_watermark < least:
+            raise Violation(
+                f"{leader.broker}, leader of {leader.topic_partition} in {leader.leader_epoch}, "
+                f"says that the log ends at {leader.high_watermark}; {least} was committed before"
+            )
 
     def on_image(self, machine: BrokerMachine, replicas: Replicas, logs: "Logs") -> None:
         """A broker has applied the metadata."""
@@ -293,8 +353,14 @@ class ReplicaWitness:
         header: BatchHeader,
         acks: Acks,
         waiter: Waiter,
+        *,
+        is_successor: bool,
     ) -> None:
-        """A leader assigned offsets to a batch, or found it to be a duplicate."""
+        """A leader assigned offsets to a batch, or found it to be a duplicate.
+
+        Args:
+            is_successor: its producer has sent others before, and does not know their outcome.
+        """
         what = f"{leader.broker}, leader of {leader.topic_partition} in {leader.leader_epoch}"
         state, rules = leader.state, leader.rules
         is_short = len(state.isr) < min(rules.min_insync_replicas, state.replication_factor)
@@ -314,6 +380,8 @@ class ReplicaWitness:
             return
         if given and header.base_sequence != given[-1].last_sequence + 1:
             raise Violation(f"{what}, appends {header} behind {given}")
+        if is_successor and not given:
+            raise Violation(f"{what}, appends {header}, and not what its producer sent before")
         given.append(_Given(*sequences, waiter.base_offset))
         entry = leader.producers.entry(header.producer_id)
         if entry is None or len(entry.batches) < min(len(given), BATCHES_KEPT):

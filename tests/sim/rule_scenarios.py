@@ -34,6 +34,7 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
+from millrace.core.ids import TopicPartition
 from millrace.core.lease import LeaseRecord
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES
@@ -119,6 +120,45 @@ class RestlessOfFour(Restless):
     brokers = 4
 
 
+class InAHurry(BusyOfFour):
+    """Producers do not wait for an answer for long."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=4 * (Load(every_us=50 * MILLISECOND, burst_max=3, request_timeout_ms=100),),
+        ),
+    )
+
+
+class Ahead(BusyOfFour):
+    """What is written counts, and leaders are always ahead of their followers."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={"durability": "replicated"},
+            loads=(
+                Load(every_us=100 * MILLISECOND, burst_max=5),
+                Load(every_us=40 * MILLISECOND, acks=1),
+            ),
+        ),
+    )
+
+
+class Neighbours(Busy):
+    """Several partitions, so that some are led elsewhere than in the zone of the reader."""
+
+    topics = (
+        TopicPlan(
+            partitions=3,
+            loads=(Load(every_us=40 * MILLISECOND, burst_max=2),),
+            polls_every_us=20 * MILLISECOND,
+            reads_followers=True,
+        ),
+    )
+
+
 class NeverShort(BusyOfFour):
     """Two replicas are always in sync, though one lags and another asks to stop."""
 
@@ -161,8 +201,15 @@ def _give_the_lease_away(scene: Scene) -> Undo | None:
     others = [name for name in scene.machines if name not in playing]
     if not others:
         return None
-    scene.store.steal_lease(others[0])
+    _steal_lease(scene, others[0])
     return lambda: None
+
+
+def _steal_lease(scene: Scene, name: str) -> None:
+    """Write a broker into the lease; it takes up only one that has its address, too."""
+    cluster = None if scene.administered is None else scene.administered.stored_cluster
+    broker = None if cluster is None else cluster.broker_named(name)
+    scene.store.steal_lease(name, "" if broker is None else broker.replica_address)
 
 
 LEASE_GIVEN: Final = Family(
@@ -178,7 +225,7 @@ def _give_the_lease_back(scene: Scene) -> Undo | None:
     if not old or not starting:
         return None
     machine = scene.machines[scene.dice.choice(starting)]
-    scene.store.steal_lease(old[0])
+    _steal_lease(scene, old[0])
     machine.kill()
     return machine.start
 
@@ -389,6 +436,149 @@ OLDEST_IS_BACK: Final = Family(
 )
 
 
+def _join_and_start_again(scene: Scene) -> Undo | None:
+    """A follower starts again while its leader's proposal that it joins is on its way."""
+    leader, controllers = scene.pick("leader"), scene.role("controller")
+    joiner = _follower(scene, may_control=False)
+    assert scene.administered is not None
+    states = scene.administered.states
+    if leader is None or joiner is None or len(controllers) != 1 or leader.name in controllers:
+        return None
+    undos: list[Undo] = [joiner.start]
+    joiner.kill()
+    scene.world.after(SECOND, "the follower is back", joiner.start)
+
+    def look(tries: int) -> None:
+        if any(map(is_proposed, states)):
+            joiner.kill()
+            joiner.start()
+            scene.world.after(3 * SECOND, "the proposal arrives", undos[-1])
+        elif tries:
+            scene.world.after(MILLISECOND, "is it proposed?", look, tries - 1)
+
+    def is_proposed(topic_partition: TopicPartition) -> bool:
+        if leader.node is None or leader.node.replicas is None or joiner.node is None:
+            return False
+        replica = leader.node.replicas.find(topic_partition)
+        proposal = None if replica is None or replica.leader is None else replica.leader.proposal
+        return proposal is not None and joiner.node.life in proposal.isr
+
+    def hold() -> None:
+        undos.append(scene.cut([leader.name], controllers, both_ways=False))
+        look(2_000)
+
+    def look_for_life(tries: int) -> None:
+        cluster = scene.administered.stored_cluster if scene.administered else None
+        broker = None if cluster is None else cluster.broker_named(joiner.name)
+        life = None if joiner.node is None else joiner.node.life
+        if broker is not None and broker.life == life and not broker.is_fenced:
+            hold()
+        elif tries:
+            scene.world.after(200, "is it back?", look_for_life, tries - 1)
+
+    scene.world.after(SECOND, "is it back?", look_for_life, 10_000)
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
+JOIN_AND_START_AGAIN: Final = Family(
+    "F18", "a follower starts again before its joining is granted", _join_and_start_again, _ANY
+)
+
+
+def _slow_news(scene: Scene) -> Undo | None:
+    """What the controller says reaches replicas late; clients hear of it from the controller."""
+    pairs = [(here, there) for here in scene.role("controller") for there in scene.machines]
+    links = [(here, there) for here, there in pairs if here != there]
+    return scene.network.impose(links, Weather(delay_us=250 * MILLISECOND)) if links else None
+
+
+SLOW_NEWS: Final = Family("F18", "what the controller says arrives late", _slow_news, _ANY)
+
+
+def _best_says_its_end(scene: Scene, *, loses_disk: bool) -> Undo | None:
+    """All replicas die, the leader ahead of the others; each is back, and nobody is eligible.
+
+    One follower was back first, and is gone again when the others say where their logs end. Then it
+    is back to say so, too, and the best replica is not: its broker is dead, or has an empty disk.
+    """
+    leaders, controllers = scene.role("leader"), scene.role("controller")
+    names = [name for name in scene.role("follower") if name not in leaders]
+    if len(leaders) != 1 or len(names) != 2 or {*leaders, *names}.intersection(controllers):
+        return None
+    best = scene.machines[leaders[0]]
+    first, other = (scene.machines[name] for name in names)
+    heal = scene.cut(leaders, names)
+
+    def kill_all() -> None:
+        heal()
+        for machine in (best, first, other):
+            machine.kill()
+
+    def exchange() -> None:
+        first.kill()
+        best.start()
+        other.start()
+
+    def lose_the_best() -> None:
+        best.kill()
+        if loses_disk:
+            best.disk.wipe()
+            best.start()
+
+    scene.world.after(400 * MILLISECOND, "all die, the leader ahead of its followers", kill_all)
+    scene.world.after(2 * SECOND, "the first one is back", first.start)
+    scene.world.after(5 * SECOND, "the first one is gone, and the others are back", exchange)
+    scene.world.after(9 * SECOND, "the best one is gone", lose_the_best)
+    scene.world.after(12 * SECOND, "the first one is back again", first.start)
+
+    def undo() -> None:
+        for machine in (best, first, other):
+            machine.start()
+
+    return undo
+
+
+BEST_IS_DEAD: Final = Family(
+    "F03",
+    "all die, and the best one again when it has said where its log ends",
+    partial(_best_says_its_end, loses_disk=False),
+    _ANY,
+)
+BEST_IS_EMPTY: Final = Family(
+    "F36",
+    "all die, and the best one loses its disk when it has said where its log ends",
+    partial(_best_says_its_end, loses_disk=True),
+    _ANY,
+)
+
+
+def _slow_between_brokers(scene: Scene) -> Undo | None:
+    """Followers hear late of what is committed, and readers do not."""
+    pairs = [(here, there) for here in scene.machines for there in scene.machines if here != there]
+    return scene.network.impose(pairs, Weather(delay_us=60 * MILLISECOND))
+
+
+SLOW_BETWEEN_BROKERS: Final = Family(
+    "F16", "the network between brokers is slow", _slow_between_brokers, _ANY
+)
+
+
+def _reset_the_neighbour(scene: Scene) -> Undo | None:
+    """A reader of its zone's replica asks the leader again, which sends it back."""
+    broken = scene.network.reset_streams(scene.dice, 1.0, ["neighbour-t-0"])
+    return (lambda: None) if broken else None
+
+
+RESET_THE_NEIGHBOUR: Final = Family(
+    "F17", "the streams of a reader of followers are reset", _reset_the_neighbour, _ANY
+)
+
+
 LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _lag_and_stop, _ANY)
 
 
@@ -427,9 +617,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "the high watermark goes back",
             "a leader counts on itself alone",
             "readers see what is not committed",
-            "a new leader says where the log ends before it knows",
             "a follower takes the leader's high watermark beyond its own log",
-            "a follower tells a reader that is ahead of it that its offset does not exist",
             "a leader counts what it has not flushed",
             "what a follower has not flushed counts",
             "a flush only tells",
@@ -444,7 +632,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "a follower joins below the high watermark",
             "a leader proposes to leave",
             "the leader epoch stays when the leader changes",
-            "a topic that is asked for again with its id is refused",
             "who is fenced goes on leading",
             "old replicas go before the new ones are there",
             "producer states are not kept while following",
@@ -469,10 +656,24 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=[
             "a proposal on an older state is applied",
             "a proposal of an older leader is applied",
+        ],
+    ),
+    Scenario(
+        about="P19, P37",
+        name="a follower starts again while the proposal that it joins is on its way",
+        cluster=BusyOfFour,
+        steps=[AWAY, *again(JOIN_AND_START_AGAIN, 11, 8, 2, 6)],
+        mutants=[
             "a proposal may name who is fenced, or an earlier life",
             "entries of earlier lives count",
-            "a proposal without an answer is taken back",
         ],
+    ),
+    Scenario(
+        about="P16",
+        name="producers hear of new leaders before these do, and give their requests up",
+        cluster=InAHurry,
+        steps=[AWAY, (10, SLOW_NEWS, 16), *again("F02", 11, 3, 5, 1)],
+        mutants=["a batch is appended though its request was answered"],
     ),
     Scenario(
         about="P28, P37",
@@ -483,7 +684,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=[
             "a broker leads because an earlier life of it does",
             "a broker may lead before it knows that it is registered",
-            "a proposal on an older state is applied",
         ],
     ),
     Scenario(
@@ -523,7 +723,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "the earlier life stays in sync until it is missed",
             "the high watermark moves while too few are in sync",
             "a leader appends although too few are in sync",
-            "a new leader says where the log ends before it knows",
         ],
     ),
     Scenario(
@@ -562,6 +761,27 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=again(OLDEST_IS_BACK, 8, 18, 3, 15),
         seeds=6,
         mutants=["an empty log counts for all that it has given up, whatever came in its place"],
+    ),
+    Scenario(
+        about="P31",
+        name="all die, and the best one again when it has said where its log ends",
+        cluster=Ahead,
+        steps=[(4.5, LEASE_GIVEN, 0.1), (8, BEST_IS_DEAD, 15)],
+        mutants=["the best replica is not waited for while its broker is dead"],
+    ),
+    Scenario(
+        about="P31",
+        name="all die, and the best one loses its disk when it has said where its log ends",
+        cluster=Ahead,
+        steps=[(4.5, LEASE_GIVEN, 0.1), (8, BEST_IS_EMPTY, 15)],
+        mutants=["a replica is as good as its broker's earlier life said"],
+    ),
+    Scenario(
+        about="P12",
+        name="a reader is ahead of the follower that it is sent to",
+        cluster=Neighbours,
+        steps=[(5, SLOW_BETWEEN_BROKERS, 20), *again(RESET_THE_NEIGHBOUR, 6, 1.3, 14, 0.1)],
+        mutants=["a follower tells a reader that is ahead of it that its offset does not exist"],
     ),
     Scenario(
         about="P8",

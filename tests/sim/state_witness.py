@@ -8,7 +8,8 @@ apply to single steps only.
   stored (P25, P30). An unclean election needs permission, or that no broker has everything, and
   that each replica has been back since then (P31).
 - A replica joins the ISR because the leader asked for it, on the present state, and in its
-  registered life (P19, P37).
+  registered life, which may join. So what the controller grants is the next state of the same
+  leader (P19, P37).
 - A replica that leaves while too few are left stays eligible (P26); with enough in sync, none is.
 - A restarted broker stays eligible only with its data (P27); its earlier life is in no state (P37).
 - A fenced broker leads nothing, and is not in sync (P29); a stopping one has handed over (P32).
@@ -16,7 +17,7 @@ apply to single steps only.
   for example when the first answer was lost.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf
 from typing import Final, Protocol
 
@@ -25,7 +26,7 @@ from tests.sim.machine import BrokerMachine
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import SECOND, Violation
 
-from millrace.core.errors import MalformedRequestError, TopicAlreadyExistsError
+from millrace.core.errors import MalformedRequestError, MillraceError, TopicAlreadyExistsError
 from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
@@ -36,7 +37,7 @@ from millrace.core.metadata.model import (
     Topic,
 )
 from millrace.core.metadata.objects.stored_object import StoredObject
-from millrace.core.metadata.requests import CreateTopics
+from millrace.core.metadata.requests import AlterPartitions, CreateTopics
 from millrace.core.metadata.topic_config import Durability
 
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -57,6 +58,8 @@ class Judged(Protocol):
     def states(self) -> Mapping[TopicPartition, PartitionState]: ...
     @property
     def stored_topics(self) -> Mapping[TopicId, Topic]: ...
+    @property
+    def stored_names(self) -> Mapping[TopicId, str]: ...
     @property
     def stored_cluster(self) -> ClusterState | None: ...
     @property
@@ -119,8 +122,31 @@ class StateWitness:
             return
         for topic_id, each in zip(request.topic_ids, result, strict=True):
             is_refused = isinstance(each, MalformedRequestError | TopicAlreadyExistsError)
-            if is_refused and topic_id in self._cluster.stored_topics:
+            if is_refused and topic_id in self._cluster.stored_names:
                 raise Violation(f"a topic is there, and whoever asks for it again hears: {each}")
+
+    def on_altered(
+        self,
+        request: AlterPartitions,
+        results: Sequence[PartitionState | MillraceError],
+        allowed: Sequence[Container[BrokerLife]],
+    ) -> None:
+        """A controller answers what leaders have asked for.
+
+        Args:
+            allowed: of each change, who might be in sync when it decided.
+        """
+        for change, after, lives in zip(request.changes, results, allowed, strict=True):
+            if isinstance(after, MillraceError):
+                continue
+            what = f"{change} is granted: {after}"
+            if after.leader_life != change.leader or after.leader_epoch != change.leader_epoch:
+                raise Violation(f"somebody else leads, and {what}")
+            if after.partition_epoch not in (change.partition_epoch, change.partition_epoch + 1):
+                raise Violation(f"the state was another one, and {what}")
+            for life in change.isr:
+                if life not in lives:
+                    raise Violation(f"{life} may not join, and {what}")
 
     # --- Brokers -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, mutant
+from tests.sim.mutants.shells import NEWS_IS_LATE
 
 _CORE: Final = "millrace.core"
 _BROKERS: Final = f"{_CORE}.controller.brokers"
@@ -172,6 +173,7 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         f"{_MEMBERSHIP}.heartbeat",
         "elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:",
         "elif broker.is_fenced:",
+        also=NEWS_IS_LATE,
     ),
     mutant(
         "unclean elections need no permission",

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, mutant
+from tests.sim.mutants.shells import NEWS_IS_LATE
 
 _LEADER: Final = "millrace.core.replication.leader:PartitionLeader"
 _FOLLOWER: Final = "millrace.core.replication.follower:PartitionFollower"
@@ -342,6 +343,7 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         "millrace.core.replication.replica:Replica.must_lead",
         "self.state.leader_life == self.broker",
         "self.state.leader == self.broker.broker_id",
+        also=NEWS_IS_LATE,
     ),
 )
 

@@ -1,6 +1,32 @@
 """Mutants of the shells of broker and client, which only whole processes can show."""
 
-from tests.sim.mutants.mutant import mutant
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+NEWS_IS_LATE: Final[Mutant] = mutant(
+    # Each answer comes behind the metadata that it rests on. So a broker whose registration is
+    # answered knows of it, and that its earlier life leads nothing: what guards against a broker
+    # that does not know is never needed, unless this is left out, too.
+    "a broker follows news a moment after the answers that rest on it",
+    "P37",
+    "millrace.broker.peers.controller_channel:ControllerChannel._on_metadata",
+    """    image = self._cache.image
+    if image is not None and image is not self._image:
+        self._image = image
+        for told in self._image_callbacks:
+            told(image)
+""",
+    """    def follow():
+        image = self._cache.image
+        if image is not None and image is not self._image:
+            self._image = image
+            for told in self._image_callbacks:
+                told(image)
+    follow() if update.is_full else asyncio.get_running_loop().call_later(0.3, follow)
+""",
+)
+"""No mutant of its own: see who is left out with it."""
 
 MUTANTS = (
     mutant(
