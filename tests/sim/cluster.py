@@ -19,6 +19,7 @@ from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
 from tests.sim.admin import Administration
+from tests.sim.api_server import open_kubernetes_store
 from tests.sim.clients import (
     Client,
     EndReader,
@@ -46,6 +47,7 @@ from tests.sim.telling import state as told_state
 from tests.sim.witness import Witness
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
+from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptBatchError, CorruptLogError
 from millrace.core.ids import (
@@ -168,7 +170,7 @@ class SimulatedCluster:
     topics: Sequence[TopicPlan] = (TopicPlan(),)
     families: tuple[Family, ...] = ()
     settings: Settings = Settings()
-    new_store: type[BlockingStore] = BlockingStore
+    new_store: Callable[[SimulatedStore, str], CoordinationStore] = BlockingStore
 
     def __init__(self, world: World) -> None:
         self.network = Network(world)
@@ -756,6 +758,8 @@ class BrokerCluster(SimulatedCluster):
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
+        if world.random("store").random() < 0.5:
+            self.new_store = open_kubernetes_store
         self.settings = Settings(
             replication=dataclasses.replace(
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))

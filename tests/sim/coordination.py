@@ -171,7 +171,7 @@ class SimulatedStore:
     def compare_and_swap_all(
         self, writes: Sequence[tuple[str, StoredObject]], writer: str = ""
     ) -> list[bool]:
-        return [self._swap(key, new, writer) for key, new in writes]
+        return [self.swap(key, new, writer) for key, new in writes]
 
     def read_lease(self) -> LeaseRecord | None:
         return self.lease
@@ -218,7 +218,8 @@ class SimulatedStore:
         if not (weather.lost_answers and dice.random() < weather.lost_answers):
             call.answer(result)
 
-    def _swap(self, key: str, new: StoredObject, writer: str) -> bool:
+    def swap(self, key: str, new: StoredObject, writer: str) -> bool:
+        """Replace the version of an object before; False when another one is stored."""
         old = self.objects.get(key)
         if (0 if old is None else old.version) != new.version - 1:
             return False
@@ -259,16 +260,14 @@ class StoreHandle:
 
     def read_all(self, keys: Sequence[str], answered: Answered) -> None:
         keys = tuple(keys)
-        self._call(answered, lambda: self._store.read_all(keys))
+        self.call(answered, lambda: self._store.read_all(keys))
 
     def compare_and_swap_all(
         self, writes: Sequence[tuple[str, StoredObject]], answered: Answered
     ) -> None:
         writes = tuple(writes)
-        lease = self._store.lease
-        if self._store.checks_writers and (lease is None or lease.holder != self._owner):
-            raise Violation(f"{self._owner} writes, and the lease is {lease}")
-        self._call(
+        self.check_writer()
+        self.call(
             answered,
             lambda: self._store.compare_and_swap_all(writes, self._owner),
             is_write=True,
@@ -276,17 +275,23 @@ class StoreHandle:
         )
 
     def read_lease(self, answered: Answered) -> None:
-        self._call(answered, self._store.read_lease)
+        self.call(answered, self._store.read_lease)
 
     def compare_and_swap_lease(self, new: LeaseRecord, answered: Answered) -> None:
-        self._call(
+        self.call(
             answered,
             lambda: self._store.compare_and_swap_lease(new),
             is_write=True,
             refusal=False,
         )
 
-    def _call(
+    def check_writer(self) -> None:
+        """Judge that only the holder of the lease tries to write objects (P38)."""
+        lease = self._store.lease
+        if self._store.checks_writers and (lease is None or lease.holder != self._owner):
+            raise Violation(f"{self._owner} writes, and the lease is {lease}")
+
+    def call(
         self,
         answered: Answered,
         method: Callable[[], object],

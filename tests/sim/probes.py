@@ -124,6 +124,7 @@ class Probes:
             probe(HeldAppends, "append", before=self._before_append)
             probe(PartitionLog, "append", self._on_written, failed=self._on_not_written)
             probe(PartitionLog, "flush", self._on_log_flush, failed=self._on_flush_failed)
+            probe(PartitionLog, "apply_retention", self._on_retained)
             probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
             probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
             probe(LogDirectory, "open", self._on_directory_open)
@@ -389,6 +390,13 @@ class Probes:
 
     def _on_log_flush(self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog) -> None:
         self._logs.on_flushed(process.machine, log)
+
+    def _on_retained(
+        self, _: BrokerProcess, __: Any, deleted: int, log: PartitionLog, *___: Any
+    ) -> None:
+        if deleted:  # Its broker may no longer lead by now.
+            epoch = log.leader_epochs.latest_epoch
+            self._cluster.invariants.on_given_up(log.topic_partition, epoch, log.log_start_offset)
 
     def _before_log_cut(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
         self._logs.on_cutting(process.machine, log.topic_partition)

@@ -7,8 +7,7 @@ decides (F43): a write whose answer was lost may have been done. The API server 
 
 import json
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.client import host
 from millrace.core.errors import InvalidConfigError
 
 WHOLE: Final = "application/json"
@@ -64,11 +64,46 @@ class Answer:
         return str(self.document.get("message") or self.text or f"status {self.status}")
 
 
+def connect(access: ApiAccess, connections_max: int) -> urllib3.HTTPConnectionPool:
+    """Return connections to the API server; the first is opened with the first request.
+
+    Args:
+        access: to the API server.
+        connections_max: that are kept open; more requests at a time make connections of their own.
+
+    Raises:
+        InvalidConfigError: its URL is none.
+    """
+    try:
+        url = urllib3.util.parse_url(access.server)
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ValueError("it must begin with https:// and a host")
+    except (HTTPError, ValueError) as error:
+        raise InvalidConfigError(
+            f"{access.server!r} is not the URL of an API server: {error}"
+        ) from error
+    if access.tls is None:
+        return urllib3.HTTPConnectionPool(url.host, url.port, maxsize=connections_max)
+    return urllib3.HTTPSConnectionPool(
+        url.host,
+        url.port,
+        maxsize=connections_max,
+        ssl_context=access.tls,
+        server_hostname=access.tls_server_name,
+    )
+
+
+Connect = Callable[[ApiAccess, int], urllib3.HTTPConnectionPool]
+"""As `connect`."""
+
+
 class KubernetesApi:
     """See the module. Any number of threads may use it.
 
     Args:
-        connections_max: that are kept open; more requests at a time make connections of their own.
+        access: to the API server.
+        connect: opens the connections.
+        connections_max: as in `connect`.
         request_timeout_ms: for connecting and the answer's beginning together, and for each wait
             for more of it.
         pause_ms_max: the longest pause that is kept; after it requests are sent again.
@@ -77,6 +112,7 @@ class KubernetesApi:
     def __init__(
         self,
         access: ApiAccess,
+        connect: Connect = connect,
         *,
         connections_max: int,
         request_timeout_ms: int,
@@ -85,27 +121,9 @@ class KubernetesApi:
         self._access = access
         self._pause_s_max = pause_ms_max / 1000
         self._timeout_s = request_timeout_ms / 1000
-        try:
-            url = urllib3.util.parse_url(access.server)
-            if url.scheme not in ("http", "https") or not url.host:
-                raise ValueError("it must begin with https:// and a host")
-        except (HTTPError, ValueError) as error:
-            raise InvalidConfigError(
-                f"{access.server!r} is not the URL of an API server: {error}"
-            ) from error
+        self._pool = connect(access, connections_max)
         self._server = access.server
-        self._path = (url.path or "").rstrip("/")
-        self._pool: urllib3.HTTPConnectionPool
-        if access.tls is None:
-            self._pool = urllib3.HTTPConnectionPool(url.host, url.port, maxsize=connections_max)
-        else:
-            self._pool = urllib3.HTTPSConnectionPool(
-                url.host,
-                url.port,
-                maxsize=connections_max,
-                ssl_context=access.tls,
-                server_hostname=access.tls_server_name,
-            )
+        self._path = (urllib3.util.parse_url(access.server).path or "").rstrip("/")
         self._lock = threading.Lock()
         self._pause_until = 0.0
 
@@ -161,7 +179,7 @@ class KubernetesApi:
         is_stream: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         with self._lock:
-            pause_s = self._pause_until - time.monotonic()
+            pause_s = self._pause_until - host.monotonic_s()
         if pause_s > 0:
             raise CoordinationUnavailableError(
                 f"the API server asked for a pause; {pause_s:.1f} s of it are left"
@@ -221,7 +239,7 @@ class KubernetesApi:
     def _pause(self, retry_after: str) -> None:
         seconds = int(retry_after) if retry_after.isdecimal() else _PAUSE_S
         with self._lock:
-            self._pause_until = time.monotonic() + min(seconds, self._pause_s_max)
+            self._pause_until = host.monotonic_s() + min(seconds, self._pause_s_max)
 
 
 def events(stream: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from millrace.broker.coordination.kubernetes.api import Answer, KubernetesApi
 from millrace.broker.coordination.kubernetes.resources import ClusterResources
 from millrace.broker.coordination.store import CoordinationStoreError
+from millrace.client import host
 from millrace.core.errors import InvalidConfigError
 from millrace.core.lease import NOBODY, LeaseRecord
 
@@ -77,7 +78,8 @@ class KubernetesLease:
         raise self._unexpected(answer)
 
     def _body(self, new: LeaseRecord, latest: _Stored) -> bytes:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        wall_s = host.current.wall_ns() / 1e9
+        now = datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = latest.record
         spec = {
             "leaseDurationSeconds": max(1, -(-new.duration_ms // 1000)),

@@ -16,27 +16,28 @@ all of it, and serving does not need it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.api import (
     METADATA,
     Answer,
+    Connect,
     KubernetesApi,
+    connect,
 )
 from millrace.broker.coordination.kubernetes.lease import KubernetesLease
 from millrace.broker.coordination.kubernetes.resources import (
     ClusterResources,
     Resource,
 )
+from millrace.broker.coordination.kubernetes.side_by_side import SideBySide
 from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
-    CoordinationUnavailableError,
     always,
 )
 from millrace.core.errors import InvalidConfigError
@@ -47,9 +48,6 @@ from millrace.core.metadata.objects.stored_object import CorruptMetadataError, S
 
 REQUESTS_IN_FLIGHT_MAX: Final = 8
 """Objects written or read in parallel; the metadata has 33."""
-
-_Given = TypeVar("_Given")
-_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
@@ -73,6 +71,7 @@ class KubernetesStore:
 
     Args:
         access: to the API server.
+        connect: opens connections to it.
         cluster_name: names the resources.
         namespace: of the resources; empty: the default of `access`.
         request_timeout_ms: for each request.
@@ -85,6 +84,7 @@ class KubernetesStore:
     def __init__(
         self,
         access: ApiAccess,
+        connect: Connect = connect,
         *,
         cluster_name: str,
         namespace: str = "",
@@ -93,14 +93,12 @@ class KubernetesStore:
         object_bytes_max: int = 1_500_000,
         lease_pause_ms_max: int = 1000,
     ) -> None:
-        api = partial(KubernetesApi, access, request_timeout_ms=request_timeout_ms)
+        api = partial(KubernetesApi, access, connect, request_timeout_ms=request_timeout_ms)
         self._resources = ClusterResources(namespace or access.namespace, cluster_name)
         self._object_bytes_max = object_bytes_max
         self._known: dict[str, _Known] = {}
         self._api = api(connections_max=requests_in_flight_max)
-        self._threads = ThreadPoolExecutor(
-            requests_in_flight_max, thread_name_prefix="kubernetes-object"
-        )
+        self._calls = SideBySide("kubernetes-object", requests_in_flight_max)
         # With connections and pauses of its own, so that no object's write costs the lease. Nor
         # does a long pause: one or two requests a second are no burden for the API server.
         self._lease_api = api(connections_max=1, pause_ms_max=lease_pause_ms_max)
@@ -111,7 +109,7 @@ class KubernetesStore:
         """See `CoordinationStore`."""
         # Each once: the older of two answers about one object may come last.
         distinct = list(dict.fromkeys(keys))
-        found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
+        found = dict(zip(distinct, self._calls.make(self._read, distinct), strict=True))
         return [found[key] for key in keys]
 
     def compare_and_swap_all(
@@ -132,7 +130,7 @@ class KubernetesStore:
             for index in indices:
                 outcomes[index] = self._swap(*requests[index], may_write)
 
-        self._side_by_side(swap_in_order, by_key.values())
+        self._calls.make(swap_in_order, by_key.values())
         return outcomes
 
     def read_lease(self) -> LeaseRecord | None:
@@ -150,7 +148,7 @@ class KubernetesStore:
     def close(self) -> None:
         """See `CoordinationStore`."""
         self._watcher.close()
-        self._threads.shutdown()
+        self._calls.close()
         self._api.close()
         self._lease_api.close()
 
@@ -264,32 +262,6 @@ class KubernetesStore:
             stored.controller_epoch,
             {name: value for name, value in metadata.items() if name != "managedFields"},
         )
-
-    def _side_by_side(
-        self, call: Callable[[_Given], _Result], given: Iterable[_Given]
-    ) -> list[_Result]:
-        """Call for each, several at a time; return when no call is running any more.
-
-        After a failure no further call begins.
-        """
-        given = list(given)
-        if len(given) == 1:
-            return [call(given[0])]
-        futures = [self._threads.submit(call, each) for each in given]
-        _, pending = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in pending:
-            future.cancel()
-        wait(futures)
-        errors = [
-            error
-            for future in futures
-            if not future.cancelled() and (error := future.exception()) is not None
-        ]
-        # A permanent error is more useful than a passing one.
-        errors.sort(key=lambda error: isinstance(error, CoordinationUnavailableError))
-        for error in errors:
-            raise error
-        return [future.result() for future in futures]
 
 
 def _stored(resource: Resource, document: dict[str, Any]) -> StoredObject:

@@ -9,7 +9,6 @@ no resource version), so nothing is missed between two of them, and no history c
 import contextlib
 import logging
 import threading
-import time
 from typing import Final
 
 import urllib3
@@ -17,6 +16,7 @@ import urllib3
 from millrace.broker.coordination.kubernetes.api import KubernetesApi, events
 from millrace.broker.coordination.kubernetes.resources import Resource
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.client import host
 
 _log = logging.getLogger(__name__)
 
@@ -36,25 +36,22 @@ class LeaseWatcher:
         self._lease = lease
         self._events = 0
         self._trouble = ""
-        self._condition = threading.Condition()
-        # Guarded by the condition.
+        self._lock = threading.Lock()  # Of the stream, and of whether another may begin.
         self._stream: urllib3.BaseHTTPResponse | None = None
-        self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._closed = host.current.new_event()
+        self._thread: host.Thread | None = None
 
     @property
     def events(self) -> int:
         """Return the number of events so far. Called by one thread at a time."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="watch-lease", daemon=True)
-            self._thread.start()
+            self._thread = host.current.start_thread("watch-lease", self._run)
         return self._events
 
     def close(self) -> None:
         """End the thread."""
-        with self._condition:
-            self._is_closed = True
-            self._condition.notify_all()
+        with self._lock:
+            self._closed.set()
             if self._stream is not None:
                 # It ended meanwhile, otherwise.
                 with contextlib.suppress(OSError, RuntimeError, ValueError):
@@ -65,7 +62,7 @@ class LeaseWatcher:
 
     def _run(self) -> None:
         while True:
-            begun_at = time.monotonic()
+            begun_at = host.monotonic_s()
             try:
                 self._watch()
                 self._trouble = ""
@@ -73,16 +70,16 @@ class LeaseWatcher:
                 if error.message != self._trouble:
                     _log.info("the lease is not watched", extra={"error": error.message})
                 self._trouble = error.message
-            with self._condition:
+            with self._lock:
                 self._stream = None
-                left_s = begun_at + _PAUSE_S - time.monotonic()
-                if self._condition.wait_for(lambda: self._is_closed, max(0.0, left_s)):
-                    return
+            left_s = begun_at + _PAUSE_S - host.monotonic_s()
+            if self._closed.wait(max(0.0, left_s)):
+                return
 
     def _watch(self) -> None:
         with self._api.watch(self._lease.watching, _WATCH_S) as stream:
-            with self._condition:
-                if self._is_closed:
+            with self._lock:
+                if self._closed.is_set():
                     return
                 self._stream = stream
             for _ in events(stream):
