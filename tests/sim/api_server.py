@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import urllib3
-from tests.sim.coordination import NAME, SimulatedStore, StoreHandle
+from tests.sim.coordination import NAME, SimulatedStore, StoreHandle, wait_for_answer
 from tests.sim.threads import SimulatedThread
 from tests.sim.world import Violation
 
@@ -112,7 +112,7 @@ class Connections:
         if "watch=1" in url.query:
             return self._watch(url.query)
         plural, *rest = url.path.split("/namespaces/default/")[1].split("/")
-        name = "".join(rest)
+        name = rest[0] if rest else ""
         document: dict[str, Any] | None = None
         if body is not None:
             document = json.loads(body)
@@ -134,25 +134,15 @@ class Connections:
         return Watch(self._store, self._owner, seconds)
 
     def _send(self, method: str, answer: Callable[[], Response]) -> Response:
-        thread = SimulatedThread.current
-        assert thread is not None, "an event loop must not wait for the store"
-        answers: list[object] = []
-
-        def answered(found: object) -> None:
-            answers.append(found)
-            thread.wake_after(0, wait)
-
-        wait = thread.begin_wait()
-        refusal = _conflict("it")
-        self._handle.call(answered, answer, is_write=method != "GET", refusal=refusal)
-        while not answers:
-            wait = thread.begin_wait()
-            thread.wait()
-        (found,) = answers
-        if isinstance(found, CoordinationUnavailableError):
-            if "throttled" in found.message:
+        call = partial(
+            self._handle.call, method=answer, is_write=method != "GET", refusal=_conflict("it")
+        )
+        try:
+            found = wait_for_answer(call)
+        except CoordinationUnavailableError as error:
+            if "throttled" in error.message:
                 return Response(429, {"message": "too many requests"}, {"Retry-After": "1"})
-            raise urllib3.exceptions.ReadTimeoutError(None, "", found.message)  # type: ignore[arg-type]
+            raise urllib3.exceptions.HTTPError(error.message) from error
         assert isinstance(found, Response)
         return found
 

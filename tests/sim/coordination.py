@@ -340,7 +340,7 @@ class BlockingStore:
         self._handle = StoreHandle(store, owner)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
-        found: list[StoredObject | None] = self._wait(
+        found: list[StoredObject | None] = wait_for_answer(
             lambda answered: self._handle.read_all(keys, answered)
         )
         return found
@@ -354,17 +354,17 @@ class BlockingStore:
         return done
 
     def _write(self, write: tuple[str, StoredObject]) -> list[bool]:
-        done: list[bool] = self._wait(
+        done: list[bool] = wait_for_answer(
             lambda answered: self._handle.compare_and_swap_all([write], answered)
         )
         return done
 
     def read_lease(self) -> LeaseRecord | None:
-        record: LeaseRecord | None = self._wait(self._handle.read_lease)
+        record: LeaseRecord | None = wait_for_answer(self._handle.read_lease)
         return record
 
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
-        is_written: bool = self._wait(
+        is_written: bool = wait_for_answer(
             lambda answered: self._handle.compare_and_swap_lease(new, answered)
         )
         return is_written
@@ -378,20 +378,26 @@ class BlockingStore:
     def close(self) -> None:
         """Do nothing: other processes use the store."""
 
-    def _wait(self, call: Callable[[Answered], object]) -> Any:
-        thread = SimulatedThread.current
-        assert thread is not None, "an event loop must not wait for the store"
-        answers: list[object] = []
 
-        def answered(answer: object) -> None:
-            answers.append(answer)
-            thread.wake_after(0, wait)
+def wait_for_answer(call: Callable[[Answered], object]) -> Any:
+    """Make a call, and let the running thread wait for its answer.
 
+    Raises:
+        CoordinationUnavailableError: it is the answer.
+    """
+    thread = SimulatedThread.current
+    assert thread is not None, "an event loop must not wait for the store"
+    answers: list[object] = []
+
+    def answered(answer: object) -> None:
+        answers.append(answer)
+        thread.wake_after(0, wait)
+
+    wait = thread.begin_wait()
+    call(answered)
+    while not answers:
         wait = thread.begin_wait()
-        call(answered)
-        while not answers:
-            wait = thread.begin_wait()
-            thread.wait()
-        if isinstance(answers[0], CoordinationUnavailableError):
-            raise answers[0]
-        return answers[0]
+        thread.wait()
+    if isinstance(answers[0], CoordinationUnavailableError):
+        raise answers[0]
+    return answers[0]

@@ -117,7 +117,7 @@ class LogWitness:
     # --- Flushes -----------------------------------------------------------------------------
 
     def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
-        """Check the flushed offset of a log; records behind it may be on disk or not."""
+        """Check the flushed offset of a log. Later records need not be on disk."""
         path = log.segments[-1].path
         if not machine.disk.exists(path):
             return  # The partition was dropped in the meantime.

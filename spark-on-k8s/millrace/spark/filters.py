@@ -86,8 +86,8 @@ class Wanted:
             and isinstance(value, datetime)
             and value.tzinfo
         ):
-            # All records before the first one at or after a time are earlier. Behind it there may
-            # be earlier ones, as times do not ascend: Spark checks each.
+            # Reading begins at the first record of this time or later. Timestamps do not ascend, so
+            # earlier ones may follow: Spark checks each record.
             since = max(0, (value - _EPOCH) // timedelta(milliseconds=1))
             self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
         return False

@@ -46,7 +46,7 @@ def broker_service(cluster: Cluster, listener: OutsideListener, broker: str) -> 
     """Return the Service of one broker."""
     spec = {
         "selector": {**selector(cluster.name), _POD_NAME_LABEL: broker},
-        # There is no other broker behind it: one that hands over still redirects clients.
+        # This Service has one broker. It is not ready while it hands over, and redirects clients.
         "publishNotReadyAddresses": True,
     }
     return _service(cluster, listener, broker, listener.broker(broker), spec)
