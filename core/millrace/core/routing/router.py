@@ -154,6 +154,7 @@ class Router:
         if not routes:
             del self._of_topic[route.topic]
             self._not_found.discard(route.topic)
+            self._missing.pop(route.topic, None)
 
     def leader(self, topic_partition: TopicPartition) -> Leader | None:
         """Return the leader of a partition, which may be no broker; None: it is not known."""

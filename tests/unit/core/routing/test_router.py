@@ -250,6 +250,21 @@ def test_without_a_partition_nothing_is_looked_up() -> None:
     assert router.poll(at(MAX_AGE_MS)) == []
 
 
+def test_a_look_up_that_waits_is_dropped_with_the_topics_last_partition() -> None:
+    router, route = make()
+    second = router.add("t", SECOND)
+    router.look_up("t")
+    assert router.poll(at(0)) == [RefreshMetadata(["t"])]
+    router.on_refreshed(at(0))
+    router.look_up("t")
+    assert router.poll(at(1)) == [], "a pause lies between look-ups"
+    router.remove(second)
+    assert router.next_wake(at(1)) == 100
+    router.remove(route)
+    assert router.next_wake(at(1)) is None
+    assert router.poll(at(1_000)) == []
+
+
 # Topics that are gone.
 
 
