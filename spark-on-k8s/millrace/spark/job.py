@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS: Final = re.compile(r"^(?:\w+\.)*millrace\.[\w.]*?(\w+Error): (.+)$", re.M)
-_CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
+_CAUSE: Final = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
 _NO_BACKEND: Final = "Spark context stopped while waiting for backend"
-_ADVICE: Final = (
+_NO_EXECUTORS: Final = (
     "Spark has no executors: the API server refused their pods, as the log above says, or they "
     "ended before they began, as with too little memory"
 )
@@ -107,33 +107,52 @@ def run(main: Callable[[], None]) -> None:
         main()
     except Exception as error:
         traceback.print_exc()
+        has_stopped = _has_stopped()
         _stop_spark()
-        sys.stderr.write(f"error: {reason(error)}\n")
+        sys.stderr.write(f"error: {reason(error, has_stopped=has_stopped)}\n")
         sys.stderr.flush()
         sys.exit(1)
 
 
-def reason(error: Exception) -> str:
-    """Return in one line why a job failed: the innermost error that is ours, else Spark's."""
+def reason(error: Exception, *, has_stopped: bool = False) -> str:
+    """Return in one line why a job failed: the innermost error that is ours, else Spark's.
+
+    Args:
+        error: what the job raised.
+        has_stopped: whether Spark has stopped by itself, as it does after too many executors
+            failed. The error is then about any call that found it stopped.
+    """
     text = str(error)
     if ours := _OURS.findall(text):
         return ": ".join(ours[-1])
-    if _NO_BACKEND in text:
-        return _ADVICE
     if _OUT_OF_MEMORY in text:
         return _MORE_MEMORY
+    if has_stopped or _NO_BACKEND in text:
+        return _NO_EXECUTORS
     if causes := _CAUSE.findall(text):
         return ": ".join(causes[-1])
     first = next((line for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}"
 
 
+def _has_stopped() -> bool:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return False
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # Its JVM has ended.
+        return True
+
+
 def _stop_spark() -> None:
     """Stop the session, so that it logs nothing after the last line."""
     from pyspark.sql import SparkSession
 
-    if (session := SparkSession.getActiveSession()) is not None:
-        with suppress(Exception):  # Its JVM may be what has failed.
+    with suppress(Exception):  # Its JVM may be what has failed.
+        if (session := SparkSession.getActiveSession()) is not None:
             session.stop()
 
 

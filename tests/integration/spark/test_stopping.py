@@ -1,4 +1,8 @@
-"""A job that is told to end does so between two micro-batches: it writes nothing twice."""
+"""How jobs end.
+
+One that is told to end does so between two micro-batches, and writes nothing twice. One whose Spark
+has stopped by itself says so.
+"""
 
 import os
 import signal
@@ -15,6 +19,7 @@ from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 COUNT = 40_000
 START_SECONDS_MAX = 180
 JOB = Path(__file__).with_name("stoppable_job.py")
+FAILING_JOB = Path(__file__).with_name("failing_job.py")
 
 
 def written(broker: RunningBroker) -> int:
@@ -70,3 +75,20 @@ def test_a_job_that_is_told_to_end_does_so_when_a_micro_batch_has_ended(
     # What was written was also noted as done, so the next start repeats nothing.
     commits = list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     assert end == 200 * len(commits)
+
+
+@pytest.mark.timeout(START_SECONDS_MAX)
+@pytest.mark.parametrize("how", ["its context stops", "its JVM ends"])
+def test_a_job_whose_spark_stopped_by_itself_says_so(
+    has_spark: None, how: str, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(FAILING_JOB), how],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("error: Spark has no executors"), ended.stderr

@@ -26,7 +26,12 @@ Caused by: io.fabric8.kubernetes.client.KubernetesClientException: pods "d" is f
     [
         (OURS, "ConnectionFailedError: no broker can be reached: is one running there?"),
         (JAVA, 'KubernetesClientException: pods "d" is forbidden'),
-        ("x: Spark context stopped while waiting for backend\n\tat y", job._ADVICE),
+        ("x: Spark context stopped while waiting for backend\n\tat y", job._NO_EXECUTORS),
+        (
+            "An error occurred while calling o60.load.\n"
+            ": java.lang.IllegalStateException: LiveListenerBus is stopped.\n\tat y",
+            "IllegalStateException: LiveListenerBus is stopped.",
+        ),
         (
             "Task 0 failed 4 times: ExecutorLostFailure Reason: \nThe executor with id 4 exited "
             "with exit code 137(SIGKILL, possible container OOM).",
@@ -38,6 +43,12 @@ Caused by: io.fabric8.kubernetes.client.KubernetesClientException: pods "d" is f
 )
 def test_the_reason_is_the_innermost_error(text: str, said: str) -> None:
     assert job.reason(RuntimeError(text)) == said
+
+
+def test_spark_that_stopped_by_itself_is_the_reason_of_any_later_error() -> None:
+    error = RuntimeError("An error occurred while calling o60.load.")
+    assert job.reason(error, has_stopped=True) == job._NO_EXECUTORS
+    assert job.reason(RuntimeError(OURS), has_stopped=True).startswith("ConnectionFailedError")
 
 
 def test_a_job_that_fails_ends_with_one_and_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
