@@ -95,10 +95,14 @@ class End:
             world.after(KEEPALIVE_US, link.label, self._give_up)
 
     def _give_up(self) -> None:
-        """Break the call: no acknowledgement of its messages arrived within keepalive."""
+        """Break the call: no acknowledgement of its messages arrived within keepalive.
+
+        The peer learns of it somewhat later: its own pings have no answers either.
+        """
         self.fail("keepalive watchdog timeout")
-        peer = self.peer
-        self.network.world.at(self._last_arrival + 1, "a call breaks", peer.fail, "Socket closed")
+        world = self.network.world
+        at = min(self._last_arrival + 1, world.now + KEEPALIVE_US // 2)
+        world.at(at, "a call breaks", self.peer.fail, "Socket closed")
 
     def _link(self) -> Link:
         return self.network.link(self.process.machine.name, self.peer.process.machine.name)

@@ -1,18 +1,22 @@
 """Shipped clients that call their whole interface on one topic, and judge every answer.
 
-Each client draws one call after another, while brokers may fail. The committed records decide which
+Each client draws one call after another, while brokers may fail; half of them are synchronous
+clients. The committed records decide which
 answers are allowed: no offset lies beyond them, the records of a partition follow each other
 without a gap, and a call that only validates changes nothing.
 """
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from tests.sim.clients import VALUE_BYTES, Client, Load, Site, Writer
 from tests.sim.machine import ClientMachine
+from tests.sim.on_threads import OnThreads
 from tests.sim.world import SECOND, Violation
 
 from millrace.client import (
@@ -58,6 +62,9 @@ _CALLS_OF_EACH: Final = 40
 _COMPRESSIONS: Final = ("none", "zstd", "lz4", "snappy", "gzip")
 _FLUSHES: Final = 0.1
 _BUFFER_BYTES: Final = 1 << 20
+_SYNC_ADMIN: Final[Any] = partial(OnThreads, Admin)
+_SYNC_CONSUMER: Final[Any] = partial(OnThreads, Consumer)
+_SYNC_PRODUCER: Final[Any] = partial(OnThreads, Producer)
 
 
 class Explorer(Client):
@@ -142,7 +149,8 @@ class AdminExplorer(Explorer):
             self._begin_where_it_began,
         ]
         while not self._is_done:
-            async with Admin(self._site.bootstrap, request_timeout_ms=_TIMEOUT_MS) as self._admin:
+            kind = self._dice.choice((Admin, _SYNC_ADMIN))
+            async with kind(self._site.bootstrap, request_timeout_ms=_TIMEOUT_MS) as self._admin:
                 await self._make_calls(calls)
 
     async def _describe_topic(self) -> None:
@@ -300,7 +308,6 @@ class ConsumerExplorer(Explorer):
             self._poll,
             self._poll_batches,
             self._poll_batches,
-            self._iterate,
             self._seek,
             self._seek_to_time,
             self._pause_and_resume,
@@ -309,7 +316,8 @@ class ConsumerExplorer(Explorer):
             self._assign_some,
         ]
         while not self._is_done:
-            async with Consumer(
+            kind = self._dice.choice((Consumer, _SYNC_CONSUMER))
+            async with kind(
                 self._site.bootstrap,
                 request_timeout_ms=_TIMEOUT_MS,
                 auto_offset_reset="earliest",
@@ -322,7 +330,8 @@ class ConsumerExplorer(Explorer):
                     self._judge(error)
                 else:
                     self._expect_anything()
-                    await self._make_calls(calls)
+                    iterating = [self._iterate] if kind is Consumer else []
+                    await self._make_calls(calls + iterating)
             await self._pause(SECOND)
 
     def _expect_anything(self) -> None:
@@ -451,6 +460,10 @@ class WriterExplorer(Writer):
             "buffer_memory": _BUFFER_BYTES,
         }
 
+    def _producer(self) -> Producer:
+        kind = self._dice.choice((Producer, _SYNC_PRODUCER))
+        return kind(self._site.bootstrap, **self._settings())
+
     def _submit(
         self, producer: Producer, partition: int, values: Sequence[bytes]
     ) -> list[RecordHandle]:
@@ -476,7 +489,8 @@ class WriterExplorer(Writer):
 
     async def _look_around(self, producer: Producer) -> None:
         with suppress(RetriableError):
-            await producer.wait_for_room(_BUFFER_BYTES // 2)
+            if isinstance(producer, Producer):
+                await producer.wait_for_room(_BUFFER_BYTES // 2)
             if len(await producer.partitions_for(self._site.topic)) != len(self._site.partitions):
                 raise self._wrong("a producer knows other partitions")
         metrics = producer.metrics()
@@ -485,8 +499,8 @@ class WriterExplorer(Writer):
             raise self._wrong(f"{metrics}: more is settled than was sent")
         if not 0 <= metrics["buffer_available_bytes"] <= metrics["buffer_total_bytes"]:
             raise self._wrong(f"{metrics}: more is free than there is")
-        producer.awaited_brokers()
-        producer.producer_id_problem()
+        for tell in (producer.awaited_brokers, producer.producer_id_problem):
+            await _result(tell)
         try:
             await producer.flush()
         except MillraceError as error:
@@ -589,6 +603,12 @@ class WriterExplorer(Writer):
 
     def _wrong(self, what: str) -> Violation:
         return Violation(f"{self.name} on {self._site.topic}: {what}")
+
+
+async def _result(call: Callable[[], object]) -> object:
+    """Call a method that only the synchronous client has to wait for."""
+    told = call()
+    return await told if inspect.isawaitable(told) else told
 
 
 def _handles_of(batch: BatchHandle) -> list[RecordHandle]:

@@ -71,6 +71,10 @@ class SimulatedHost:
     def start_thread(self, name: str, run: Callable[[], None]) -> SimulatedThread:
         return self.process.start_thread(name, run)
 
+    def start_loop(self, name: str) -> Any:
+        del name
+        return self.process.loop  # A process has one loop, which never ends either.
+
     def new_queue(self) -> SimulatedQueue:
         return SimulatedQueue()
 

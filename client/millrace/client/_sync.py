@@ -7,12 +7,11 @@ One loop thread per process serves all of them; it starts with the first and end
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from millrace.client import host
 from millrace.client._admin.admin import Admin
 from millrace.client._admin.descriptions import (
     ClusterDescription,
@@ -39,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """An event loop in a daemon thread: one per process, from the first client on, for ever.
+    """An event loop on a thread: one per process, from the first client on, for ever.
 
     It is never closed, as grpc.aio keeps calling into every loop that it has once seen.
     """
@@ -48,16 +47,14 @@ class _LoopThread:
     _shared: "_LoopThread | None" = None
 
     def __init__(self) -> None:
-        self.process_id = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="millrace-client", daemon=True)
-        self._thread.start()
+        self._process = _process()
+        self.loop = host.current.start_loop("millrace-client")
 
     @classmethod
     def shared(cls) -> "_LoopThread":
         """Return the process's loop thread."""
         with cls._lock:
-            if cls._shared is None or cls._shared.process_id != os.getpid():
+            if cls._shared is None or cls._shared._process != _process():
                 cls._shared = _LoopThread()
             return cls._shared
 
@@ -77,10 +74,10 @@ class _LoopThread:
             RuntimeError: this is the loop's thread, as in a delivery callback: the wait would last
                 for ever.
         """
-        if self.process_id != os.getpid():
+        if self._process != _process():
             work.close()
             raise ClosedError(fork.FORKED)
-        if threading.current_thread() is self._thread:
+        if self._is_running():
             work.close()
             raise RuntimeError(
                 "a synchronous client cannot be called where it delivers news, as in a callback: "
@@ -88,7 +85,7 @@ class _LoopThread:
             )
         # Not a future: Ctrl-C in the middle of its wait can leave its lock taken, and the loop
         # thread would block on it for ever.
-        finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
+        finished = host.current.new_queue()
         tasks: list[asyncio.Task[Result]] = []
 
         def start() -> None:
@@ -102,15 +99,22 @@ class _LoopThread:
 
         try:
             self.loop.call_soon_threadsafe(start)
-            task = finished.get()
+            task: asyncio.Task[Result] = finished.get()
         except BaseException:
             self.loop.call_soon_threadsafe(cancel)
             raise
         return task.result()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+    def _is_running(self) -> bool:
+        """Return whether this is the loop's thread."""
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+
+def _process() -> tuple[host.Host, int]:
+    return host.current, os.getpid()
 
 
 os.register_at_fork(after_in_child=_LoopThread.on_forked)
@@ -260,10 +264,10 @@ class SyncConsumer:
     def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
         # Records are decoded in this thread, while the loop's thread reads the next ones.
         with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
+            deadline = host.monotonic_s() + timeout_ms / 1000
             while True:
                 taken = take()
-                left = deadline - time.monotonic()
+                left = deadline - host.monotonic_s()
                 if taken or left <= 0:
                     return taken
                 self._thread.call(self._core.wait_for_news(left))

@@ -8,6 +8,7 @@ Both ends of a connection take their credentials here, and nowhere else: `channe
 Today these are none, so every connection is plaintext and its peer is anonymous.
 """
 
+import asyncio
 import os
 import queue
 import random
@@ -66,6 +67,9 @@ class Host(Protocol):
     def start_thread(self, name: str, run: Callable[[], None]) -> Thread:
         """Run a function on a thread of its own."""
 
+    def start_loop(self, name: str) -> asyncio.AbstractEventLoop:
+        """Return an event loop that runs on a thread of its own, and never ends."""
+
     def new_queue(self) -> Queue:
         """Return a queue between threads."""
 
@@ -105,6 +109,16 @@ class RealHost:
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         return thread
+
+    def start_loop(self, name: str) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            asyncio.set_event_loop(loop)
+            loop.run_forever()
+
+        self.start_thread(name, run)
+        return loop
 
     def new_queue(self) -> Queue:
         return queue.SimpleQueue()

@@ -5,15 +5,15 @@ looked up. So a million records cost a million small tuples and no future at all
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, NamedTuple
 
+from millrace.client import host
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
 from millrace.core.producer.delivery import Acknowledged, Delivery
@@ -204,9 +204,9 @@ class BatchHandle:
             MillraceError: the first failure; `errors()` has all of them.
             TimeoutError: not known yet.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else host.monotonic_s() + timeout
         for intake in self._intakes:
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - host.monotonic_s()
             try:
                 wait_in_thread(intake, partial(_is_complete, intake), left)
             except TimeoutError:
@@ -287,7 +287,7 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
     else:
         raise RuntimeError("result() would block the event loop: await the handle instead")
     # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
-    news: SimpleQueue[None] = SimpleQueue()
+    news = host.current.new_queue()
 
     def waiter() -> bool:
         if done():

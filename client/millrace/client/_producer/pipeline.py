@@ -8,14 +8,13 @@ answer has arrived, and at the time that the machines name; never per record.
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Final
 
 from millrace.client import host
@@ -151,7 +150,7 @@ class Pipeline:
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting: dict[SimpleQueue[None], None] = {}
+        self._threads_waiting: dict[host.Queue, None] = {}
         self._untold: dict[MillraceError, int] = {}
         """Failures since the last flush, in order, and their numbers of records. Handles may have
         reported some."""
@@ -219,7 +218,7 @@ class Pipeline:
         """Return whether this thread runs the producer's loop, and must not be blocked."""
         return threading.get_ident() == self.loop_thread
 
-    def expect_room(self) -> "SimpleQueue[None] | None":
+    def expect_room(self) -> host.Queue | None:
         """Return the queue for `wait_for_room`; None: this thread must not wait. The lock is
         held."""
         self._is_short = True
@@ -227,11 +226,11 @@ class Pipeline:
         if self.is_on_loop():
             return None
         # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
-        room: SimpleQueue[None] = SimpleQueue()
+        room = host.current.new_queue()
         self._threads_waiting[room] = None
         return room
 
-    def wait_for_room(self, room: "SimpleQueue[None] | None", deadline: float) -> None:
+    def wait_for_room(self, room: host.Queue | None, deadline: float) -> None:
         """Block this thread until memory was given back; the lock is not held.
 
         Raises:
@@ -242,7 +241,7 @@ class Pipeline:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
         else:
             try:
-                room.get(timeout=max(0.0, deadline - time.monotonic()))
+                room.get(timeout=max(0.0, deadline - host.monotonic_s()))
             except Empty:
                 remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
             else:
