@@ -376,7 +376,14 @@ class ConsumerExplorer(Explorer):
 
     async def _poll(self) -> None:
         count = self._dice.choice((1, 100))
-        self._check_records(list(await self._consumer.poll(_POLL_MS, max_records=count)))
+        records = await self._consumer.poll(_POLL_MS, max_records=count)
+        as_list = list(records)
+        self._check_records(as_list)
+        columns = list(zip(records.keys(), records.values(), strict=True))
+        if columns != [(record.key, record.value) for record in as_list] or (
+            as_list and (records[-1], records[1:]) != (as_list[-1], as_list[1:])
+        ):
+            raise self._wrong(f"{records!r} differ from {as_list}")
 
     async def _poll_batches(self) -> None:
         for fetched in await self._consumer.poll_batches(_POLL_MS, max_bytes=20_000):
@@ -452,6 +459,7 @@ class WriterExplorer(Writer):
     ) -> None:
         super().__init__(name, site, machine, number=number, load=load)
         self._called: list[tuple[RecordHandle, list[RecordHandle]]] = []
+        self._batches: list[tuple[BatchHandle, list[RecordHandle]]] = []
 
     def _settings(self) -> ProducerSettings:
         return {
@@ -481,11 +489,38 @@ class WriterExplorer(Writer):
         if self._dice.random() < _FLUSHES:
             await self._look_around(producer)
         is_known = await super()._send(producer, process, partition, key)
+        batches, self._batches = self._batches, []
+        for batch, handles in batches:
+            if all(handle.done() for handle in handles):
+                await self._judge_batch(batch, handles)
+            else:
+                self._batches.append((batch, handles))  # Of another partition.
         called, self._called = self._called, []
         for handle, heard in called:
             if handle.done() and heard != [handle]:
                 raise self._wrong(f"{handle} is done, and its callback was called {heard}")
         return is_known
+
+    async def _judge_batch(self, batch: BatchHandle, handles: Sequence[RecordHandle]) -> None:
+        """Judge what is told of a batch when the outcome of all its records is known."""
+        is_in_thread = self._dice.random() < 0.5
+        failed = batch.errors()
+        try:
+            told = await (asyncio.to_thread(batch.result, 0) if is_in_thread else batch)
+        except MillraceError as error:
+            if str(error) not in map(str, failed.values()):
+                raise self._wrong(
+                    f"a batch fails with {error!r}, its records with {failed}"
+                ) from None
+            return
+        offsets = [
+            each.base_offset + index if each.base_offset >= 0 else -1
+            for each in told.ranges
+            for index in range(each.record_count)
+        ]
+        found = [handle.result(0).offset for handle in handles]
+        if failed or not batch.done() or (offsets != found and self.load.acks != 0):
+            raise self._wrong(f"{told} is told of a batch whose records are at {found}: {failed}")
 
     async def _look_around(self, producer: Producer) -> None:
         with suppress(RetriableError):
@@ -558,7 +593,7 @@ class WriterExplorer(Writer):
             headers=[{"name": b"header"}, *[None] * (len(values) - 1)],
             timestamps=[self._now_ms()] * len(values),
         )
-        return _handles_of(batch)
+        return self._handles_of(batch)
 
     def _as_arrow(
         self, producer: Producer, partition: int, values: Sequence[bytes]
@@ -567,7 +602,7 @@ class WriterExplorer(Writer):
         column = pa.array(values, kind)
         if self._dice.random() < 0.5:
             column = column.dictionary_encode()
-        return _handles_of(producer.send_batch(self._site.topic, column, partition=partition))
+        return self._handles_of(producer.send_batch(self._site.topic, column, partition=partition))
 
     def _as_table(
         self, producer: Producer, partition: int, values: Sequence[bytes]
@@ -582,7 +617,7 @@ class WriterExplorer(Writer):
                 "left out": pa.array(range(count)),
             }
         )
-        return _handles_of(producer.send_batch(self._site.topic, table))
+        return self._handles_of(producer.send_batch(self._site.topic, table))
 
     def _in_columns(
         self, producer: Producer, partition: int, values: Sequence[bytes]
@@ -596,7 +631,12 @@ class WriterExplorer(Writer):
         )
         if (batch.done() and not batch.errors()) or len(batch) != len(values):
             raise self._wrong(f"{len(batch)} of {len(values)} records, before the loop ran: done")
-        return _handles_of(batch)
+        return self._handles_of(batch)
+
+    def _handles_of(self, batch: BatchHandle) -> list[RecordHandle]:
+        handles = [batch[index] for index in range(len(batch))]
+        self._batches.append((batch, handles))
+        return handles
 
     def _now_ms(self) -> int:
         return self._machine.process.host.wall_ns() // 1_000_000
@@ -609,7 +649,3 @@ async def _result(call: Callable[[], object]) -> object:
     """Call a method that only the synchronous client has to wait for."""
     told = call()
     return await told if inspect.isawaitable(told) else told
-
-
-def _handles_of(batch: BatchHandle) -> list[RecordHandle]:
-    return [batch[index] for index in range(len(batch))]
