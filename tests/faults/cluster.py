@@ -13,7 +13,7 @@ from typing import Final, Self
 from tests.faults.history import History
 from tests.faults.machine import Need
 from tests.faults.metadata import PLACES, View, Watcher
-from tests.faults.network import Host, NamespacedHost, clients_host
+from tests.faults.network import BridgeHost, Host, NamespacedHost
 from tests.faults.preload import Control
 from tests.faults.volume import Folder, Volume
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker
@@ -179,7 +179,8 @@ class Cluster:
     def _make(self) -> None:
         has_hosts = Need.NAMESPACES in self._able
         if has_hosts:
-            self.clients_host = clients_host()
+            self.clients_host = BridgeHost()
+            self._opened.callback(self.clients_host.close)
         self.store = self._disk("store", _STORE_MEBIBYTES)
         for number in range(BROKERS):
             host = NamespacedHost(number) if has_hosts else Host(f"127.0.0.{number + 1}")

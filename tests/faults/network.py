@@ -122,15 +122,22 @@ class NamespacedHost(Host):
             raise
 
 
-def clients_host() -> Host:
-    """Make this process's host, with the bridge; it must be in its own network namespace."""
-    host = Host(CLIENTS)
-    run("ip", "link", "set", "lo", "up")
-    run("ip", "link", "add", "bridge0", "type", "bridge")
-    run("ip", "address", "add", f"{CLIENTS}/24", "dev", "bridge0")
-    run("ip", "link", "set", "bridge0", "up")
-    _make_room_for_rules(host)
-    return host
+class BridgeHost(Host):
+    """This process's host, with the bridge; the process must have its own network namespace."""
+
+    def __init__(self) -> None:
+        super().__init__(CLIENTS)
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "bridge0", "type", "bridge")
+        run("ip", "address", "add", f"{CLIENTS}/24", "dev", "bridge0")
+        run("ip", "link", "set", "bridge0", "up")
+        _make_room_for_rules(self)
+
+    def close(self) -> None:
+        """Remove the bridge, for the next cluster of this process."""
+        run("ip", "rule", "add", "pref", "0", "table", "local")
+        run("ip", "rule", "del", "pref", _LOCAL_RULE)
+        run("ip", "link", "del", "bridge0")
 
 
 def _make_room_for_rules(host: Host) -> None:
