@@ -452,6 +452,42 @@ class ControllerNotAvailableError(NotControllerError):
     code = 53
 
 
+class InvalidGroupError(InvalidRequestError):
+    """The name of a group, or what a member says of itself, breaks a bound."""
+
+    code = 54
+
+
+class GroupFullError(InvalidRequestError):
+    """The group, or its partition, has no room for another member."""
+
+    code = 55
+
+
+class UnknownMemberIdError(FencedError):
+    """The caller is no member of the group, perhaps as its session has ended."""
+
+    code = 56
+
+
+class FencedMemberEpochError(FencedError):
+    """The member confirms an assignment that the group does not know: its state was lost."""
+
+    code = 57
+
+
+class StaleMemberEpochError(RetriableError):
+    """The member has another assignment by now, which it must take before it commits."""
+
+    code = 58
+
+
+class UnreleasedInstanceIdError(RetriableError):
+    """A living member has the same instance id."""
+
+    code = 59
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

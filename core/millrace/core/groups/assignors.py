@@ -1,0 +1,221 @@
+"""Assignors: which member of a group should own which partition.
+
+An assignor is a pure function of the members, the topics, and the assignment before. It gives each
+partition of each topic to exactly one member that subscribed to the topic, if there is one.
+
+`range` gives each member neighbouring partitions of each topic, and all topics with the same
+members and number of partitions are divided alike: partition 3 of one topic has the same owner as
+partition 3 of the other, so that they can be joined.
+
+`uniform` gives each member the same number of partitions, plus or minus one, if all members
+subscribed to the same topics. It is sticky: of all such assignments it chooses one that moves few
+partitions. Where it has a choice, a partition goes to a member in a zone with a replica. If
+subscriptions differ, it moves partitions from members with more to members with fewer as long as
+that makes loads more equal.
+
+Source: Kafka's RangeAssignor and UniformAssignor (KIP-848); zones as in KIP-881.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from millrace.core.ids import TopicId, TopicPartition
+
+Assignment: TypeAlias = dict[str, frozenset[TopicPartition]]
+"""The partitions of each member, by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member as assignors see it.
+
+    Attributes:
+        topics: the topics that it subscribed to, of those that exist.
+        zone: where it runs; empty: it did not say.
+        instance_id: the name that a static member keeps over restarts; empty: it is dynamic.
+    """
+
+    topics: frozenset[TopicId]
+    zone: str = ""
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedTopic:
+    """A topic as assignors see it.
+
+    Attributes:
+        partitions: how many it has.
+        zones: the zones with a replica, by partition; empty: nothing is known of zones.
+    """
+
+    partitions: int
+    zones: Sequence[frozenset[str]] = ()
+
+    def is_near(self, partition: int, zone: str) -> bool:
+        """Whether a replica of a partition is in a zone."""
+        return bool(zone) and partition < len(self.zones) and zone in self.zones[partition]
+
+
+Members: TypeAlias = Mapping[str, Subscriber]
+Topics: TypeAlias = Mapping[TopicId, SubscribedTopic]
+
+
+def assign_range(members: Members, topics: Topics, before: Assignment) -> Assignment:
+    """Give each member neighbouring partitions of each topic; see the module."""
+    del before  # The order of the members alone decides.
+    owned: defaultdict[str, set[TopicPartition]] = defaultdict(set)
+    for topic_id, topic in topics.items():
+        subscribed = sorted(
+            (member for member, each in members.items() if topic_id in each.topics),
+            # A static member keeps its place when it returns with another member id.
+            key=lambda member: (members[member].instance_id or member, member),
+        )
+        for index, member in enumerate(subscribed):
+            first = index * topic.partitions // len(subscribed)
+            after = (index + 1) * topic.partitions // len(subscribed)
+            owned[member].update(TopicPartition(topic_id, each) for each in range(first, after))
+    return {member: frozenset(owned[member]) for member in members}
+
+
+def assign_uniform(members: Members, topics: Topics, before: Assignment) -> Assignment:
+    """Divide all partitions equally, and move few; see the module."""
+    owned = {member: _kept(members[member], topics, before.get(member, ())) for member in members}
+    taken = {each for some in owned.values() for each in some}
+    subscriptions = {each.topics.intersection(topics) for each in members.values()}
+    free = [
+        TopicPartition(topic_id, partition)
+        for topic_id in sorted(frozenset().union(*subscriptions))
+        for partition in range(topics[topic_id].partitions)
+        if TopicPartition(topic_id, partition) not in taken
+    ]
+    if len(subscriptions) > 1:
+        _balance(members, topics, owned, free)
+    elif subscriptions:
+        _divide(members, topics, owned, free)
+    return {member: frozenset(some) for member, some in owned.items()}
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Members, Topics, Assignment], Assignment]]] = {
+    "uniform": assign_uniform,
+    "range": assign_range,
+}
+"""By the name that members ask for."""
+
+
+def _kept(
+    member: Subscriber, topics: Topics, before: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """Return what a member had and may keep, in order."""
+    return sorted(
+        each
+        for each in before
+        if each.topic_id in member.topics
+        and each.topic_id in topics
+        and each.partition < topics[each.topic_id].partitions
+    )
+
+
+def _divide(
+    members: Members,
+    topics: Topics,
+    owned: Mapping[str, list[TopicPartition]],
+    free: list[TopicPartition],
+) -> None:
+    """Give all members as many partitions, plus or minus one; all subscribed to the same topics."""
+    total = len(free) + sum(map(len, owned.values()))
+    least, larger = divmod(total, len(members))
+    # Those that have most keep one more than the others.
+    by_load = sorted(members, key=lambda member: (-len(owned[member]), member))
+    room: dict[str, int] = {}
+    for index, member in enumerate(by_load):
+        share = least + (index < larger)
+        some = owned[member]
+        if len(some) > share:
+            # It gives up first what no replica in its zone has.
+            zone = members[member].zone
+            some.sort(key=lambda each: not topics[each.topic_id].is_near(each.partition, zone))
+            free += some[share:]
+            del some[share:]
+        room[member] = share - len(some)
+    far = _give_near(members, topics, owned, free, room)
+    with_room = [member for member in by_load for _ in range(room[member])]
+    for member, partition in zip(with_room, far, strict=True):
+        owned[member].append(partition)
+
+
+def _give_near(
+    members: Members,
+    topics: Topics,
+    owned: Mapping[str, list[TopicPartition]],
+    free: Sequence[TopicPartition],
+    room: dict[str, int],
+) -> list[TopicPartition]:
+    """Give partitions to members with room in a zone with a replica; return the others."""
+    in_zone: defaultdict[str, list[str]] = defaultdict(list)
+    for member, each in members.items():
+        if each.zone and room[member]:
+            in_zone[each.zone].append(member)
+    far: list[TopicPartition] = []
+    for partition in sorted(free):
+        zones = topics[partition.topic_id].zones
+        near = zones[partition.partition] if partition.partition < len(zones) else frozenset()
+        # The zone with the most members that have room.
+        zone = max(sorted(near & in_zone.keys()), key=lambda each: len(in_zone[each]), default=None)
+        if zone is None:
+            far.append(partition)
+            continue
+        member = in_zone[zone][-1]
+        owned[member].append(partition)
+        room[member] -= 1
+        if not room[member]:
+            in_zone[zone].pop()
+            if not in_zone[zone]:
+                del in_zone[zone]
+    return far
+
+
+def _balance(
+    members: Members,
+    topics: Topics,
+    owned: Mapping[str, list[TopicPartition]],
+    free: Sequence[TopicPartition],
+) -> None:
+    """Give free partitions to the least loaded subscribers, then move some from full to empty."""
+    subscribers = {
+        topic_id: [member for member in sorted(members) if topic_id in members[member].topics]
+        for topic_id in topics
+    }
+    # Topics with few subscribers first: they have the least choice.
+    for partition in sorted(free, key=lambda each: (len(subscribers[each.topic_id]), each)):
+        choice = subscribers[partition.topic_id]
+        if choice:
+            topic = topics[partition.topic_id]
+            best = min(
+                choice,
+                key=lambda member: (
+                    len(owned[member]),
+                    not topic.is_near(partition.partition, members[member].zone),
+                ),
+            )
+            owned[best].append(partition)
+    fullest = [(-len(some), member) for member, some in owned.items()]
+    heapq.heapify(fullest)
+    while fullest:
+        load, member = heapq.heappop(fullest)
+        some = owned[member]
+        if -load != len(some):
+            continue  # It has another entry by now.
+        for partition in reversed(some):
+            least = min(
+                subscribers[partition.topic_id], key=lambda each: len(owned[each]), default=member
+            )
+            if len(owned[least]) + 1 < len(some):
+                some.remove(partition)
+                owned[least].append(partition)
+                heapq.heappush(fullest, (-len(some), member))
+                heapq.heappush(fullest, (-len(owned[least]), least))
+                break

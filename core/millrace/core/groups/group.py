@@ -1,0 +1,226 @@
+"""The state of one consumer group: what its records say, and what follows from them.
+
+A group has an epoch, which rises when a member comes, goes or changes its subscription, and when a
+topic that it reads changes. For each epoch an assignor computes the *target*: which partitions each
+member should own. A member's *current* assignment moves towards it in steps, each with the next
+epoch of the member. A member confirms an epoch when it has stopped to read what that step revokes.
+Until then the revoked partitions have no other owner. What a member keeps is never paused.
+
+Invariants:
+
+- A partition has at most one owner: it is in the assigned or revoked partitions of one member
+  (P61).
+- A revoked partition becomes free only when its owner has confirmed the epoch that revokes it, or
+  is gone.
+
+In KIP-848 a member tells which partitions it still reads, and its epoch is the group's. A late
+heartbeat may then seem to confirm what the member was told after it was sent. Here the epoch counts
+a member's own assignments, so that a confirmation can be about one of them only.
+
+Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup.
+"""
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from millrace.core.groups.assignors import Assignment
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+
+JOINING: Final = 0
+"""What a member confirms when it joins: it reads nothing."""
+
+Partitions: TypeAlias = frozenset[TopicPartition]
+NO_PARTITIONS: Final[Partitions] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What a member said of itself when it joined, or since.
+
+    Attributes:
+        instance_id: the name that a static member keeps over restarts; empty: it is dynamic.
+        client_id: of its program, for people.
+        address: of its process, for people.
+        zone: where it runs; empty: unknown.
+        topics: names of the topics that it subscribed to, sorted.
+        assignor: the assignor that it asks for; empty: any.
+        rebalance_timeout_ms: how long it may take to give up a partition.
+    """
+
+    instance_id: str = ""
+    client_id: str = ""
+    address: str = ""
+    zone: str = ""
+    topics: tuple[str, ...] = ()
+    assignor: str = ""
+    rebalance_timeout_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What a member owns at present.
+
+    Attributes:
+        epoch: counts its assignments; the first one is 1.
+        assigned: what it may read.
+        revoking: what this epoch takes from it; it has not confirmed that yet.
+    """
+
+    epoch: int = JOINING
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The record of the group as a whole.
+
+    Attributes:
+        epoch: of the group.
+        target_epoch: the group's epoch for which the target was computed.
+        topics: the topics with their partitions, for which it was computed; sorted by id.
+    """
+
+    epoch: int = 0
+    target_epoch: int = 0
+    topics: tuple[tuple[TopicId, int], ...] = ()
+
+
+class GroupRecord(NamedTuple):
+    """Stores or forgets the epochs of a group."""
+
+    group: str
+    value: Epochs | None
+    timestamp: WallMs
+
+
+class MemberRecord(NamedTuple):
+    """Stores or forgets what a member said."""
+
+    group: str
+    member_id: str
+    value: Member | None
+    timestamp: WallMs
+
+
+class TargetRecord(NamedTuple):
+    """Stores or forgets the target of a member."""
+
+    group: str
+    member_id: str
+    value: Partitions | None
+    timestamp: WallMs
+
+
+class CurrentRecord(NamedTuple):
+    """Stores or forgets what a member owns."""
+
+    group: str
+    member_id: str
+    value: Current | None
+    timestamp: WallMs
+
+
+MembershipRecord: TypeAlias = GroupRecord | MemberRecord | TargetRecord | CurrentRecord
+
+
+@dataclass(slots=True)
+class Group:
+    """See the module. `apply` alone changes it.
+
+    Attributes:
+        epochs: of the group.
+        members: by member id, in the order in which they came.
+        target: what each should own; a member without an entry should own nothing.
+        current: what each owns.
+        owners: the owner of each partition that is assigned or being revoked.
+        instances: the member id of each static member, by instance id.
+    """
+
+    name: str
+    epochs: Epochs = field(default_factory=Epochs)
+    members: dict[str, Member] = field(default_factory=dict)
+    target: Assignment = field(default_factory=dict)
+    current: dict[str, Current] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self.members
+
+    def draft(self) -> "Group":
+        """Return a copy, to which records can be applied before they are stored."""
+        other = copy(self)
+        other.members, other.target = dict(self.members), dict(self.target)
+        other.current, other.owners = dict(self.current), dict(self.owners)
+        other.instances = dict(self.instances)
+        return other
+
+    def apply(self, record: MembershipRecord) -> None:
+        """Take a record."""
+        match record:
+            case GroupRecord():
+                self.epochs = record.value or Epochs()
+            case MemberRecord(_, member_id, member, _):
+                before = self.members.get(member_id)
+                if before is not None and self.instances.get(before.instance_id) == member_id:
+                    del self.instances[before.instance_id]
+                if member is None:
+                    self.members.pop(member_id, None)
+                else:
+                    self.members[member_id] = member
+                    if member.instance_id:
+                        self.instances[member.instance_id] = member_id
+            case TargetRecord(_, member_id, target, _):
+                if target is None:
+                    self.target.pop(member_id, None)
+                else:
+                    self.target[member_id] = target
+            case CurrentRecord(_, member_id, current, _):
+                self._own(member_id, current)
+
+    def _own(self, member_id: str, current: Current | None) -> None:
+        before = self.current.pop(member_id, None)
+        if before is not None:
+            for each in before.assigned | before.revoking:
+                if self.owners.get(each) == member_id:
+                    del self.owners[each]
+        if current is not None:
+            self.current[member_id] = current
+            self.owners.update(dict.fromkeys(current.assigned | current.revoking, member_id))
+
+    def free(self, partitions: Iterable[TopicPartition], member_id: str) -> Partitions:
+        """Return those that no other member owns."""
+        return frozenset(
+            each for each in partitions if self.owners.get(each, member_id) == member_id
+        )
+
+
+def next_step(group: Group, member_id: str, confirmed: int) -> Current:
+    """Return what a member owns after a heartbeat: the same, or one step closer to its target.
+
+    A step waits until the member has confirmed the step before. It takes what the member should not
+    have, and gives it what is free of its target; the rest follows when others have given it up.
+
+    Args:
+        group: its state.
+        member_id: of a member.
+        confirmed: the epoch that the member confirms.
+    """
+    current = group.current.get(member_id, Current())
+    if confirmed < current.epoch:
+        return current  # It has not taken the last step.
+    target = group.target.get(member_id, NO_PARTITIONS)
+    kept = current.assigned & target
+    free = group.free(target - kept, member_id)
+    revoking = current.assigned - target
+    if current.epoch and not revoking and not free and not current.revoking:
+        return current
+    if current.epoch and not revoking and not free:
+        # Only to make free what the member has given up: it need not take another step.
+        return Current(current.epoch, kept)
+    return Current(current.epoch + 1, kept | free, revoking)

@@ -1,0 +1,359 @@
+"""Who belongs to which group, and who reads what: heartbeats, departures, and commits' rights.
+
+A coordinator (`core/coordinators.py`) of all groups of one partition of the coordinators' topic. A
+member sends one heartbeat after the other; the broker answers when the member has another
+assignment, or after a while. A member that is not heard for its session is removed by the broker,
+which has the clock: sessions are not in the log, and begin again with each leader of the partition
+(P55).
+
+The records of a request are made on a draft of the group, so that `replay` alone changes the state.
+A heartbeat that changes nothing makes no records.
+
+Source: KIP-848; Kafka's GroupMetadataManager.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from millrace.core.coordinators import Result
+from millrace.core.errors import (
+    FencedMemberEpochError,
+    GroupFullError,
+    InvalidGroupError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+)
+from millrace.core.groups.assignors import ASSIGNORS, SubscribedTopic, Subscriber
+from millrace.core.groups.group import (
+    JOINING,
+    NO_PARTITIONS,
+    Current,
+    CurrentRecord,
+    Epochs,
+    Group,
+    GroupRecord,
+    Member,
+    MemberRecord,
+    MembershipRecord,
+    TargetRecord,
+    next_step,
+)
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.positions.position import check_name
+from millrace.core.settings import setting
+
+DEFAULT_ASSIGNOR: Final = "uniform"
+_TOPICS_MAX: Final = 1000
+"""Topics that one member may subscribe to."""
+_ID_LENGTH_MAX: Final = 255
+
+
+class FoundTopic(NamedTuple):
+    """A topic that exists."""
+
+    topic_id: TopicId
+    topic: SubscribedTopic
+
+
+class TopicsView(Protocol):
+    """The topics of the cluster, as the metadata has them."""
+
+    def find(self, name: str) -> FoundTopic | None:
+        """Return a topic by its name; None: there is none."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsConfig:
+    """Consumer groups: see [groups](clusters.md#consumer-groups)."""
+
+    members_max: int = setting(
+        1000,
+        "Most members of one group; another one is refused.",
+        kafka="group.consumer.max.size",
+        minimum=1,
+        maximum=10_000,
+    )
+    partition_members_max: int = setting(
+        10_000,
+        "Most members of all groups in one partition of the coordinators' topic.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One heartbeat of a member.
+
+    Attributes:
+        member_id: chosen by the member, so that a repeated request is of the same member.
+        confirmed: the epoch of the last assignment that it has taken; `JOINING`: it has none.
+        member: what it says of itself; None: as before.
+    """
+
+    member_id: str
+    confirmed: int
+    member: Member | None = None
+
+
+class MembershipMachine:
+    """See the module; the log's bookkeeping is the caller's.
+
+    Attributes:
+        groups: by name; those that were empty when last replayed are among them.
+    """
+
+    def __init__(self, config: GroupsConfig) -> None:
+        self._config = config
+        self.groups: dict[str, Group] = {}
+        self._members = 0
+
+    def replay(self, record: MembershipRecord) -> None:
+        """Apply a record of the log."""
+        group = self.groups.get(record.group)
+        if group is None:
+            group = self.groups[record.group] = Group(record.group)
+        self._members -= len(group.members)
+        group.apply(record)
+        self._members += len(group.members)
+        if group.is_empty and isinstance(record, GroupRecord) and record.value is None:
+            del self.groups[record.group]
+
+    # --- Changes -----------------------------------------------------------------------------
+
+    def handle_heartbeat(
+        self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs
+    ) -> Result[MembershipRecord, Current]:
+        """Let a member join, change its subscription, or take a step; answer what it owns.
+
+        Raises:
+            InvalidGroupError: a name, an id, or what the member says breaks a bound.
+            GroupFullError: there is no room for another member.
+            UnreleasedInstanceIdError: a living member has this instance id.
+            UnknownMemberIdError: it was removed, or never joined.
+            FencedMemberEpochError: it confirms what it never got.
+        """
+        check_name(name)
+        draft = _Draft(self.groups.get(name) or Group(name), now)
+        member_id, said = heartbeat.member_id, heartbeat.member
+        if said is not None:
+            _check_member(member_id, said)
+        known = draft.group.members.get(member_id)
+        if known is None:
+            self._join(draft, heartbeat)
+        else:
+            self._check_confirmed(draft.group, heartbeat)
+            if said is not None and said != known:
+                draft.store_member(member_id, said)
+                if _subscription(said) != _subscription(known):
+                    draft.raise_epoch()
+        draft.compute_target(topics)
+        step = next_step(draft.group, member_id, heartbeat.confirmed)
+        draft.store_current(member_id, step)
+        return Result(draft.records, step)
+
+    def handle_leave(
+        self, name: str, member_ids: Collection[str], topics: TopicsView, now: WallMs
+    ) -> Result[MembershipRecord, list[str]]:
+        """Remove members that leave or whose session has ended; answer those that were there.
+
+        Raises:
+            InvalidGroupError: that is no name of a group.
+        """
+        check_name(name)
+        draft = _Draft(self.groups.get(name) or Group(name), now)
+        gone = [each for each in member_ids if each in draft.group.members]
+        for each in gone:
+            draft.remove(each)
+        if gone:
+            draft.raise_epoch()
+            draft.compute_target(topics)
+        return Result(draft.records, gone)
+
+    # --- Queries -----------------------------------------------------------------------------
+
+    def check_commit(
+        self, name: str, member_id: str, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Refuse a commit that is not the owner's (P58, P62).
+
+        A commit without a member id is one of a person or of a standalone reader: it is allowed
+        while the group has no members.
+
+        Raises:
+            UnknownMemberIdError: it is no member, or it names none and there are some.
+            StaleMemberEpochError: it has another assignment by now, or does not own a partition.
+        """
+        group = self.groups.get(name)
+        if not member_id and (group is None or group.is_empty):
+            return
+        if not member_id:
+            assert group is not None
+            raise UnknownMemberIdError(
+                f"the group {name!r} has {len(group.members)} members, and only these may commit: "
+                "stop them first"
+            )
+        if group is None or member_id not in group.members:
+            raise _unknown(name, member_id)
+        current = group.current[member_id]
+        if epoch != current.epoch:
+            raise StaleMemberEpochError(
+                f"the member {member_id!r} of the group {name!r} commits with its assignment "
+                f"{epoch}, and the latest is {current.epoch}: take that one first"
+            )
+        for each in partitions:
+            if group.owners.get(each) != member_id:
+                raise StaleMemberEpochError(
+                    f"it is not assigned to the member {member_id!r} of the group {name!r}",
+                    topic_partition=each,
+                )
+
+    # --- Private -----------------------------------------------------------------------------
+
+    def _join(self, draft: "_Draft", heartbeat: Heartbeat) -> None:
+        group, member_id, said = draft.group, heartbeat.member_id, heartbeat.member
+        if heartbeat.confirmed != JOINING or said is None:
+            raise _unknown(group.name, member_id)
+        predecessor = group.instances.get(said.instance_id) if said.instance_id else None
+        if predecessor is not None:
+            raise UnreleasedInstanceIdError(
+                f"the member {predecessor!r} of the group {group.name!r} has the instance id "
+                f"{said.instance_id!r}: wait until it has left or its session has ended, or "
+                "choose another one"
+            )
+        if len(group.members) >= self._config.members_max:
+            raise GroupFullError(
+                f"the group {group.name!r} has {len(group.members)} members, and the setting "
+                f"groups.members_max allows {self._config.members_max}"
+            )
+        if self._members >= self._config.partition_members_max:
+            raise GroupFullError(
+                f"{self._members} members are in the groups of this partition, and the setting "
+                f"groups.partition_members_max allows {self._config.partition_members_max}"
+            )
+        draft.store_member(member_id, said)
+        draft.raise_epoch()
+
+    def _check_confirmed(self, group: Group, heartbeat: Heartbeat) -> None:
+        current = group.current[heartbeat.member_id]
+        if not JOINING <= heartbeat.confirmed <= current.epoch:
+            raise FencedMemberEpochError(
+                f"the member {heartbeat.member_id!r} of the group {group.name!r} confirms its "
+                f"assignment {heartbeat.confirmed}, and the latest is {current.epoch}: give up all "
+                "partitions and join again"
+            )
+
+
+class _Draft:
+    """A group with records that are not stored yet."""
+
+    def __init__(self, group: Group, now: WallMs) -> None:
+        self.records: list[MembershipRecord] = []
+        self.group = group
+        self._now = now
+        self._is_own = False
+
+    def _add(self, record: MembershipRecord) -> None:
+        if not self._is_own:
+            self.group, self._is_own = self.group.draft(), True
+        self.group.apply(record)
+        self.records.append(record)
+
+    def store_member(self, member_id: str, member: Member) -> None:
+        self._add(MemberRecord(self.group.name, member_id, member, self._now))
+
+    def store_current(self, member_id: str, current: Current) -> None:
+        if self.group.current.get(member_id) != current:
+            self._add(CurrentRecord(self.group.name, member_id, current, self._now))
+
+    def remove(self, member_id: str) -> None:
+        for kind in (MemberRecord, TargetRecord, CurrentRecord):
+            self._add(kind(self.group.name, member_id, None, self._now))
+
+    def raise_epoch(self) -> None:
+        epochs = self.group.epochs
+        self._store_epochs(Epochs(epochs.epoch + 1, epochs.target_epoch, epochs.topics))
+
+    def _store_epochs(self, epochs: Epochs) -> None:
+        self._add(GroupRecord(self.group.name, epochs, self._now))
+
+    def compute_target(self, topics: TopicsView) -> None:
+        """Compute the target if the group or one of its topics has changed."""
+        found = _subscribed(self.group, topics)
+        sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
+        epochs = self.group.epochs
+        is_same = sizes == epochs.topics
+        if is_same and epochs.target_epoch == epochs.epoch:
+            return
+        epoch = epochs.epoch + (not is_same and epochs.target_epoch == epochs.epoch)
+        subscribers = {
+            member_id: Subscriber(
+                frozenset(found[name].topic_id for name in member.topics if name in found),
+                member.zone,
+                member.instance_id,
+            )
+            for member_id, member in self.group.members.items()
+        }
+        assign = ASSIGNORS[_assignor(self.group.members.values())]
+        by_id = {each.topic_id: each.topic for each in found.values()}
+        target = assign(subscribers, by_id, self.group.target)
+        for member_id, partitions in target.items():
+            if self.group.target.get(member_id, NO_PARTITIONS) != partitions:
+                record = TargetRecord(self.group.name, member_id, partitions, self._now)
+                self._add(record)
+        self._store_epochs(Epochs(epoch, epoch, sizes))
+
+
+def _subscribed(group: Group, topics: TopicsView) -> Mapping[str, FoundTopic]:
+    """Return the topics that exist of those that members subscribed to, by name."""
+    names = {name for member in group.members.values() for name in member.topics}
+    return {name: found for name in names if (found := topics.find(name)) is not None}
+
+
+def _assignor(members: Iterable[Member]) -> str:
+    """Return the assignor that most members ask for; the default where none asks."""
+    asked = [each.assignor for each in members if each.assignor]
+    return max(sorted(set(asked)), key=asked.count, default=DEFAULT_ASSIGNOR)
+
+
+def _subscription(member: Member) -> tuple[object, ...]:
+    """Return what the target depends on."""
+    return member.topics, member.zone, member.assignor
+
+
+def _check_member(member_id: str, member: Member) -> None:
+    texts = _texts(member_id, member)
+    for what, text in texts:
+        if len(text) > _ID_LENGTH_MAX or (text and not text.isprintable()):
+            raise InvalidGroupError(
+                f"the {what} {text[:_ID_LENGTH_MAX]!r} of a member: at most {_ID_LENGTH_MAX} "
+                "printable characters"
+            )
+    if not member_id:
+        raise InvalidGroupError("a member without a member id: choose one, as a random UUID")
+    if len(member.topics) > _TOPICS_MAX:
+        raise InvalidGroupError(
+            f"a member subscribes to {len(member.topics)} topics: at most {_TOPICS_MAX}"
+        )
+    if member.assignor and member.assignor not in ASSIGNORS:
+        raise InvalidGroupError(
+            f"there is no assignor {member.assignor!r}: choose one of {', '.join(ASSIGNORS)}"
+        )
+
+
+def _texts(member_id: str, member: Member) -> Iterator[tuple[str, str]]:
+    yield "member id", member_id
+    yield "instance id", member.instance_id
+    yield "client id", member.client_id
+    yield "address", member.address
+    yield "zone", member.zone
+
+
+def _unknown(name: str, member_id: str) -> UnknownMemberIdError:
+    return UnknownMemberIdError(
+        f"{member_id!r} is no member of the group {name!r}, perhaps as its session has ended: give "
+        "up all partitions and join again"
+    )
