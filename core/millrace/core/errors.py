@@ -488,6 +488,12 @@ class UnreleasedInstanceIdError(RetriableError):
     code = 59
 
 
+class GroupNotEmptyError(InvalidRequestError):
+    """The group has members, and the request is for one without."""
+
+    code = 60
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

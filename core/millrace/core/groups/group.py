@@ -95,6 +95,16 @@ class GroupRecord(NamedTuple):
     value: Epochs | None
     timestamp: WallMs
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is about."""
+        return "group", self.group
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.value is None
+
 
 class MemberRecord(NamedTuple):
     """Stores or forgets what a member said."""
@@ -103,6 +113,16 @@ class MemberRecord(NamedTuple):
     member_id: str
     value: Member | None
     timestamp: WallMs
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about."""
+        return "member", self.group, self.member_id
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.value is None
 
 
 class TargetRecord(NamedTuple):
@@ -113,6 +133,16 @@ class TargetRecord(NamedTuple):
     value: Partitions | None
     timestamp: WallMs
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about."""
+        return "target", self.group, self.member_id
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.value is None
+
 
 class CurrentRecord(NamedTuple):
     """Stores or forgets what a member owns."""
@@ -121,6 +151,16 @@ class CurrentRecord(NamedTuple):
     member_id: str
     value: Current | None
     timestamp: WallMs
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about."""
+        return "current", self.group, self.member_id
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.value is None
 
 
 MembershipRecord: TypeAlias = GroupRecord | MemberRecord | TargetRecord | CurrentRecord

@@ -20,6 +20,7 @@ from millrace.core.coordinators import Result
 from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
+    GroupNotEmptyError,
     InvalidGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
@@ -173,7 +174,27 @@ class MembershipMachine:
             draft.compute_target(topics)
         return Result(draft.records, gone)
 
+    def handle_forget(self, name: str, now: WallMs) -> Result[MembershipRecord, None]:
+        """Forget a group without members.
+
+        Raises:
+            GroupNotEmptyError: it has some.
+        """
+        group = self.groups.get(name)
+        if group is None:
+            return Result([], None)
+        if not group.is_empty:
+            raise GroupNotEmptyError(
+                f"the group {name!r} has {len(group.members)} members: stop them first"
+            )
+        return Result([GroupRecord(name, None, now)], None)
+
     # --- Queries -----------------------------------------------------------------------------
+
+    def has_members(self, name: str) -> bool:
+        """Whether a group has members."""
+        group = self.groups.get(name)
+        return group is not None and not group.is_empty
 
     def check_commit(
         self, name: str, member_id: str, epoch: int, partitions: Iterable[TopicPartition]

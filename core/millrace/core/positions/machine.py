@@ -1,4 +1,4 @@
-"""The positions of one partition of `__positions`: a machine whose state is its log.
+"""The positions of one partition of `__positions`, a part of its coordinator.
 
 Readers keep two positions of a partition under their name. The *initial* one says where they began:
 the first proposal is stored, and all later requests get that one. So a reader that restarts before
@@ -7,28 +7,18 @@ people and tools; the last one counts.
 
 Both are kept by topic id: a topic that is deleted and created again has no positions.
 
-It is a coordinator: `core/coordinators.py` has the contract between it and its runtime.
+`core/groups/coordinator.py` is the coordinator, and `core/kept_records.py` keeps the positions.
 
-The log stays short without snapshots: when most of it is overwritten, each request appends as many
-of the oldest positions again as it stores itself. Records before the oldest valid one
-(`oldest_offset`) are no longer needed and may be deleted. So the log is never longer than about
-three times the state. The log's start moves only after the records that replaced the old ones are
-committed.
-
-Invariant: the records from `oldest_offset` on alone lead to the same state.
-
-Source: Kafka's OffsetMetadataManager; the cleaning of log-structured file systems.
+Source: Kafka's OffsetMetadataManager.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
-from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.kept_records import KeptRecords
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
     Kind,
@@ -40,19 +30,10 @@ from millrace.core.positions.position import (
 )
 from millrace.core.positions.records import PositionRecord
 
-SLACK_RECORDS: Final = 1000
-"""The log is not shortened below this number of records."""
 EXPIRED_AT_ONCE: Final = 1000
 """Positions to expire at a time; the rest waits for the next time."""
 
 Positions = Mapping[TopicPartition, Position]
-
-
-@dataclass(slots=True)
-class _Kept:
-    position: Position
-    timestamp: WallMs
-    offset: Offset
 
 
 class PositionsMachine:
@@ -60,39 +41,25 @@ class PositionsMachine:
 
     Args:
         config: the broker's settings.
-        start_offset: where the log begins.
-        slack_records: how many more records the log may have than twice what counts.
+        kept: the records of the partition.
         expired_at_once: records after which one request forgets no more names.
     """
 
     def __init__(
         self,
         config: PositionsConfig,
-        start_offset: Offset,
+        kept: KeptRecords[Any],
         *,
-        slack_records: int = SLACK_RECORDS,
         expired_at_once: int = EXPIRED_AT_ONCE,
     ) -> None:
         self._config = config
-        self._slack_records = slack_records
+        self._kept = kept
         self._expired_at_once = expired_at_once
-        self._next_offset = start_offset
-        # By the offset of their record, the oldest first.
-        self._kept: OrderedDict[PositionKey, _Kept] = OrderedDict()
+        self._count = 0
         self._names: dict[str, dict[PositionKey, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def next_offset(self) -> Offset:
-        """The offset after the last replayed record."""
-        return self._next_offset
-
-    @property
-    def oldest_offset(self) -> Offset:
-        """The offset of the oldest valid record; `next_offset` if there is none."""
-        return next((kept.offset for kept in self._kept.values()), self._next_offset)
+        return self._count
 
     # --- Queries -----------------------------------------------------------------------------
 
@@ -108,7 +75,8 @@ class PositionsMachine:
         """
         check_name(name)
         keys = sorted(key for key in self._names.get(name, ()) if key.kind is kind)
-        return {key.topic_partition: self._kept[key].position for key in keys}
+        records = map(self._record, keys)
+        return {each.key.topic_partition: each.position for each in records if each.position}
 
     # --- Changes -----------------------------------------------------------------------------
 
@@ -173,23 +141,25 @@ class PositionsMachine:
                 records += _forgotten(self._expired(name, now, exists), now)
         return Result(records, None)
 
-    def replay(self, record: PositionRecord, offset: Offset) -> None:
-        """Apply a record of the log."""
-        assert offset >= self._next_offset
-        self._next_offset = Offset(offset + 1)
+    def replay(self, record: PositionRecord) -> None:
+        """Apply a record of the log; the kept records have it already."""
         key = record.key
-        if record.position is None:
-            if self._kept.pop(key, None) is not None:
-                keys = self._names[key.name]
-                del keys[key]
-                if not keys:
-                    del self._names[key.name]
-            return
-        self._kept[key] = _Kept(record.position, record.timestamp, offset)
-        self._kept.move_to_end(key)
-        self._names.setdefault(key.name, {})[key] = None
+        keys = self._names.setdefault(key.name, {})
+        self._count -= len(keys)
+        if record.is_deletion:
+            keys.pop(key, None)
+        else:
+            keys[key] = None
+        self._count += len(keys)
+        if not keys:
+            del self._names[key.name]
 
     # --- Private -----------------------------------------------------------------------------
+
+    def _record(self, key: PositionKey) -> PositionRecord:
+        record: PositionRecord | None = self._kept.get(key)
+        assert record is not None
+        return record
 
     def _check(self, name: str, positions: Positions) -> None:
         check_name(name)
@@ -203,15 +173,10 @@ class PositionsMachine:
     def _stored(
         self, name: str, new: Mapping[PositionKey, Position], now: WallMs
     ) -> list[PositionRecord]:
-        """Return records that store positions, after repetitions of the oldest ones."""
-        self._check_room(name, sum(key not in self._kept for key in new))
-        stored = [PositionRecord(key, position, now) for key, position in new.items()]
-        length = self._next_offset - self.oldest_offset
-        if length <= 2 * len(self._kept) + self._slack_records:
-            return stored
-        # Before the new ones, which may replace them.
-        oldest = islice(self._kept.items(), len(stored))
-        return [PositionRecord(k, kept.position, kept.timestamp) for k, kept in oldest] + stored
+        """Return records that store positions."""
+        there = self._names.get(name, {})
+        self._check_room(name, sum(key not in there for key in new))
+        return [PositionRecord(key, position, now) for key, position in new.items()]
 
     def _check_room(self, name: str, more: int) -> None:
         there = len(self._names.get(name, ()))
@@ -220,9 +185,9 @@ class PositionsMachine:
                 f"{there} positions are kept under the name {name!r}, and the setting "
                 f"positions.name_positions_max allows {self._config.name_positions_max}"
             )
-        if len(self._kept) + more > self._config.partition_positions_max:
+        if self._count + more > self._config.partition_positions_max:
             raise PositionsFullError(
-                f"{len(self._kept)} positions are kept in the partition of this name, and the "
+                f"{self._count} positions are kept in the partition of this name, and the "
                 "setting positions.partition_positions_max allows "
                 f"{self._config.partition_positions_max}: delete unused names (`millrace positions "
                 "list`), or raise it"
@@ -239,7 +204,7 @@ class PositionsMachine:
         keys = self._names.get(name)
         if not keys:
             return ()
-        touched = max(self._kept[key].timestamp for key in keys)
+        touched = max(self._record(key).timestamp for key in keys)
         is_committed = any(key.kind is Kind.COMMITTED for key in keys)
         config = self._config
         retention_ms = config.retention_ms if is_committed else config.initial_retention_ms
@@ -250,7 +215,7 @@ class PositionsMachine:
         return [
             key
             for key in keys
-            if now - self._kept[key].timestamp > config.retention_ms
+            if now - self._record(key).timestamp > config.retention_ms
             and not exists(key.topic_partition.topic_id)
         ]
 

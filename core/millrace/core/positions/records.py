@@ -46,6 +46,11 @@ class PositionRecord(NamedTuple):
     position: Position | None
     timestamp: WallMs
 
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.position is None
+
 
 def encode(record: PositionRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""

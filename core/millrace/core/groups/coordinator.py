@@ -1,0 +1,165 @@
+"""The coordinator of the groups of one partition of `__positions`.
+
+`core/coordinators.py` has the contract between it and its runtime. All that is kept under one name
+is in one partition, whoever stores it: members of a group, readers without a group, and Spark. The
+parts share one log: positions (`core/positions/machine.py`) and memberships (`membership.py`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+from millrace.core.coordinators import Result
+from millrace.core.groups import records as group_records
+from millrace.core.groups.group import Current, MembershipRecord
+from millrace.core.groups.membership import (
+    GroupsConfig,
+    Heartbeat,
+    MembershipMachine,
+    TopicsView,
+)
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.kept_records import SLACK_RECORDS, KeptRecords
+from millrace.core.positions import records as position_records
+from millrace.core.positions.machine import EXPIRED_AT_ONCE, PositionsMachine
+from millrace.core.positions.position import Kind, Position, PositionsConfig
+from millrace.core.positions.records import PositionRecord
+
+CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
+ResponseT = TypeVar("ResponseT")
+_RecordT = TypeVar("_RecordT", PositionRecord, MembershipRecord)
+
+
+class GroupCoordinator:
+    """See the module.
+
+    Args:
+        positions: the broker's settings of positions.
+        groups: those of groups.
+        start_offset: where the log begins.
+        slack_records: see `KeptRecords`.
+        expired_at_once: see `PositionsMachine`.
+
+    Attributes:
+        membership: who is in which group.
+    """
+
+    def __init__(
+        self,
+        positions: PositionsConfig,
+        groups: GroupsConfig,
+        start_offset: Offset,
+        *,
+        slack_records: int = SLACK_RECORDS,
+        expired_at_once: int = EXPIRED_AT_ONCE,
+    ) -> None:
+        self._kept: KeptRecords[CoordinatorRecord] = KeptRecords(start_offset, slack_records)
+        self._positions = PositionsMachine(positions, self._kept, expired_at_once=expired_at_once)
+        self.membership = MembershipMachine(groups)
+
+    def __len__(self) -> int:
+        """The number of positions."""
+        return len(self._positions)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset after the last replayed record."""
+        return self._kept.next_offset
+
+    @property
+    def oldest_offset(self) -> Offset:
+        """The offset of the oldest record that counts; `next_offset` if there is none."""
+        return self._kept.oldest_offset
+
+    def replay(self, record: CoordinatorRecord, offset: Offset) -> None:
+        """Apply a record of the log."""
+        self._kept.replay(record, offset)
+        if isinstance(record, PositionRecord):
+            self._positions.replay(record)
+        else:
+            self.membership.replay(record)
+
+    # --- Queries -----------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of all groups and readers, sorted."""
+        return sorted({*self._positions.names(), *self.membership.groups})
+
+    def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
+        """See `PositionsMachine.positions`."""
+        return self._positions.positions(name, kind)
+
+    # --- Changes -----------------------------------------------------------------------------
+
+    def handle_resolve_initial(
+        self, name: str, proposals: Mapping[TopicPartition, Position], now: WallMs
+    ) -> Result[CoordinatorRecord, dict[TopicPartition, Position]]:
+        """See `PositionsMachine.handle_resolve_initial`."""
+        return self._stored(self._positions.handle_resolve_initial(name, proposals, now))
+
+    def handle_commit(
+        self,
+        name: str,
+        positions: Mapping[TopicPartition, Position],
+        now: WallMs,
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+    ) -> Result[CoordinatorRecord, None]:
+        """Store how far a reader has read; a member names its latest assignment.
+
+        Raises:
+            MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
+        """
+        self.membership.check_commit(name, member_id, epoch, positions)
+        return self._stored(self._positions.handle_commit(name, positions, now))
+
+    def handle_delete(self, name: str, now: WallMs) -> Result[CoordinatorRecord, None]:
+        """Forget a name and its positions.
+
+        Raises:
+            GroupNotEmptyError: the group has members.
+            InvalidPositionError: that is no name.
+        """
+        group = self.membership.handle_forget(name, now)
+        positions = self._positions.handle_delete(name, now)
+        return Result([*positions.records, *group.records], None)
+
+    def handle_expire(
+        self, names: Iterable[str], now: WallMs, exists: Callable[[TopicId], bool]
+    ) -> Result[CoordinatorRecord, None]:
+        """Forget names that were unused for long; a group with members is used."""
+        unused = [name for name in names if not self.membership.has_members(name)]
+        return Result([*self._positions.handle_expire(unused, now, exists).records], None)
+
+    def handle_heartbeat(
+        self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, Current]:
+        """See `MembershipMachine.handle_heartbeat`."""
+        return self._stored(self.membership.handle_heartbeat(name, heartbeat, topics, now))
+
+    def handle_leave(
+        self, name: str, member_ids: Collection[str], topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, list[str]]:
+        """See `MembershipMachine.handle_leave`."""
+        return self._stored(self.membership.handle_leave(name, member_ids, topics, now))
+
+    def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
+        return Result(self._kept.with_repetitions([*result.records]), result.response)
+
+
+def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record."""
+    if isinstance(record, PositionRecord):
+        return position_records.encode(record)
+    return group_records.encode(record)
+
+
+def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> CoordinatorRecord:
+    """Return a record.
+
+    Raises:
+        UnsupportedFormatError: this release does not know its format.
+    """
+    if key and key[0] in group_records.KINDS:
+        return group_records.decode(key, value, timestamp)
+    return position_records.decode(key, value, timestamp)
