@@ -34,6 +34,8 @@ from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
+from millrace.broker.rpc.groups import GroupsService
+from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
@@ -44,13 +46,13 @@ from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
 from millrace.broker.runtime.duties import Duties
 from millrace.broker.runtime.early_requests import EarlyRequests
+from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.positions import Positions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.file_system import FileSystem
@@ -261,7 +263,7 @@ class Broker:
 
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
-        positions = self._make_positions(partitions)
+        groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
             partitions,
@@ -308,7 +310,7 @@ class Broker:
         await self._take_up_partitions(channel, lifecycle, partitions)
 
         for each in listeners:
-            await self._serve_clients(each, broker, channel, partitions, positions)
+            await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
         duties.begin(channel.remember())
         controller.on_serving()
@@ -450,22 +452,24 @@ class Broker:
             misses_a_directory=self._directories.misses_some,
         )
 
-    def _make_positions(self, partitions: Partitions) -> Positions:
-        positions = Positions(
+    def _make_groups(self, partitions: Partitions) -> Groups:
+        groups = Groups(
             partitions,
             self._reader,
             self._config.positions,
+            self._config.groups,
             turns=self._turns,
             on_failure=self._duties.fail,
             limits=CoordinatorLimits(
                 inflated_bytes_max=self._config.limits.batch_inflated_bytes_max
             ),
         )
-        self._endings.callback(positions.runtime.stop)
-        self._duties.begin(positions.expire())
-        self._metrics.positions.set_function(positions.kept)
-        self._metrics.positions_unready.set_function(positions.runtime.unready)
-        return positions
+        self._endings.callback(groups.runtime.stop)
+        self._duties.begin(groups.expire())
+        self._duties.begin(groups.watch_sessions())
+        self._metrics.positions.set_function(groups.kept)
+        self._metrics.positions_unready.set_function(groups.runtime.unready)
+        return groups
 
     async def _take_up_partitions(
         self, channel: ControllerChannel, lifecycle: BrokerLifecycle, partitions: Partitions
@@ -530,7 +534,7 @@ class Broker:
         broker: BrokerLife,
         channel: ControllerChannel,
         partitions: Partitions,
-        positions: Positions,
+        groups: Groups,
     ) -> None:
         limits, calls = self._config.limits, clients.calls
         produce = ProduceService(
@@ -561,11 +565,13 @@ class Broker:
             turns=self._turns,
             calls=calls,
         )
-        keeping = PositionsService(
-            positions=positions.runtime,
+        names = NamePartitions(partitions, channel, calls.listener)
+        positions = PositionsService(
+            positions=groups.runtime,
+            names=names,
             partitions=partitions,
-            channel=channel,
             turns=self._turns,
             calls=calls,
         )
-        await clients.serve(unary=[cluster, keeping], streaming=[produce, fetch])
+        grouping = GroupsService(groups=groups, names=names, calls=calls)
+        await clients.serve(unary=[cluster, positions, grouping], streaming=[produce, fetch])

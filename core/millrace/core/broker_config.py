@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
+from millrace.core.groups.membership import GroupsConfig
 from millrace.core.lease import LeaseTimes
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -624,6 +625,7 @@ class BrokerConfig:
     replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)
+    groups: GroupsConfig = section(GroupsConfig)
     metrics: MetricsConfig = section(MetricsConfig)
     logging: LoggingConfig = section(LoggingConfig)
     storage: StorageConfig = section(StorageConfig)

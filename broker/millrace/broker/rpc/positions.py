@@ -1,8 +1,4 @@
-"""The Positions service: readers' positions under a name, at the leader of the name's partition.
-
-Any broker may be asked: one that does not lead names the leader. `__positions` is created for the
-first position.
-"""
+"""The Positions service: readers' positions under a name, at the leader of the name's partition."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -10,14 +6,13 @@ from typing import Final
 
 import grpc
 
-from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.runtime.groups import GroupsRuntime
 from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.positions import PositionsRuntime
 from millrace.broker.runtime.turns import Turns
-from millrace.client import host
 from millrace.core.callers import Caller
 from millrace.core.coordinators import Result
 from millrace.core.errors import (
@@ -25,18 +20,13 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
-from millrace.core.metadata.model import Topic
-from millrace.core.metadata.requests import CreatePositionsTopic
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
     Kind,
     Position,
     check_name,
 )
-from millrace.core.producer.murmur2 import partition_of
-from millrace.core.topics import POSITIONS_TOPIC
-from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
@@ -55,15 +45,15 @@ class PositionsService:
     def __init__(
         self,
         *,
-        positions: PositionsRuntime,
+        positions: GroupsRuntime,
+        names: NamePartitions,
         partitions: Partitions,
-        channel: ControllerChannel,
         turns: Turns,
         calls: Calls,
     ) -> None:
         self._positions = positions
         self._partitions = partitions
-        self._channel = channel
+        self._names = names
         self._calls = calls
         self._listener = calls.listener
         self._turns = turns
@@ -86,13 +76,13 @@ class PositionsService:
     ) -> pb.ResolveInitialResponse:
         name = request.name
         try:
-            place = await self._place_to_write(name, caller)
+            place = await self._names.find_or_make(name, caller)
             proposals = await self._positions_of(request.proposals)
             found = await self._positions.ask(
                 place, lambda machine, now: machine.handle_resolve_initial(name, proposals, now)
             )
         except MillraceError as error:
-            return pb.ResolveInitialResponse(error=self._error(name, error))
+            return pb.ResolveInitialResponse(error=self._names.error(name, error))
         return pb.ResolveInitialResponse(positions=_to_wire(found))
 
     async def _commit(
@@ -100,13 +90,16 @@ class PositionsService:
     ) -> pb.CommitPositionsResponse:
         name = request.name
         try:
-            place = await self._place_to_write(name, caller)
+            place = await self._names.find_or_make(name, caller)
             positions = await self._positions_of(request.positions)
             await self._positions.ask(
-                place, lambda machine, now: machine.handle_commit(name, positions, now)
+                place,
+                lambda machine, now: machine.handle_commit(
+                    name, positions, now, member_id=request.member_id, epoch=request.epoch
+                ),
             )
         except MillraceError as error:
-            return pb.CommitPositionsResponse(error=self._error(name, error))
+            return pb.CommitPositionsResponse(error=self._names.error(name, error))
         return pb.CommitPositionsResponse()
 
     async def _fetch(
@@ -118,14 +111,14 @@ class PositionsService:
             if kind is None:
                 raise MalformedRequestError("name a kind of positions: initial or committed ones")
             check_name(name)
-            place = self._place(name)
+            place = self._names.find(name)
             if place is None:
                 return pb.FetchPositionsResponse()
             found = await self._positions.ask(
                 place, lambda machine, _: Result([], machine.positions(name, kind))
             )
         except MillraceError as error:
-            return pb.FetchPositionsResponse(error=self._error(name, error))
+            return pb.FetchPositionsResponse(error=self._names.error(name, error))
         if request.HasField("after"):
             after = TopicPartition(TopicId(request.after.topic_id), request.after.partition)
             found = {each: position for each, position in found.items() if each > after}
@@ -133,7 +126,7 @@ class PositionsService:
         return pb.FetchPositionsResponse(positions=_to_wire(page), has_more=len(page) < len(found))
 
     async def _list_names(self, request: pb.ListNamesRequest, _: object) -> pb.ListNamesResponse:
-        topic = self._topic()
+        topic = self._names.topic()
         if topic is None:
             return pb.ListNamesResponse()
         partitions = len(topic.partitions)
@@ -160,43 +153,16 @@ class PositionsService:
         name = request.name
         try:
             check_name(name)
-            place = self._place(name)
+            place = self._names.find(name)
             if place is not None:
                 await self._positions.ask(
                     place, lambda machine, now: machine.handle_delete(name, now)
                 )
         except MillraceError as error:
-            return pb.DeletePositionsResponse(error=self._error(name, error))
+            return pb.DeletePositionsResponse(error=self._names.error(name, error))
         return pb.DeletePositionsResponse()
 
-    # --- The partition of a name --------------------------------------------------------------
-
-    def _topic(self) -> Topic | None:
-        image = self._partitions.image
-        return None if image is None else image.topics.get(POSITIONS_TOPIC)
-
-    def _place(self, name: str) -> TopicPartition | None:
-        """Return the partition of a name; None: there are no positions at all."""
-        topic = self._topic()
-        if topic is None:
-            return None
-        return TopicPartition(topic.topic_id, partition_of(name.encode(), len(topic.partitions)))
-
-    async def _place_to_write(self, name: str, caller: Caller) -> TopicPartition:
-        """Return the partition of a name; create the topic if necessary.
-
-        Raises:
-            MillraceError: the name is invalid, or the topic cannot be created.
-        """
-        check_name(name)
-        place = self._place(name)
-        if place is None:
-            topic_id = TopicId(host.current.random_bytes(TOPIC_ID_BYTES))
-            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id), caller)
-            await self._partitions.settled()
-            place = self._place(name)
-            assert place is not None  # An answer comes after the metadata that it rests on.
-        return place
+    # --- Private -----------------------------------------------------------------------------
 
     async def _positions_of(
         self, named: Iterable[pb.Position]
@@ -225,12 +191,6 @@ class PositionsService:
                 )
             positions[topic_partition] = Position(each.offset, each.leader_epoch, each.metadata)
         return positions
-
-    def _error(self, name: str, error: MillraceError) -> common_pb2.Error:
-        place = self._place(name)
-        if place is None:
-            return error_to_wire(error, is_write=True)
-        return wire_error(self._partitions, error, place, self._listener, is_write=True)
 
 
 def _to_wire(positions: Mapping[TopicPartition, Position]) -> list[pb.Position]:

@@ -43,7 +43,7 @@ from millrace.core.groups.group import (
 )
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import check_name
-from millrace.core.settings import setting
+from millrace.core.settings import Unit, setting
 
 DEFAULT_ASSIGNOR: Final = "uniform"
 _TOPICS_MAX: Final = 1000
@@ -70,6 +70,22 @@ class TopicsView(Protocol):
 class GroupsConfig:
     """Consumer groups: see [groups](clusters.md#consumer-groups)."""
 
+    session_timeout_ms: int = setting(
+        10_000,
+        "A member that is not heard for this long is removed, and its partitions go to others.",
+        kafka="group.consumer.session.timeout.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=3_600_000,
+    )
+    heartbeat_interval_ms: int = setting(
+        3_000,
+        "Longest time that a heartbeat waits for another assignment before it is answered.",
+        kafka="group.consumer.heartbeat.interval.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        maximum=60_000,
+    )
     members_max: int = setting(
         1000,
         "Most members of one group; another one is refused.",
@@ -318,7 +334,7 @@ class _Draft:
             )
             for member_id, member in self.group.members.items()
         }
-        assign = ASSIGNORS[_assignor(self.group.members.values())]
+        assign = ASSIGNORS[assignor_of(self.group.members.values())]
         by_id = {each.topic_id: each.topic for each in found.values()}
         target = assign(subscribers, by_id, self.group.target)
         for member_id, partitions in target.items():
@@ -334,7 +350,7 @@ def _subscribed(group: Group, topics: TopicsView) -> Mapping[str, FoundTopic]:
     return {name: found for name in names if (found := topics.find(name)) is not None}
 
 
-def _assignor(members: Iterable[Member]) -> str:
+def assignor_of(members: Iterable[Member]) -> str:
     """Return the assignor that most members ask for; the default where none asks."""
     asked = [each.assignor for each in members if each.assignor]
     return max(sorted(set(asked)), key=asked.count, default=DEFAULT_ASSIGNOR)

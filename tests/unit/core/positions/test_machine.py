@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
+from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator, decode, encode
+from millrace.core.groups.membership import GroupsConfig
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
-from millrace.core.positions.machine import SLACK_RECORDS, PositionsMachine
+from millrace.core.kept_records import SLACK_RECORDS
 from millrace.core.positions.position import (
     NAME_BYTES_MAX,
     REQUEST_POSITIONS_MAX,
@@ -19,7 +21,7 @@ from millrace.core.positions.position import (
     PositionKey,
     PositionsConfig,
 )
-from millrace.core.positions.records import PositionRecord, decode, encode
+from millrace.core.positions.records import PositionRecord
 
 NOW: Final = WallMs(1_700_000_000_000)
 DAY: Final = 86_400_000
@@ -45,10 +47,10 @@ class Log:
         self.start = 0
         self.machine = self.new_machine()
 
-    def new_machine(self) -> PositionsMachine:
-        return PositionsMachine(self.config, Offset(self.start), **self.bounds)
+    def new_machine(self) -> GroupCoordinator:
+        return GroupCoordinator(self.config, GroupsConfig(), Offset(self.start), **self.bounds)
 
-    def take(self, result: Result[PositionRecord, object]) -> None:
+    def take(self, result: Result[CoordinatorRecord, object]) -> None:
         for record in result.records:
             self.machine.replay(record, Offset(self.start + len(self.records)))
             self.records.append((*encode(record), record.timestamp))
@@ -71,14 +73,14 @@ class Log:
         del self.records[:gone]
         self.start += gone
 
-    def read_again(self) -> PositionsMachine:
+    def read_again(self) -> GroupCoordinator:
         machine = self.new_machine()
         for offset, record in enumerate(self.records, self.start):
             machine.replay(decode(*record), Offset(offset))
         return machine
 
 
-def state(machine: PositionsMachine) -> object:
+def state(machine: GroupCoordinator) -> object:
     return machine.next_offset, {
         (name, kind): machine.positions(name, kind) for name in machine.names() for kind in Kind
     }
@@ -349,7 +351,7 @@ def _run(
     assert len(log.machine) == len(model)
 
 
-def _contents(machine: PositionsMachine) -> Model:
+def _contents(machine: GroupCoordinator) -> Model:
     return {
         (name, kind, where): each
         for name in machine.names()

@@ -14,9 +14,9 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, _read_records
+from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.positions import Positions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
 from millrace.core.coordinators import Result
@@ -29,6 +29,8 @@ from millrace.core.errors import (
     StorageFullError,
     UnsupportedFormatError,
 )
+from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.groups.membership import GroupsConfig
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -42,9 +44,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
-from millrace.core.positions.machine import PositionsMachine
 from millrace.core.positions.position import Kind, Position, PositionsConfig
-from millrace.core.positions.records import PositionRecord
 from millrace.core.replication.in_sync import BrokerStanding
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replica import Complete, Effect, Replica
@@ -115,10 +115,11 @@ class Stage:
     def open(self) -> None:
         """Let another runtime serve the partition."""
         me: Any = self
-        self.positions = Positions(
+        self.positions = Groups(
             me,
             self.reader,
             self.config,
+            GroupsConfig(),
             turns=Turns(),
             on_failure=raise_it,
             limits=self.limits,
@@ -198,7 +199,7 @@ class Stage:
                 await asyncio.sleep(0.001)
 
     def resolve(self, offset: int, name: str = "q") -> "asyncio.Task[object]":
-        def handle(machine: PositionsMachine, now: WallMs) -> Result[PositionRecord, object]:
+        def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, object]:
             proposals = {PLACE: Position(offset)}
             found = machine.handle_resolve_initial(name, proposals, now)
             return Result(found.records, found.response[PLACE].offset)
@@ -206,7 +207,7 @@ class Stage:
         return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
 
     def look(self, name: str = "q") -> "asyncio.Task[object]":
-        def handle(machine: PositionsMachine, _: WallMs) -> Result[PositionRecord, object]:
+        def handle(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, object]:
             found = machine.positions(name, Kind.INITIAL)
             return Result([], [each.offset for each in found.values()])
 

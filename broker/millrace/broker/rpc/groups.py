@@ -1,0 +1,134 @@
+"""The Groups service: heartbeats of members, at the leader of the group's partition."""
+
+from collections.abc import Iterable
+
+import grpc
+
+from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.name_partitions import NamePartitions
+from millrace.broker.runtime.groups import Groups
+from millrace.core.callers import Caller
+from millrace.core.coordinators import Result
+from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.groups.group import NO_PARTITIONS, Current, Group, Member, Partitions
+from millrace.core.groups.membership import Heartbeat, assignor_of
+from millrace.core.positions.position import check_name
+from millrace.proto.v1 import groups_pb2 as pb
+
+_LEAVING_MAX = 1000
+
+
+class GroupsService:
+    """Serves `millrace.proto.v1.Groups`."""
+
+    NAME = pb.DESCRIPTOR.services_by_name["Groups"].full_name
+
+    def __init__(self, *, groups: Groups, names: NamePartitions, calls: Calls) -> None:
+        self._groups = groups
+        self._names = names
+        self._calls = calls
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register."""
+        return self._calls.handlers(
+            self.NAME,
+            unary={
+                "Heartbeat": (self._heartbeat, pb.GroupHeartbeatRequest),
+                "LeaveGroup": (self._leave, pb.LeaveGroupRequest),
+                "DescribeGroup": (self._describe, pb.DescribeGroupRequest),
+            },
+        )
+
+    async def _heartbeat(
+        self, request: pb.GroupHeartbeatRequest, caller: Caller
+    ) -> pb.GroupHeartbeatResponse:
+        name, config = request.group, self._groups.config
+        said = _member(request.member, caller) if request.HasField("member") else None
+        wait_ms = min(request.wait_ms, config.heartbeat_interval_ms)
+        try:
+            place = await self._names.find_or_make(name, caller)
+            heartbeat = Heartbeat(request.member_id, request.confirmed, said)
+            current = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
+        except MillraceError as error:
+            return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
+        return pb.GroupHeartbeatResponse(
+            epoch=current.epoch,
+            assigned=_to_wire(current.assigned),
+            revoking=_to_wire(current.revoking),
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+        )
+
+    async def _leave(self, request: pb.LeaveGroupRequest, _: Caller) -> pb.LeaveGroupResponse:
+        name = request.group
+        try:
+            check_name(name)
+            if len(request.member_ids) > _LEAVING_MAX:
+                raise MalformedRequestError(f"at most {_LEAVING_MAX} members leave in one request")
+            place = self._names.find(name)
+            if place is None:
+                return pb.LeaveGroupResponse()
+            gone = await self._groups.leave(place, name, list(request.member_ids))
+        except MillraceError as error:
+            return pb.LeaveGroupResponse(error=self._names.error(name, error))
+        return pb.LeaveGroupResponse(member_ids=gone)
+
+    async def _describe(
+        self, request: pb.DescribeGroupRequest, _: Caller
+    ) -> pb.DescribeGroupResponse:
+        name = request.group
+        try:
+            check_name(name)
+            place = self._names.find(name)
+            if place is None:
+                return pb.DescribeGroupResponse()
+            group = await self._groups.runtime.ask(
+                place, lambda machine, _: Result([], machine.membership.groups.get(name))
+            )
+        except MillraceError as error:
+            return pb.DescribeGroupResponse(error=self._names.error(name, error))
+        return pb.DescribeGroupResponse() if group is None else _described(group)
+
+
+def _member(member: pb.GroupMember, caller: Caller) -> Member:
+    return Member(
+        instance_id=member.instance_id,
+        client_id=caller.client_id,
+        address=caller.address,
+        zone=member.zone,
+        topics=tuple(sorted(set(member.topics))),
+        assignor=member.assignor,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+    )
+
+
+def _described(group: Group) -> pb.DescribeGroupResponse:
+    response = pb.DescribeGroupResponse(
+        epoch=group.epochs.epoch, assignor=assignor_of(group.members.values())
+    )
+    for member_id, member in group.members.items():
+        current = group.current.get(member_id, Current())
+        response.members.add(
+            member_id=member_id,
+            member=pb.GroupMember(
+                instance_id=member.instance_id,
+                zone=member.zone,
+                topics=member.topics,
+                assignor=member.assignor,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+            ),
+            client_id=member.client_id,
+            address=member.address,
+            epoch=current.epoch,
+            assigned=_to_wire(current.assigned),
+            revoking=_to_wire(current.revoking),
+            target=_to_wire(group.target.get(member_id, NO_PARTITIONS)),
+        )
+    return response
+
+
+def _to_wire(partitions: Partitions) -> Iterable[pb.TopicPartitions]:
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(partition)
+    return [pb.TopicPartitions(topic_id=each, partitions=some) for each, some in by_topic.items()]

@@ -1,0 +1,72 @@
+"""The partition of `__positions` in which all is kept that belongs to one name.
+
+Any broker may be asked: one that does not lead the partition names the leader. The topic is created
+for the first name.
+"""
+
+from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.runtime.partitions import Partitions
+from millrace.client import host
+from millrace.core.callers import Caller
+from millrace.core.errors import MillraceError
+from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
+from millrace.core.metadata.model import Listener, Topic
+from millrace.core.metadata.requests import CreatePositionsTopic
+from millrace.core.positions.position import check_name
+from millrace.core.producer.murmur2 import partition_of
+from millrace.core.topics import POSITIONS_TOPIC
+from millrace.proto.errors import error_to_wire
+from millrace.proto.v1 import common_pb2
+
+
+class NamePartitions:
+    """See the module.
+
+    Args:
+        partitions: of this broker.
+        channel: to the controller, which creates the topic.
+        listener: at which clients ask, for the addresses of leaders.
+    """
+
+    def __init__(
+        self, partitions: Partitions, channel: ControllerChannel, listener: Listener
+    ) -> None:
+        self._partitions = partitions
+        self._channel = channel
+        self._listener = listener
+
+    def topic(self) -> Topic | None:
+        """Return the topic; None: nothing was ever kept."""
+        image = self._partitions.image
+        return None if image is None else image.topics.get(POSITIONS_TOPIC)
+
+    def find(self, name: str) -> TopicPartition | None:
+        """Return the partition of a name; None: nothing was ever kept."""
+        topic = self.topic()
+        if topic is None:
+            return None
+        return TopicPartition(topic.topic_id, partition_of(name.encode(), len(topic.partitions)))
+
+    async def find_or_make(self, name: str, caller: Caller) -> TopicPartition:
+        """Return the partition of a name; create the topic if necessary.
+
+        Raises:
+            MillraceError: the name is invalid, or the topic cannot be created.
+        """
+        check_name(name)
+        place = self.find(name)
+        if place is None:
+            topic_id = TopicId(host.current.random_bytes(TOPIC_ID_BYTES))
+            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id), caller)
+            await self._partitions.settled()
+            place = self.find(name)
+            assert place is not None  # An answer comes after the metadata that it rests on.
+        return place
+
+    def error(self, name: str, error: MillraceError) -> common_pb2.Error:
+        """Return an error about a name for the wire, with the leader of its partition."""
+        place = self.find(name)
+        if place is None:
+            return error_to_wire(error, is_write=True)
+        return wire_error(self._partitions, error, place, self._listener, is_write=True)
