@@ -476,7 +476,7 @@ class FencedMemberEpochError(FencedError):
     code = 57
 
 
-class StaleMemberEpochError(RetriableError):
+class StaleMemberEpochError(InvalidRequestError):
     """The member has another assignment by now, which it must take before it commits."""
 
     code = 58

@@ -40,7 +40,7 @@ def test_positions_may_be_kept_where_a_broker_was_asked_and_did_not_answer(
     is_reached: bool,
 ) -> None:
     positions = KeptPositions(cast(Cluster, BrokenCluster(is_reached=is_reached)))
-    positions._keepers["reader"] = KEEPER
+    positions._coordinators._keepers["reader"] = KEEPER
     with pytest.raises(MillraceError) as raised:
         asyncio.run(positions.commit("reader", {("orders", 0): Position(7)}))
     assert raised.value.appended is (Appended.MAYBE if is_reached else Appended.NO)

@@ -58,6 +58,7 @@ from millrace.proto.v1 import (
     common_pb2,
     fetch_pb2,
     fetch_pb2_grpc,
+    groups_pb2_grpc,
     positions_pb2_grpc,
     produce_pb2_grpc,
 )
@@ -108,6 +109,11 @@ class Connection:
     def positions(self) -> positions_pb2_grpc.PositionsStub:
         """Positions kept under names."""
         return positions_pb2_grpc.PositionsStub(self.channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def groups(self) -> groups_pb2_grpc.GroupsStub:
+        """Consumer groups."""
+        return groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
 
     @property
     def fetch(self) -> fetch_pb2_grpc.FetchStub:

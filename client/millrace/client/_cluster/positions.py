@@ -1,45 +1,26 @@
-"""Positions on the brokers under a name: finds the keeper of a name, and follows it.
+"""Positions on the brokers under a name.
 
-Any broker may be asked; one that does not keep the name names the keeper. All requests are
-idempotent: the first initial position stays, and a commit or a deletion can be repeated.
+All requests are idempotent: the first initial position stays, and a commit or a deletion can be
+repeated.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-from millrace.client import host
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
-from millrace.core.errors import (
-    Appended,
-    ConnectionFailedError,
-    MillraceError,
-    RefreshMetadataError,
-    UnknownTopicOrPartitionError,
-)
-from millrace.core.ids import KnownLeader, TopicId, TopicPartition
+from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.coordinators import AnswerT, Coordinators
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.proto.v1 import cluster_pb2, common_pb2
+from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
-_PAUSE_S: Final = 0.1
-_KEEPERS_MAX: Final = 1000
 _REQUEST_BYTES: Final = 512 << 10
 """Bytes of positions in one request; brokers take twice as many."""
 _POSITION_BYTES: Final = 64
 """Bytes of one beside its metadata, at most."""
-_ANSWER_S: Final = 5.0
-"""Silence of a broker after which others are asked for the name's keeper: it may be paused."""
-
-
-class _Response(Protocol):
-    @property
-    def error(self) -> common_pb2.Error: ...
-
-
-_R = TypeVar("_R", bound=_Response)
 
 
 class KeptPositions:
@@ -47,7 +28,7 @@ class KeptPositions:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._keepers: dict[str | int, KnownLeader] = {}  # By name, or by part of all names.
+        self._coordinators = Coordinators(cluster)
 
     async def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]
@@ -72,14 +53,26 @@ class KeptPositions:
                 resolved[place] = _position(position)
         return resolved
 
-    async def commit(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
-        """See `Admin.commit_positions`."""
+    async def commit(
+        self,
+        name: str,
+        positions: Mapping[PartitionName, Position],
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+    ) -> None:
+        """See `Admin.commit_positions`; a member of a group names its assignment."""
         for some in _chunks(positions):
 
             async def commit(
                 connection: Connection, some: Mapping[PartitionName, Position] = some
             ) -> pb.CommitPositionsResponse:
-                request = pb.CommitPositionsRequest(name=name, positions=await self._to_wire(some))
+                request = pb.CommitPositionsRequest(
+                    name=name,
+                    positions=await self._to_wire(some),
+                    member_id=member_id,
+                    epoch=epoch,
+                )
                 answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
                     request
                 )
@@ -93,7 +86,7 @@ class KeptPositions:
         found: dict[TopicPartition, Position] = {}
         has_more = True
         while has_more:
-            response: pb.FetchPositionsResponse = await self._ask(
+            response: pb.FetchPositionsResponse = await self._coordinators.ask(
                 name, lambda connection: connection.positions.FetchPositions(request)
             )
             for each in response.positions:
@@ -121,7 +114,7 @@ class KeptPositions:
         request = pb.ListNamesRequest(partition=part)
         names: list[str] = []
         while True:
-            response: pb.ListNamesResponse = await self._ask(
+            response: pb.ListNamesResponse = await self._coordinators.ask(
                 part, lambda connection: connection.positions.ListNames(request)
             )
             names += response.names
@@ -132,9 +125,20 @@ class KeptPositions:
     async def delete(self, name: str) -> None:
         """See `Admin.delete_positions`."""
         request = pb.DeletePositionsRequest(name=name)
-        await self._ask(name, lambda connection: connection.positions.DeletePositions(request))
+        await self._coordinators.ask(
+            name, lambda connection: connection.positions.DeletePositions(request)
+        )
 
     # --- Private -----------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        name: str,
+        method: Callable[[Connection], Awaitable[AnswerT]],
+        about: Mapping[PartitionName, Position],
+    ) -> AnswerT:
+        """Ask about partitions, whose topics a broker may not know yet, or any more."""
+        return await self._coordinators.ask(name, method, lambda: self._look_up_topics(about))
 
     async def _look_up_topics(self, positions: Mapping[PartitionName, Position]) -> None:
         """Look up the topics of positions again.
@@ -174,82 +178,6 @@ class KeptPositions:
             for topic in response.topics
             if not topic.error.code
         }
-
-    async def _ask(
-        self,
-        key: str | int,
-        method: Callable[[Connection], Awaitable[_R]],
-        about: Mapping[PartitionName, Position] | None = None,
-    ) -> _R:
-        """Ask the keeper of a name, for as long as the client's time-out allows.
-
-        Args:
-            key: the name, or the part of all names.
-            method: what to call.
-            about: of the positions, whose topics a broker may not know yet, or any more.
-
-        Raises:
-            MillraceError: the last refusal when the time is over, or one that a retry cannot solve;
-                with `appended` MAYBE, an attempt may have done it.
-        """
-        deadline = host.monotonic_s() + self._cluster.timeout_s
-        in_doubt = False
-        while True:
-            keeper = self._keepers.get(key)
-            try:
-                response = await self._call(keeper, method)
-                wire.raise_if_error(response.error, is_set=bool(response.error.code))
-            except MillraceError as error:
-                if not error.retriable:
-                    raise
-                in_doubt = in_doubt or error.appended is Appended.MAYBE
-                if host.monotonic_s() + _PAUSE_S >= deadline:
-                    raise (as_maybe(error) if in_doubt else error) from error.__cause__
-                if self._learn(key, error):
-                    continue
-                if isinstance(error, UnknownTopicOrPartitionError) and about is not None:
-                    await self._look_up_topics(about)
-            else:
-                return response
-            await asyncio.sleep(_PAUSE_S)
-
-    async def _call(
-        self, keeper: KnownLeader | None, method: Callable[[Connection], Awaitable[_R]]
-    ) -> _R:
-        """Ask one broker, or any that answers.
-
-        Raises:
-            ConnectionFailedError: there is no answer, or not soon; with `appended` MAYBE where one
-                was asked.
-        """
-        if keeper is None:
-            return await self._cluster.call(method, attempt_s=_ANSWER_S)
-        is_asked = False
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                connection = await self._cluster.connection(keeper.address)
-                is_asked = True
-                return await self._cluster.on(connection, method)
-        except TimeoutError:
-            problem = ConnectionFailedError(
-                f"the broker at {keeper.address} did not answer in {_ANSWER_S:g} s"
-            )
-        except ConnectionFailedError as error:
-            problem = error
-        raise (as_maybe(problem) if is_asked else problem) from problem.__cause__
-
-    def _learn(self, key: str | int, error: MillraceError) -> bool:
-        """Take the keeper that a refusal names; return whether it is a new one."""
-        if isinstance(error, UnknownTopicOrPartitionError):
-            return False  # It is about a topic.
-        before = self._keepers.pop(key, None)
-        named = error.leader if isinstance(error, RefreshMetadataError) else None
-        if named is None or not named.address or named == before:
-            return False
-        if len(self._keepers) >= _KEEPERS_MAX:
-            self._keepers.clear()
-        self._keepers[key] = named
-        return True
 
 
 def _position(position: pb.Position) -> Position:

@@ -6,11 +6,12 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from millrace.client import host
+from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
-from millrace.core.errors import ClosedError
+from millrace.core.errors import ClosedError, InvalidRequestError
 from millrace.core.ids import TopicId
 from millrace.core.settings import parse
 from millrace.core.topics import PartitionName
@@ -79,20 +80,59 @@ class Consumer:
         with self._core.exclusive():
             await self._core.assign(partitions, start, ends)
 
-    async def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
+    async def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        start: Start | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
         """Read all partitions of these topics from now on, and those that they get later.
 
-        There are no groups yet: two consumers of one topic both read all of it. To share a topic,
-        give each its partitions with `assign`.
+        With the setting `group`, the members of the group share the partitions, and `poll` takes
+        what the group assigns. Without it, the consumer reads all of them.
 
         Args:
-            topics: their names; a list, also of one.
-            start: as for `assign`.
+            topics: their names; a list, also of one. A group's need not exist yet.
+            start: as for `assign`; a group begins where it has committed, or by
+                `auto_offset_reset`.
+            on_assigned: called in `poll` with partitions that the group gave to this member; it may
+                `seek` there.
+            on_revoked: called in `poll` with partitions that the group takes; it may commit.
+            on_lost: likewise with partitions that others may own already; by default `on_revoked`.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
+            UnknownTopicOrPartitionError: there is no such topic, and no group.
+            InvalidRequestError: `start` or a callback does not fit.
         """
-        await self.assign(topics, start=start)
+        if not self._core.has_group:
+            if on_assigned or on_revoked or on_lost:
+                raise InvalidRequestError("only a member of a group has callbacks: set group=...")
+            await self.assign(topics, start=start)
+            return
+        if start is not None:
+            raise InvalidRequestError(
+                "a group begins where it has committed: use auto_offset_reset, or seek in "
+                "on_assigned"
+            )
+        with self._core.exclusive():
+            await self._core.subscribe(topics, Callbacks(on_assigned, on_revoked, on_lost))
+
+    async def commit(self, positions: Mapping[PartitionName, int] | None = None) -> None:
+        """Commit how far the group has read; return when it is durable.
+
+        Args:
+            positions: the offset of the next record to process, by partition; None: behind all
+                records that were handed out.
+
+        Raises:
+            StaleMemberEpochError, UnknownMemberIdError: the group has given partitions to others.
+            InvalidRequestError: there is no group.
+        """
+        # Not exclusive: a callback of `poll` may commit.
+        await self._core.commit(positions)
 
     def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
@@ -155,6 +195,9 @@ class Consumer:
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
             while True:
+                membership = self._core.membership
+                if membership is not None and membership.is_due:
+                    await membership.poll()
                 taken = take()
                 if taken:
                     return taken

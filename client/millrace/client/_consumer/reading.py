@@ -19,6 +19,7 @@ from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
 from millrace.client._consumer.fetch_stream import FetchStream
+from millrace.client._consumer.membership import Callbacks, Membership
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Records, record_type
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime import fork
@@ -44,6 +45,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.positions.position import Position
 from millrace.core.records.batch import open_batch
 from millrace.core.routing.router import Router
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
@@ -93,6 +95,7 @@ class ConsumerCore:
         config: ConsumerConfig,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._config = config
         self._partition_bytes_max = config.max_partition_fetch_bytes
         self._settings = fetch_pb2.FetchSettings(
             min_bytes=config.fetch_min_bytes,
@@ -141,6 +144,8 @@ class ConsumerCore:
         """Names of the topics of assigned partitions."""
         self._look_up_errors: dict[TopicPartition, MillraceError] = {}
         """The error of the last look-up of a position, if it failed."""
+        self.membership: Membership | None = None
+        """In the group that the user subscribed in."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
         fork.watch(self)
@@ -425,6 +430,41 @@ class ConsumerCore:
         self._streams.tell_leaders()
         self._step()
 
+    def begin(self, places: Mapping[TopicPartition, tuple[str, Offset | None]]) -> None:
+        """Read these partitions, too: their topic, and where to begin; None: at the default."""
+        with self._lock:
+            for place, (topic, start) in places.items():
+                self._fetcher.assign(topic, place, Reset.NONE if start is None else start)
+        for place, (topic, _) in places.items():
+            self._topics[place] = topic
+            self.topic_ids[topic] = place.topic_id
+        self._streams.tell_leaders()
+        self._step()
+
+    def end(self, places: Iterable[TopicPartition]) -> None:
+        """Read these no more, and drop what was fetched of them."""
+        gone = set(places)
+        if self._rest is not None and self._rest[0].topic_partition in gone:
+            self._drop_rest()
+        with self._lock:
+            for place in gone:
+                self._fetcher.unassign(place)
+        for place in gone:
+            del self._topics[place]
+        self._step()
+
+    def known_position(self, place: TopicPartition) -> Offset | None:
+        """Return the offset of the next record that is handed out; None: it is not known yet."""
+        rest = self._rest_offset(place)
+        if rest is not None:
+            return rest
+        with self._lock:
+            return self._fetcher.position(place)
+
+    def wake(self) -> None:
+        """Let a poll that waits look again."""
+        self._news.set()
+
     async def position(self, place: PartitionName) -> int:
         """Return the offset of the next record to be handed out.
 
@@ -499,9 +539,45 @@ class ConsumerCore:
                 await self._news.wait()
         self._check_open()
 
+    async def subscribe(self, topics: Iterable[str], callbacks: Callbacks) -> None:
+        """Join the group, and read what it assigns."""
+        await self.leave()
+        names = sorted({str(parse_topic_name(topic)) for topic in topics})
+        if names:
+            self.membership = Membership(
+                self.cluster, self._config, self, topics=names, callbacks=callbacks
+            )
+
+    @property
+    def has_group(self) -> bool:
+        """Whether the user named a group."""
+        return bool(self._config.group)
+
+    async def commit(self, positions: Mapping[PartitionName, int] | None) -> None:
+        """See `Consumer.commit`."""
+        if self.membership is None:
+            raise InvalidRequestError("there is no group to commit in: set group=..., subscribe")
+        if positions is None:
+            found = {place: self.known_position(place) for place in self.membership.owned}
+            positions = {
+                self._place(place): offset for place, offset in found.items() if offset is not None
+            }
+        await self.membership.commit(
+            {checked_place(place): Position(offset) for place, offset in positions.items()}
+        )
+
+    async def leave(self) -> None:
+        """Leave the group, if it is a member."""
+        membership, self.membership = self.membership, None
+        if membership is not None:
+            await membership.close()
+            self.end(list(membership.owned))
+
     async def close(self) -> None:
         """Let go of everything."""
         self.is_closed = True
+        if self.membership is not None:
+            await self.membership.close()
         self._news.set()  # Wake waiters for records.
         if self._timer is not None:
             self._timer.cancel()

@@ -44,6 +44,44 @@ class ConsumerConfig(ClientConfig):
     value_deserializer: Deserializer | None = setting(
         None, "Likewise for values.", parse=function, allowed="a function"
     )
+    group: str = setting(
+        "",
+        "The consumer group that `subscribe` joins: its members share the topics. Empty: none, and "
+        "the consumer reads all of them.",
+        kafka="group.id",
+    )
+    group_instance_id: str = setting(
+        "",
+        "The name that this member keeps over restarts; no other living member may have it.",
+        kafka="group.instance.id",
+    )
+    group_assignor: str = setting(
+        "",
+        "Which assignor the member asks for: `uniform` moves few partitions, `range` gives each "
+        "member neighbouring ones. The group uses what most members ask for.",
+        kafka="group.remote.assignor",
+        choices=("", "uniform", "range"),
+    )
+    enable_auto_commit: bool = setting(
+        True,
+        "Whether a member of a group commits what it has handed out, when it polls again: each "
+        "record at least once.",
+        kafka="enable.auto.commit",
+    )
+    auto_commit_interval_ms: int = setting(
+        5_000,
+        "Time between two such commits. What is revoked is committed at once.",
+        kafka="auto.commit.interval.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
+    max_poll_interval_ms: int = setting(
+        300_000,
+        "A member that does not poll for so long leaves its group: others get its partitions.",
+        kafka="max.poll.interval.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
     metadata_max_age_ms: int = setting(
         300_000,
         "After which to look whether topics have more partitions, and where to read from.",
@@ -76,5 +114,11 @@ class ConsumerSettings(ClientSettings, total=False):
     auto_offset_reset: LogEnd | Literal["none"]
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
+    group: str
+    group_instance_id: str
+    group_assignor: Literal["", "uniform", "range"]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: Milliseconds
+    max_poll_interval_ms: Milliseconds
     metadata_max_age_ms: Milliseconds
     client_rack: str

@@ -1,0 +1,128 @@
+"""Finds the coordinator of a name, and follows it.
+
+Any broker may be asked; one that does not coordinate the name names the broker that does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from millrace.client import host
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    MillraceError,
+    RefreshMetadataError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import KnownLeader
+from millrace.proto.v1 import common_pb2
+
+_PAUSE_S: Final = 0.1
+_KEEPERS_MAX: Final = 1000
+_ANSWER_S: Final = 5.0
+"""Silence of a broker after which others are asked: it may be paused."""
+
+
+class Answer(Protocol):
+    """What a coordinator answers."""
+
+    @property
+    def error(self) -> common_pb2.Error:
+        """Why it was refused; without a code: it was not."""
+        ...
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class Coordinators:
+    """See the module."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._keepers: dict[str | int, KnownLeader] = {}  # By name, or by part of all names.
+
+    async def ask(
+        self,
+        key: str | int,
+        method: Callable[[Connection], Awaitable[AnswerT]],
+        look_up_topics: Callable[[], Awaitable[None]] | None = None,
+        *,
+        wait_s: float = 0.0,
+    ) -> AnswerT:
+        """Ask the coordinator of a name, for as long as the client's time-out allows.
+
+        Args:
+            key: the name, or the part of all names.
+            method: what to call.
+            look_up_topics: called when a broker does not know a topic, or knows it no more.
+            wait_s: how long a broker may wait with its answer.
+
+        Raises:
+            MillraceError: the last refusal when the time is over, or one that a retry cannot solve;
+                with `appended` MAYBE, an attempt may have done it.
+        """
+        deadline = host.monotonic_s() + self._cluster.timeout_s
+        in_doubt = False
+        while True:
+            keeper = self._keepers.get(key)
+            try:
+                response = await self._call(keeper, method, _ANSWER_S + wait_s)
+                wire.raise_if_error(response.error, is_set=bool(response.error.code))
+            except MillraceError as error:
+                if not error.retriable:
+                    raise
+                in_doubt = in_doubt or error.appended is Appended.MAYBE
+                if host.monotonic_s() + _PAUSE_S >= deadline:
+                    raise (as_maybe(error) if in_doubt else error) from error.__cause__
+                if self._learn(key, error):
+                    continue
+                if isinstance(error, UnknownTopicOrPartitionError) and look_up_topics is not None:
+                    await look_up_topics()
+            else:
+                return response
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _call(
+        self,
+        keeper: KnownLeader | None,
+        method: Callable[[Connection], Awaitable[AnswerT]],
+        answer_s: float,
+    ) -> AnswerT:
+        """Ask one broker, or any that answers.
+
+        Raises:
+            ConnectionFailedError: there is no answer, or not soon; with `appended` MAYBE where one
+                was asked.
+        """
+        if keeper is None:
+            return await self._cluster.call(method, attempt_s=answer_s)
+        is_asked = False
+        try:
+            async with asyncio.timeout(answer_s):
+                connection = await self._cluster.connection(keeper.address)
+                is_asked = True
+                return await self._cluster.on(connection, method)
+        except TimeoutError:
+            problem = ConnectionFailedError(
+                f"the broker at {keeper.address} did not answer in {answer_s:g} s"
+            )
+        except ConnectionFailedError as error:
+            problem = error
+        raise (as_maybe(problem) if is_asked else problem) from problem.__cause__
+
+    def _learn(self, key: str | int, error: MillraceError) -> bool:
+        """Take the keeper that a refusal names; return whether it is a new one."""
+        if isinstance(error, UnknownTopicOrPartitionError):
+            return False  # It is about a topic.
+        before = self._keepers.pop(key, None)
+        named = error.leader if isinstance(error, RefreshMetadataError) else None
+        if named is None or not named.address or named == before:
+            return False
+        if len(self._keepers) >= _KEEPERS_MAX:
+            self._keepers.clear()
+        self._keepers[key] = named
+        return True
