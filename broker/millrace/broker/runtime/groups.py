@@ -131,12 +131,13 @@ class Groups:
             nonlocal records
             result = machine.handle_heartbeat(name, heartbeat, self, now)
             records = len(result.records)
+            # Now, and not when it is committed: a commit may take longer than a session.
+            self._hear(place, name, heartbeat, result.response)
             return result
 
         current = await self.runtime.ask(place, handle)
         if records:
             self._tell(place, name)
-        self._hear(place, name, heartbeat, current)
         return current
 
     async def leave(self, place: TopicPartition, name: str, member_ids: Sequence[str]) -> list[str]:

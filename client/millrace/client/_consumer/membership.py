@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from millrace.client import host
-from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._consumer.settings import ConsumerConfig
@@ -103,6 +103,7 @@ class Membership:
         self._failure: MillraceError | None = None
         self._is_lost = False
         self._member_id = self._new_id()
+        self._has_joined = False
         self._session_s = _SESSION_S
         self._wait_s = 1.0
         self._heard_at = self._polled_at = self._committed_at = host.monotonic_s()
@@ -116,20 +117,17 @@ class Membership:
     # --- Heartbeats, all the time ------------------------------------------------------------
 
     async def _beat(self) -> None:
-        has_joined = False
         while True:
             if host.monotonic_s() - self._polled_at > self._config.max_poll_interval_ms / 1000:
                 await self._leave_as_it_is_slow()
-                has_joined = False
                 continue
-            request = self._heartbeat(has_joined=has_joined)
-            asked_at = host.monotonic_s()
+            request = self._heartbeat()
             try:
-                answer = await self._ask(request)
+                asked_at, answer = await self._ask(request)
             except (UnknownMemberIdError, FencedMemberEpochError) as error:
                 _log.warning("the member lost its partitions: %s", error.message)
-                self._lose()
-                has_joined = False
+                if request.member_id == self._member_id:
+                    self._lose()
             except MillraceError as error:
                 if not error.retriable:
                     self._failure = error
@@ -137,21 +135,23 @@ class Membership:
                     return
                 await asyncio.sleep(_PAUSE_S)
             else:
-                has_joined = True
+                if request.member_id != self._member_id:
+                    continue  # The member gave itself up meanwhile.
+                self._has_joined = True
                 self._heard_at = asked_at
                 self._session_s = answer.session_timeout_ms / 1000
                 self._wait_s = answer.heartbeat_interval_ms / 1000
                 if answer.epoch != self._confirmed:
                     await self._wait_until_taken(answer)
 
-    def _heartbeat(self, *, has_joined: bool) -> pb.GroupHeartbeatRequest:
+    def _heartbeat(self) -> pb.GroupHeartbeatRequest:
         request = pb.GroupHeartbeatRequest(
             group=self._config.group,
             member_id=self._member_id,
             confirmed=self._confirmed,
             wait_ms=int(self._wait_s * 1000),
         )
-        if not has_joined:
+        if not self._has_joined:
             request.member.CopyFrom(
                 pb.GroupMember(
                     instance_id=self._config.group_instance_id,
@@ -168,12 +168,22 @@ class Membership:
         """The epoch of the latest assignment, taken or not."""
         return self._confirmed if self._told is None else self._told.epoch
 
-    async def _ask(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
-        return await self._coordinators.ask(
-            self._config.group,
-            lambda connection: connection.groups.Heartbeat(request),
-            wait_s=self._wait_s,
-        )
+    async def _ask(
+        self, request: pb.GroupHeartbeatRequest
+    ) -> tuple[float, pb.GroupHeartbeatResponse]:
+        """Return the answer, and when the request that it answers was sent."""
+        asked_at = 0.0
+
+        async def ask(connection: Connection) -> pb.GroupHeartbeatResponse:
+            nonlocal asked_at
+            if asked_at:  # Another coordinator: hear from it at once, as the session goes on.
+                request.wait_ms = 0
+            asked_at = host.monotonic_s()
+            answer: pb.GroupHeartbeatResponse = await connection.groups.Heartbeat(request)
+            return answer
+
+        answer = await self._coordinators.ask(self._config.group, ask, wait_s=self._wait_s)
+        return asked_at, answer
 
     async def _wait_until_taken(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Let the user's next poll take an assignment; go on with heartbeats soon."""
@@ -186,6 +196,7 @@ class Membership:
 
     def _lose(self) -> None:
         self._is_lost, self._told, self._confirmed = True, None, 0
+        self._has_joined = False
         self._member_id = self._new_id()
         self._reading.wake()
 
@@ -238,9 +249,7 @@ class Membership:
         if self._failure is not None:
             raise self._failure
         if self.owned and host.monotonic_s() - self._heard_at > self._session_s:
-            self._is_lost = True  # Until it is heard again, others may own its partitions.
-            self._confirmed, self._told = 0, None
-            self._member_id = self._new_id()
+            self._lose()  # Others may own its partitions by now.
         if self._is_lost:
             self._is_lost = False
             lost = self._names(self.owned)

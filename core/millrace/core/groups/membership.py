@@ -100,6 +100,14 @@ class GroupsConfig:
         maximum=1_000_000,
     )
 
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
+            yield (
+                f"heartbeat_interval_ms = {self.heartbeat_interval_ms}: must be at most a third of "
+                f"session_timeout_ms = {self.session_timeout_ms}, or one lost heartbeat ends it"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:

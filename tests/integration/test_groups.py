@@ -1,0 +1,245 @@
+"""Consumer groups on three brokers: members come, go and die, and so does their coordinator."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import (
+    Admin,
+    Consumer,
+    InvalidRequestError,
+    Position,
+    Producer,
+    UnknownMemberIdError,
+)
+
+PARTITIONS = 6
+SESSION_MS = 5_000
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    running = RunningCluster(
+        tmp_path,
+        {
+            "cluster.positions_partitions": 1,
+            "groups.session_timeout_ms": SESSION_MS,
+            "groups.heartbeat_interval_ms": SESSION_MS // 3,
+        },
+    )
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+class Member:
+    """A consumer in a loop, and what it was told."""
+
+    def __init__(self, bootstrap: str, read: Counter[bytes], **settings: object) -> None:
+        self.bootstrap = bootstrap
+        self.read = read
+        self.settings = settings
+        self.owned: set[int] = set()
+        self.paused: set[int] = set()
+        self.lost: list[int] = []
+        self.is_stopped = False
+        self.poll_pause_s = 0.0
+
+    def _on_assigned(self, places: list[tuple[str, int]]) -> None:
+        self.owned.update(number for _, number in places)
+
+    def _on_revoked(self, places: list[tuple[str, int]]) -> None:
+        self.owned.difference_update(number for _, number in places)
+
+    def _on_lost(self, places: list[tuple[str, int]]) -> None:
+        self._on_revoked(places)
+        self.lost += [number for _, number in places]
+
+    async def run(self) -> None:
+        async with Consumer(self.bootstrap, group="g", **self.settings) as consumer:  # type: ignore[arg-type]
+            await consumer.subscribe(
+                ["t"],
+                on_assigned=self._on_assigned,
+                on_revoked=self._on_revoked,
+                on_lost=self._on_lost,
+            )
+            while not self.is_stopped:
+                for record in await consumer.poll(100):
+                    assert record.partition in self.owned
+                    self.read[record.value] += 1
+                await asyncio.sleep(self.poll_pause_s)
+        self.owned.clear()
+
+
+class Group:
+    """Members that run, and what all of them have read."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.read: Counter[bytes] = Counter()
+        self.tasks: dict[Member, asyncio.Task[None]] = {}
+
+    def join(self, **settings: object) -> Member:
+        member = Member(self.bootstrap, self.read, **settings)
+        self.tasks[member] = asyncio.create_task(member.run())
+        return member
+
+    async def leave(self, member: Member) -> None:
+        member.is_stopped = True
+        await self.tasks.pop(member)
+
+    async def die(self, member: Member) -> None:
+        """End it where it is, as a killed process would: it neither commits nor leaves."""
+        task = self.tasks.pop(member)
+        coroutine = task.get_coro()
+        consumer = coroutine.cr_frame.f_locals["consumer"]  # type: ignore[union-attr]
+        consumer._core.membership._beating.cancel()
+        consumer._core.membership = None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def is_shared(self) -> None:
+        """Wait until the members own all partitions, each about as many."""
+
+        def is_so() -> bool:
+            owned = [number for member in self.tasks for number in member.owned]
+            least = PARTITIONS // len(self.tasks)
+            return sorted(owned) == list(range(PARTITIONS)) and all(
+                least <= len(member.owned) <= least + 1 for member in self.tasks
+            )
+
+        await until(is_so, f"shared: {[sorted(member.owned) for member in self.tasks]}")
+
+
+@asynccontextmanager
+async def group_of(cluster: RunningCluster) -> AsyncIterator[Group]:
+    group = Group(cluster.bootstrap)
+    try:
+        yield group
+    finally:
+        for member in list(group.tasks):
+            await group.leave(member)
+
+
+def with_topic(
+    cluster: RunningCluster, story: Callable[[Group, Admin, Producer], Awaitable[None]]
+) -> None:
+    async def work() -> None:
+        bootstrap = cluster.bootstrap
+        async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+            await admin.create_topic("t", PARTITIONS, 3)
+            async with group_of(cluster) as group:
+                await story(group, admin, producer)
+
+    asyncio.run(work())
+
+
+async def send(producer: Producer, numbers: range) -> None:
+    for number in numbers:
+        producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+        if number % 50 == 0:
+            await asyncio.sleep(0.02)
+    await producer.flush()
+
+
+def test_members_share_what_is_read_and_nothing_is_read_twice(cluster: RunningCluster) -> None:
+    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+        sending = asyncio.create_task(send(producer, range(3000)))
+        first = group.join()
+        await group.is_shared()
+        group.join()
+        await group.is_shared()
+        group.join()
+        await group.is_shared()
+        await group.leave(first)
+        await group.is_shared()
+        await sending
+        await until(lambda: len(group.read) == 3000, "all are read")
+        for member in list(group.tasks):
+            await group.leave(member)
+        assert set(group.read.values()) == {1}, "nobody died"
+        committed = await admin.fetch_positions("g")
+        assert committed == {("t", number): Position(500) for number in range(PARTITIONS)}
+
+    with_topic(cluster, story)
+
+
+def test_a_group_goes_on_when_its_coordinator_dies(cluster: RunningCluster) -> None:
+    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+        for _ in range(3):
+            group.join()
+        await group.is_shared()
+        for round_ in range(2):
+            coordinator = (await admin.describe_topic("__positions")).partitions[0].leader
+            await asyncio.to_thread(cluster[coordinator].kill)
+            await send(producer, range(300 * round_, 300 * (round_ + 1)))
+            group.join()
+            await group.is_shared()
+            await asyncio.to_thread(cluster[coordinator].start)
+        await until(lambda: len(group.read) == 600, "all are read")
+        assert not any(member.lost for member in group.tasks), "sessions outlive a coordinator"
+
+    with_topic(cluster, story)
+
+
+def test_what_a_dead_member_had_goes_to_others_after_its_session(cluster: RunningCluster) -> None:
+    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+        victim = group.join(auto_commit_interval_ms="1 h")
+        await group.is_shared()
+        await send(producer, range(60))
+        await until(lambda: len(group.read) == 60, "all are read")
+        idle = [group.join() for _ in range(PARTITIONS)]
+        await group.is_shared()
+        began = time.monotonic()
+        await group.die(victim)
+        await group.is_shared()
+        assert SESSION_MS / 1000 - 0.5 < time.monotonic() - began < DEADLINE_S
+        assert sum(map(len, (member.owned for member in idle))) == PARTITIONS
+
+    with_topic(cluster, story)
+
+
+def test_a_member_that_is_too_slow_loses_its_partitions(cluster: RunningCluster) -> None:
+    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+        slow = group.join(max_poll_interval_ms=1_000)
+        await group.is_shared()
+        other = group.join()
+        await group.is_shared()
+        slow.poll_pause_s = 4.0
+        await until(lambda: len(other.owned) == PARTITIONS, "the other one has everything")
+        slow.poll_pause_s = 0.0
+        await group.is_shared()
+        assert len(slow.lost) == PARTITIONS // 2
+
+    with_topic(cluster, story)
+
+
+def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
+    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+        await admin.commit_positions("g", {("t", 0): Position(0)})
+        group.join()
+        await group.is_shared()
+        with pytest.raises(UnknownMemberIdError, match="only these may commit"):
+            await admin.commit_positions("g", {("t", 0): Position(7)})
+        async with Consumer(cluster.bootstrap) as consumer:
+            with pytest.raises(InvalidRequestError, match="no group"):
+                await consumer.commit()
+            with pytest.raises(InvalidRequestError, match="set group"):
+                await consumer.subscribe(["t"], on_lost=print)
+
+    with_topic(cluster, story)
