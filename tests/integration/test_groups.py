@@ -1,10 +1,12 @@
 """Consumer groups on three brokers: members come, go and die, and so does their coordinator."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from millrace.client import (
     InvalidRequestError,
     Position,
     Producer,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
     UnknownMemberIdError,
 )
 
@@ -243,3 +248,39 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
                 await consumer.subscribe(["t"], on_lost=print)
 
     with_topic(cluster, story)
+
+
+def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: RunningCluster) -> None:
+    """It runs them in the thread that polls: so they may commit and seek."""
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        admin.create_topic("t", 2, 3)
+        for number in range(20):
+            producer.send("t", b"%d" % number, partition=number % 2)
+        producer.flush()
+        told: list[tuple[str, int, list[tuple[str, int]]]] = []
+
+        def on_assigned(places: list[tuple[str, int]]) -> None:
+            told.append(("assigned", threading.get_ident(), sorted(places)))
+            for place in places:
+                consumer.seek(place, 5)
+
+        def on_revoked(places: list[tuple[str, int]]) -> None:
+            told.append(("revoked", threading.get_ident(), sorted(places)))
+            consumer.commit({("t", 0): 7})
+
+        with SyncConsumer(cluster.bootstrap, group="g", enable_auto_commit=False) as consumer:
+            consumer.subscribe(["t"], on_assigned=on_assigned, on_revoked=on_revoked)
+            read = sorted(int(record.value) for record in islice(consumer, 10))
+            assert read == list(range(10, 20))
+        both = [("t", 0), ("t", 1)]
+        here = threading.get_ident()
+        assert told == [("assigned", here, both), ("revoked", here, both)]
+        assert admin.fetch_positions("g") == {("t", 0): Position(7)}
+
+        def fail(places: list[tuple[str, int]]) -> None:
+            raise KeyError("mine")
+
+        with SyncConsumer(cluster.bootstrap, group="g") as consumer:
+            consumer.subscribe(["t"], on_assigned=fail)
+            with pytest.raises(KeyError, match="mine"):
+                next(iter(consumer))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from millrace.client import host
 from millrace.client._admin.admin import Admin
@@ -35,6 +36,8 @@ from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 
 Result = TypeVar("Result")
+Argument = TypeVar("Argument")
+PlainCallback = Callable[[list[PartitionName]], object]
 
 
 class _LoopThread:
@@ -49,6 +52,8 @@ class _LoopThread:
     def __init__(self) -> None:
         self._process = _process()
         self.loop = host.current.start_loop("millrace-client")
+        self._calling: WeakKeyDictionary[asyncio.Task[Any] | None, host.Queue] = WeakKeyDictionary()
+        """Where the thread waits that called each task."""
 
     @classmethod
     def shared(cls) -> "_LoopThread":
@@ -91,6 +96,7 @@ class _LoopThread:
         def start() -> None:
             task = self.loop.create_task(work)
             tasks.append(task)
+            self._calling[task] = finished
             task.add_done_callback(finished.put)
 
         def cancel() -> None:
@@ -99,11 +105,37 @@ class _LoopThread:
 
         try:
             self.loop.call_soon_threadsafe(start)
-            task: asyncio.Task[Result] = finished.get()
+            while not isinstance(news := finished.get(), asyncio.Task):
+                news()
         except BaseException:
             self.loop.call_soon_threadsafe(cancel)
             raise
+        task: asyncio.Task[Result] = news
         return task.result()
+
+    def in_caller(self, callback: Callable[[Argument], object]) -> "Callable[[Argument], Any]":
+        """Return a callback for the loop that runs in the thread which waits in `call`.
+
+        So it may call the synchronous client itself.
+        """
+
+        async def run(argument: Argument) -> None:
+            calling = self._calling.get(asyncio.current_task())
+            assert calling is not None, "called by what a thread waits for"
+            done = self.loop.create_future()
+
+            def call() -> None:
+                try:
+                    callback(argument)
+                except BaseException as error:
+                    self.loop.call_soon_threadsafe(_settle, done, error)
+                else:
+                    self.loop.call_soon_threadsafe(_settle, done, None)
+
+            calling.put(call)
+            await done
+
+        return run
 
     def _is_running(self) -> bool:
         """Return whether this is the loop's thread."""
@@ -118,6 +150,15 @@ def _process() -> tuple[host.Host, int]:
 
 
 os.register_at_fork(after_in_child=_LoopThread.on_forked)
+
+
+def _settle(done: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
 
 
 async def _make(factory: Callable[[], Result]) -> Result:
@@ -227,9 +268,32 @@ class SyncConsumer:
         """Read exactly these partitions from now on: see `Consumer.assign`."""
         self._thread.call(self._consumer.assign(partitions, start=start, ends=ends))
 
-    def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
-        """Read all partitions of these topics, and those that they get: `Consumer.subscribe`."""
-        self.assign(topics, start=start)
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        start: Start | None = None,
+        on_assigned: PlainCallback | None = None,
+        on_revoked: PlainCallback | None = None,
+        on_lost: PlainCallback | None = None,
+    ) -> None:
+        """Read all partitions of these topics, and those that they get: `Consumer.subscribe`.
+
+        Callbacks run in the thread that polls, or closes the consumer.
+        """
+        assigned, revoked, lost = (
+            None if each is None else self._thread.in_caller(each)
+            for each in (on_assigned, on_revoked, on_lost)
+        )
+        self._thread.call(
+            self._consumer.subscribe(
+                topics, start=start, on_assigned=assigned, on_revoked=revoked, on_lost=lost
+            )
+        )
+
+    def commit(self, positions: Mapping[PartitionName, int] | None = None) -> None:
+        """Commit how far the group has read: see `Consumer.commit`."""
+        self._thread.call(self._consumer.commit(positions))
 
     def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
@@ -266,6 +330,9 @@ class SyncConsumer:
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
             while True:
+                membership = self._core.membership
+                if membership is not None and membership.is_due:
+                    self._thread.call(membership.poll())
                 taken = take()
                 left = deadline - host.monotonic_s()
                 if taken or left <= 0:

@@ -32,9 +32,9 @@ class Consumer:
             async for record in consumer:
                 print(record.offset, record.key, record.value)
 
-    One task uses a consumer at a time. There are no groups yet: a consumer reads the partitions
-    that it is told to. A loop may be left at any record: the next loop, or `poll`, goes on behind
-    it. `seek` and `pause` count in the middle of one, too.
+    One task uses a consumer at a time. With `group="name"` it shares the topics that it subscribes
+    to with the other members of the group. A loop may be left at any record: the next loop, or
+    `poll`, goes on behind it. `seek` and `pause` count in the middle of one, too.
 
     Sizes and times may be texts with a unit, such as `"64MiB"` and `"30s"`.
 

@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -72,6 +72,9 @@ class Reading(Protocol):
 
     def wake(self) -> None:
         """Let a poll that waits look again."""
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Let a callback use the consumer, in the middle of a call of its user."""
 
 
 class Membership:
@@ -256,7 +259,7 @@ class Membership:
             self._reading.end(self.owned)
             self.owned = {}
             if lost:
-                await _call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
+                await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
         if self._told is not None:
             await self._take(self._told)
         if self._must_commit(host.monotonic_s()):
@@ -273,7 +276,7 @@ class Membership:
             names = self._names(revoked)
             if self._config.enable_auto_commit:
                 await self.commit_owned(revoked)
-            await _call(self._callbacks.on_revoked, names)
+            await self._call(self._callbacks.on_revoked, names)
             self._reading.end(revoked)
             for each in revoked:
                 del self.owned[each]
@@ -287,7 +290,7 @@ class Membership:
         self.owned.update(begun)
         self._confirmed, self._told = told.epoch, None
         if begun:
-            await _call(self._callbacks.on_assigned, self._names(begun))
+            await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
 
     async def _topics_of(self, places: Iterable[TopicPartition]) -> dict[TopicId, str]:
@@ -332,20 +335,23 @@ class Membership:
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:
         return [(self.owned[each], each.partition) for each in places]
 
+    async def _call(self, callback: Callback | None, places: list[PartitionName]) -> None:
+        if callback is not None and places:
+            with self._reading.lent():
+                done = callback(places)
+                if inspect.isawaitable(done):
+                    await done
+
     async def close(self) -> None:
-        """Commit, and leave the group."""
+        """Commit, give everything up, and leave the group."""
         self._beating.cancel()
         with suppress(asyncio.CancelledError):
             await self._beating
-        with suppress(MillraceError):
-            if self._config.enable_auto_commit and not self._is_lost:
-                await self.commit_owned(self.owned)
-        with suppress(MillraceError):
-            await self._leave()
-
-
-async def _call(callback: Callback | None, places: list[PartitionName]) -> None:
-    if callback is not None:
-        done = callback(places)
-        if inspect.isawaitable(done):
-            await done
+        try:
+            if not self._is_lost:
+                if self._config.enable_auto_commit:
+                    await self.commit_owned(self.owned)
+                await self._call(self._callbacks.on_revoked, self._names(self.owned))
+        finally:
+            with suppress(MillraceError):
+                await self._leave()

@@ -174,6 +174,18 @@ class ConsumerCore:
         finally:
             self._user.release()
 
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let a callback use the consumer, in the middle of a call of its user."""
+        is_held = self._user.locked()
+        if is_held:
+            self._user.release()
+        try:
+            yield
+        finally:
+            if is_held and not self._user.acquire(blocking=False):
+                raise ConcurrentUseError("a callback of the group left the consumer in use")
+
     def _check_open(self) -> None:
         if self._is_forked:
             raise ClosedError(fork.FORKED)
@@ -574,16 +586,18 @@ class ConsumerCore:
             self.end(list(membership.owned))
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Leave the group, and let go of everything."""
         self.is_closed = True
-        if self.membership is not None:
-            await self.membership.close()
         self._news.set()  # Wake waiters for records.
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._streams.close()
-        await self._tasks.cancel()
-        await self.cluster.close()
+        try:
+            if self.membership is not None:
+                await self.membership.close()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._streams.close()
+            await self._tasks.cancel()
+            await self.cluster.close()
 
     def _wake(self) -> None:
         if not self._step_is_due:
