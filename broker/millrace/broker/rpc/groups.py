@@ -33,7 +33,7 @@ class GroupsService:
         return self._calls.handlers(
             self.NAME,
             unary={
-                "Heartbeat": (self._heartbeat, pb.GroupHeartbeatRequest),
+                "GroupHeartbeat": (self._heartbeat, pb.GroupHeartbeatRequest),
                 "LeaveGroup": (self._leave, pb.LeaveGroupRequest),
                 "DescribeGroup": (self._describe, pb.DescribeGroupRequest),
             },

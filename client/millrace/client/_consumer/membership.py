@@ -182,7 +182,7 @@ class Membership:
             if asked_at:  # Another coordinator: hear from it at once, as the session goes on.
                 request.wait_ms = 0
             asked_at = host.monotonic_s()
-            answer: pb.GroupHeartbeatResponse = await connection.groups.Heartbeat(request)
+            answer: pb.GroupHeartbeatResponse = await connection.groups.GroupHeartbeat(request)
             return answer
 
         answer = await self._coordinators.ask(self._config.group, ask, wait_s=self._wait_s)

@@ -34,8 +34,8 @@ class GroupsStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Heartbeat = channel.unary_unary(
-                '/millrace.proto.v1.Groups/Heartbeat',
+        self.GroupHeartbeat = channel.unary_unary(
+                '/millrace.proto.v1.Groups/GroupHeartbeat',
                 request_serializer=millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatResponse.FromString,
                 _registered_method=True)
@@ -54,7 +54,7 @@ class GroupsStub:
 class GroupsServicer:
     """Missing associated documentation comment in .proto file."""
 
-    def Heartbeat(self, request, context):
+    def GroupHeartbeat(self, request, context):
         """Lets a member join, and keeps it alive. The answer comes when the member has another assignment
         to take, or after the time that the member allows.
         """
@@ -79,8 +79,8 @@ class GroupsServicer:
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Heartbeat': grpc.unary_unary_rpc_method_handler(
-                    servicer.Heartbeat,
+            'GroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.GroupHeartbeat,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatResponse.SerializeToString,
             ),
@@ -106,7 +106,7 @@ class Groups:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Heartbeat(request,
+    def GroupHeartbeat(request,
             target,
             options=(),
             channel_credentials=None,
@@ -119,7 +119,7 @@ class Groups:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/millrace.proto.v1.Groups/Heartbeat',
+            '/millrace.proto.v1.Groups/GroupHeartbeat',
             millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_groups__pb2.GroupHeartbeatResponse.FromString,
             options,
