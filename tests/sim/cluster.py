@@ -37,6 +37,7 @@ from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
+from tests.sim.members import GroupMember, Ownership
 from tests.sim.network import Network
 from tests.sim.operator import Operator
 from tests.sim.probes import Probes
@@ -105,6 +106,7 @@ class TopicPlan:
         asks_ends: whether a client asks for its end offsets.
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
+        members: processes of a consumer group that shares it.
         is_disposable: whether operators delete it, and create another one with its name.
         incarnation: how often they have done so.
     """
@@ -119,6 +121,7 @@ class TopicPlan:
     asks_ends: bool = False
     keeps_positions: bool = False
     is_explored: bool = False
+    members: int = 0
     is_disposable: bool = False
     incarnation: int = 0
 
@@ -150,6 +153,7 @@ class _RunningTopic:
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
+        self.ownership = Ownership()
         self.is_gone = False
 
 
@@ -410,13 +414,13 @@ class SimulatedCluster:
                         f"{writer.name} was told of {count - before} values of key {key} only, "
                         f"though all is quiet; {self.describe()}"
                     )
-        self._judge_readers(
-            {
-                topic_partition: end
-                for topic_partition, end in self._committed_before.items()
-                if not self.may_be_cut(topic_partition)
-            }
-        )
+        ends = {
+            topic_partition: end
+            for topic_partition, end in self._committed_before.items()
+            if not self.may_be_cut(topic_partition)
+        }
+        self._judge_readers(ends)
+        self._judge_groups(ends)
         for topic_partition, state in self.states.items():
             is_moving = bool(state.adding or state.removing)
             if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
@@ -438,6 +442,20 @@ class SimulatedCluster:
                             f"{reader.name} is at {at} of {topic_partition}, and should be at "
                             f"{end}; {self.describe()}"
                         )
+
+    def _judge_groups(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Check that groups have read on to these ends while all was quiet."""
+        for topic in self.running.values():
+            if topic.is_gone or not topic.plan.members:
+                continue
+            for topic_partition in topic.partitions:
+                end = ends.get(topic_partition, 0)
+                at = topic.ownership.next_offsets.get(topic_partition.partition, 0)
+                if at < end:
+                    raise Violation(
+                        f"the group is at {at} of {topic_partition}, and should be at {end}; "
+                        f"owners are {topic.ownership.owners}; {self.describe()}"
+                    )
 
     def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
         """Replicas that should be in sync and are not; damage may be found late, even in quiet."""
@@ -603,6 +621,13 @@ class SimulatedCluster:
             add("asker", EndReader)
         if plan.keeps_positions:
             add("keeper", Keeper, may_be_lost=self._may_lose_positions)
+        for number in range(plan.members):
+            add(
+                f"member-{number}",
+                GroupMember,
+                ownership=topic.ownership,
+                may_be_lost=self._may_lose_positions,
+            )
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
             add(
@@ -802,6 +827,7 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
         asks_ends=dice.random() < 0.5,
         keeps_positions=dice.random() < 0.3,
         is_explored=dice.random() < 0.4,
+        members=dice.choice((0, 2, 3)),
     )
 
 

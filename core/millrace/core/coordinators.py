@@ -15,7 +15,7 @@ The runtime:
 
 - It handles, appends and replays one request after the other.
 - It sends an answer after the commit of everything that the machine had replayed by then: an answer
-  may rest on records of other requests (P55, P60).
+  may rest on records of other requests (P55, P59, P60).
 - It cannot take back a replayed record. So after a failed append, and after a loss of leadership,
   it compares the machine with the log. If they differ, it starts with a new machine.
 

@@ -22,12 +22,18 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 
 from typing import Final
 
-from tests.sim.mutants import metadata, replication, shells, storage
+from tests.sim.mutants import groups, metadata, replication, shells, storage
 from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
     sorted(
-        (*replication.MUTANTS, *metadata.MUTANTS, *storage.MUTANTS, *shells.MUTANTS),
+        (
+            *replication.MUTANTS,
+            *metadata.MUTANTS,
+            *storage.MUTANTS,
+            *shells.MUTANTS,
+            *groups.MUTANTS,
+        ),
         key=lambda each: int(each.rule.removeprefix("P")),
     )
 )
