@@ -331,7 +331,7 @@ class Reader(Client):
             try:
                 await consumer.assign([self._site.topic], start="beginning")
                 return
-            except RetriableError:
+            except (RetriableError, ConnectionFailedError):
                 await self._pause(self._every_us)
 
     async def _poll(self, consumer: Consumer) -> dict[int, list[tuple[int, int]]]:

@@ -120,14 +120,17 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        delay = max(0, int((when - self.time()) * 1e6))
+        delay = max(0, int((when - self.time()) * 1e6)) + self._dice.randrange(TURN_US_MAX)
         self._after(delay, partial(self._on_due, handle))
         return handle
 
     def _on_due(self, handle: asyncio.TimerHandle) -> None:
+        """Take a turn at once: the delay of a turn was drawn when the timer was set."""
         if not handle.cancelled() and not self.is_dead:
             self._ready.append(handle)
-            self._want_turn()
+            if not self._has_turn:
+                self._has_turn = True
+                self._turn()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         pass

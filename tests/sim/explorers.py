@@ -1,13 +1,12 @@
 """Shipped clients that call their whole interface on one topic, and judge every answer.
 
 Each client draws one call after another, while brokers may fail; half of them are synchronous
-clients. The committed records decide which
-answers are allowed: no offset lies beyond them, the records of a partition follow each other
-without a gap, and a call that only validates changes nothing.
+clients. The committed records decide which answers are allowed: no offset lies beyond them, the
+records of a partition follow each other without a gap, and a call that only validates changes
+nothing.
 """
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -522,7 +521,7 @@ class WriterExplorer(Writer):
         if failed or not batch.done() or (offsets != found and self.load.acks != 0):
             raise self._wrong(f"{told} is told of a batch whose records are at {found}: {failed}")
 
-    async def _look_around(self, producer: Producer) -> None:
+    async def _look_around(self, producer: Producer | OnThreads) -> None:
         with suppress(RetriableError):
             if isinstance(producer, Producer):
                 await producer.wait_for_room(_BUFFER_BYTES // 2)
@@ -535,7 +534,10 @@ class WriterExplorer(Writer):
         if not 0 <= metrics["buffer_available_bytes"] <= metrics["buffer_total_bytes"]:
             raise self._wrong(f"{metrics}: more is free than there is")
         for tell in (producer.awaited_brokers, producer.producer_id_problem):
-            await _result(tell)
+            if isinstance(producer, OnThreads):  # Only the synchronous client has to wait for it.
+                await asyncio.to_thread(tell)
+            else:
+                tell()
         try:
             await producer.flush()
         except MillraceError as error:
@@ -643,9 +645,3 @@ class WriterExplorer(Writer):
 
     def _wrong(self, what: str) -> Violation:
         return Violation(f"{self.name} on {self._site.topic}: {what}")
-
-
-async def _result(call: Callable[[], object]) -> object:
-    """Call a method that only the synchronous client has to wait for."""
-    told = call()
-    return await told if inspect.isawaitable(told) else told

@@ -23,7 +23,7 @@ _COORDINATION: Final = dataclasses.replace(COORDINATION, kind=CoordinationKind.K
 
 
 class HoursCluster(BrokerCluster):
-    """Three or four brokers, eight partitions, and some nine operations of clients a second.
+    """Three or four brokers, eight partitions, and some seven records a second.
 
     The cost of an hour depends on sends, hardly on polls; so sends come in rare bursts.
     """

@@ -16,8 +16,6 @@ _SYNCHRONOUS: Final[dict[type, type]] = {
     Consumer: SyncConsumer,
     Producer: SyncProducer,
 }
-_BLOCKING: Final = ("awaited_brokers", "producer_id_problem")
-"""Methods that only the synchronous client has to wait for."""
 
 
 class OnThreads:
@@ -43,5 +41,5 @@ class OnThreads:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
-        is_blocking = name in _BLOCKING or inspect.iscoroutinefunction(getattr(self._kind, name))
+        is_blocking = inspect.iscoroutinefunction(getattr(self._kind, name))
         return partial(asyncio.to_thread, method) if is_blocking else method

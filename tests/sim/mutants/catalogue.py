@@ -10,11 +10,11 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | an unclean election before eligible replicas have shown their logs | P26 | where an unclean election is allowed, records may be lost | `tests/unit/core/controller/partitions/test_elections.py`: `test_no_unclean_election_takes_place_before_the_logs_of_eligible_replicas_are_known` |
 | a lease that is believed | P34 | the lease is no promise: the product always allows for two controllers | the mutants of P35, P36 and P38; `tests/sim/rule_scenarios.py`: P34 to P39 |
 | blind retry after a time-out | P36 | a repeated write carries its old version, which the store refuses | the mutants of P36; `tests/integration/kubernetes/test_faults.py`: `test_an_answer_that_says_nothing_is_unavailability_and_nothing_is_sent_twice` |
-| merge-patch without resourceVersion | P36 | the Kubernetes store itself is not simulated | `tests/integration/kubernetes/test_faults.py`: `test_a_conflict_is_a_refusal_that_looking_again_resolves`; the store writes with PUT alone |
+| merge-patch without resourceVersion | P36 | the simulated API server takes no patches, as the store sends none | `tests/integration/kubernetes/test_faults.py`: `test_a_conflict_is_a_refusal_that_looking_again_resolves`; the store writes with PUT alone |
 | deletion of what metadata does not name | P39, P70 | no code does that: only tombstones are looked up | `tests/unit/broker/storage/test_log_directory.py`: `test_directories_that_nobody_knows_are_left_alone`; `Invariants.on_deleting` after every deletion |
 | no data plane without the store | P40 | only the controller speaks to the store | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
-| six batches in flight | P44 | the simulator's producers are its own | `tests/unit/core/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
+| six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
 | a stored position is acknowledged before its commit | P60 | the mutant of P55 covers it | the mutant of P55 |
 | no digests between replicas | P67 | the product has none, see ARCHITECTURE.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
