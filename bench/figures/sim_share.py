@@ -1,8 +1,8 @@
 """The share of the lines of broker and client that simulated clusters execute.
 
 Each core runs one named scenario for each kind of cluster, then seeds of the swarm and the other
-scenarios in turn, until its time is up. Code that needs a real machine does not count: files of the operating system, the metrics page, and the start
-of the broker's process.
+scenarios in turn, until its time is up. Code that needs a real machine does not count: files of the
+operating system, the metrics page, and the start of the broker's process.
 """
 
 import logging
