@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -48,10 +49,13 @@ def run_for(first: int, step: int, seconds: float) -> Share:
     from tests.sim.all_scenarios import ALL_SCENARIOS
     from tests.sim.mutants.catalogue import MUTANTS
     from tests.sim.mutants.runs import runs
+    from tests.sim.run import Outcome as RunOutcome
 
     logging.disable(logging.CRITICAL)
     by_cluster = {each.cluster: each for each in ALL_SCENARIOS}
-    of_each = ((each.about, partial(each.run, 0)) for each in by_cluster.values())
+    of_each: list[tuple[str, Callable[[], RunOutcome]]] = [
+        (each.about, partial(each.run, 0)) for each in by_cluster.values()
+    ]
     violations: list[str] = []
     done = 0
     for number, (name, run) in enumerate(chain(of_each, runs(MUTANTS[0]))):
