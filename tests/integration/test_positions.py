@@ -45,9 +45,9 @@ def keeper(admin: SyncAdmin) -> int:
 
 def test_what_is_kept_is_kept_whoever_dies(cluster: RunningCluster) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
-        assert admin.position_names() == []
+        assert [each.name for each in admin.list_groups()] == []
         assert admin.fetch_positions("q") == {}
-        admin.delete_positions("q")
+        admin.delete_group("q")
         assert TOPIC not in admin.list_topics(internal=True), "nothing was stored yet"
         admin.create_topic("t", partitions=4, replication_factor=3)
         first = {("t", number): Position(number, 0, "é") for number in range(4)}
@@ -69,9 +69,9 @@ def test_what_is_kept_is_kept_whoever_dies(cluster: RunningCluster) -> None:
         cluster.start()
         assert admin.fetch_positions("q", kind="initial") == first
         assert admin.fetch_positions("q") == again
-        assert admin.position_names() == ["q"]
-        admin.delete_positions("q")
-        assert admin.position_names() == []
+        assert [each.name for each in admin.list_groups()] == ["q"]
+        admin.delete_group("q")
+        assert [each.name for each in admin.list_groups()] == []
         assert admin.resolve_initial("q", again) == again
 
 
@@ -169,7 +169,7 @@ def test_the_log_begins_later_and_says_the_same(cluster: RunningCluster) -> None
         cluster[keeper(admin)].kill()
         assert admin.resolve_initial("cold", hot) == {**hot, **cold}
         assert admin.fetch_positions("hot") == hot
-        assert admin.position_names() == ["cold", "hot"]
+        assert [each.name for each in admin.list_groups()] == ["cold", "hot"]
 
 
 def test_what_one_broker_kept_is_given_more_replicas(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_more_is_kept_than_fits_into_a_request_or_an_answer(tmp_path: Path) -> N
             names = [f"name {number}" for number in range(100)]
             for name in names:
                 admin.commit_positions(name, {("t", 0): Position(0)})
-            assert admin.position_names() == sorted([*names, "q"])
+            assert [each.name for each in admin.list_groups()] == sorted([*names, "q"])
     finally:
         cluster.abandon()
 
@@ -232,7 +232,7 @@ def test_what_breaks_a_bound_is_refused(tmp_path: Path) -> None:
                 admin.commit_positions("q", {("t", number): Position(0) for number in range(4)})
             with pytest.raises(UnknownTopicOrPartitionError):
                 admin.commit_positions("q", {("none", 0): Position(0)})
-            assert admin.position_names() == []
+            assert [each.name for each in admin.list_groups()] == []
     finally:
         cluster.abandon()
 

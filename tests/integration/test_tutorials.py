@@ -3,11 +3,14 @@
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tests.integration.conftest import StartBroker
@@ -46,6 +49,16 @@ class Program:
         wait_until(are_printed, f"{count} lines are printed", START_SECONDS_MAX)
         return self._out.read_text().splitlines()
 
+    def has_printed(self) -> bool:
+        """Whether it has printed anything."""
+        assert not self._process.poll(), self._errors.read_text()
+        return bool(self._out.read_text())
+
+    def kill(self) -> None:
+        """End it in the middle of anything."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> str:
         """Stop it as Kubernetes does; return what it said to standard error."""
         self._process.send_signal(signal.SIGTERM)
@@ -54,8 +67,11 @@ class Program:
 
 
 @contextmanager
-def running(tutorial: str, folder: Path, address: str) -> Iterator[Program]:
+def running(
+    tutorial: str, folder: Path, address: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Program]:
     """Run the program of a tutorial, as it stands there."""
+    folder.mkdir(exist_ok=True)
     text = (TUTORIALS / f"{tutorial}.md").read_text()
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     path, out, errors = (folder / f"{tutorial}.{kind}" for kind in ("py", "out", "err"))
@@ -65,7 +81,7 @@ def running(tutorial: str, folder: Path, address: str) -> Iterator[Program]:
             [sys.executable, str(path)],
             stdout=to,
             stderr=said,
-            env=os.environ | {"MILLRACE_BOOTSTRAP": address},
+            env={**os.environ, "MILLRACE_BOOTSTRAP": address, **environment},
         )
     try:
         yield Program(process, out, errors)
@@ -101,3 +117,39 @@ def test_the_consumer_goes_on_where_it_was_stopped(broker: RunningBroker, tmp_pa
             it.stop()
             seen += it.lines(count)
     assert sorted(int(line.split()[2]) for line in seen) == list(range(70))
+
+
+def test_members_that_are_killed_count_each_record_once(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker({"groups.session_timeout_ms": 1_500, "groups.heartbeat_interval_ms": 500})
+    database = tmp_path / "totals.db"
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=3)
+
+    def count() -> int:
+        with closing(sqlite3.connect(database, timeout=30)) as opened:
+            return opened.execute("SELECT coalesce(sum(count), 0) FROM totals").fetchone()[0] or 0
+
+    environment = {"TOTALS_DATABASE": str(database)}
+    with (
+        SyncProducer(broker.address, partitioner="round_robin", linger_ms=0) as producer,
+        running("exactly-once", tmp_path / "survivor", broker.address, environment) as survivor,
+    ):
+        sent = 0
+        for number in range(4):
+            folder = tmp_path / str(number)
+            with running("exactly-once", folder, broker.address, environment) as victim:
+                victim_has_read = False
+                deadline = time.monotonic() + START_SECONDS_MAX
+                while not victim_has_read:  # It is killed while records come.
+                    assert time.monotonic() < deadline, "the victim reads nothing"
+                    for _ in range(10):
+                        producer.send(TOPIC, b"%d" % sent)
+                        sent += 1
+                    producer.flush()
+                    victim_has_read = victim.has_printed()
+                victim.kill()
+        wait_until(lambda: count() >= sent, f"{sent} records are counted", START_SECONDS_MAX)
+        survivor.stop()
+        assert count() == sent

@@ -262,10 +262,10 @@ class AdminExplorer(Explorer):
         position = Position(self._dice.randrange(1_000))
         await admin.commit_positions(self._own_name, {place: position})
         kept = (await admin.fetch_positions(self._own_name)).get(place)
-        names = await admin.position_names()
+        names = [each.name for each in await admin.list_groups()]
         if (kept != position or self._own_name not in names) and not self._may_be_lost():
             raise self._wrong(f"{position} was committed, and {kept} is kept; names are {names}")
-        await admin.delete_positions(self._own_name)
+        await admin.delete_group(self._own_name)
         kept = (await admin.fetch_positions(self._own_name)).get(place)
         if kept is not None and not self._may_be_lost():
             raise self._wrong(f"{kept} is kept, though positions were deleted")

@@ -14,6 +14,9 @@ from millrace.client import (
     DamagedReplica,
     FetchedRecords,
     FollowerDescription,
+    GroupDescription,
+    GroupListing,
+    Lag,
     MillraceError,
     OffsetAndTimestamp,
     Position,
@@ -90,5 +93,9 @@ def synchronous() -> None:
         assert_type(
             admin.fetch_positions("report", kind="initial"), dict[tuple[str, int], Position]
         )
-        assert_type(admin.position_names(), list[str])
-        admin.delete_positions("report")
+        assert_type(admin.list_groups(), list[GroupListing])
+        assert_type(admin.describe_group("report"), GroupDescription | None)
+        assert_type(
+            admin.describe_lags({("orders", 0): 7}), dict[tuple[str, int], Lag | MillraceError]
+        )
+        admin.delete_group("report")

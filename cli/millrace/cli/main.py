@@ -13,11 +13,11 @@ from millrace.cli.commands import (
     completion,
     consume,
     elect_leaders,
+    group,
     log,
     offsets,
     operator,
     perf,
-    positions,
     produce,
     reassign,
     topic,
@@ -49,7 +49,7 @@ def cli() -> None:
 
 
 for _module in (
-    *(up, broker, topic, produce, consume, offsets, positions),
+    *(up, broker, topic, produce, consume, offsets, group),
     *(cluster, reassign, elect_leaders, log, perf, operator, completion),
 ):
     cli.add_command(_module.command)

@@ -28,6 +28,7 @@ from millrace.client._admin.descriptions import (
     PartitionDescription,
     TopicDescription,
 )
+from millrace.client._admin.groups import GroupDescription, GroupListing, Lag, MemberDescription
 from millrace.client._admin.health import ClusterHealth, PartitionHealth
 from millrace.client._admin.plans import plan_reassignment
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
@@ -147,7 +148,9 @@ __all__ = [
     "FencedMemberEpochError",
     "FetchedRecords",
     "FollowerDescription",
+    "GroupDescription",
     "GroupFullError",
+    "GroupListing",
     "GroupNotEmptyError",
     "InconsistentClusterIdError",
     "InvalidConfigError",
@@ -160,9 +163,11 @@ __all__ = [
     "InvalidRequestError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "Lag",
     "LogDescription",
     "LogTruncatedError",
     "Media",
+    "MemberDescription",
     "MessageTooLargeError",
     "MillraceError",
     "NotEnoughReplicasError",

@@ -20,6 +20,7 @@ from millrace.client._admin.descriptions import (
     LogDescription,
     TopicDescription,
 )
+from millrace.client._admin.groups import GroupDescription, GroupListing, Lag
 from millrace.client._admin.health import ClusterHealth
 from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
@@ -557,13 +558,23 @@ class SyncAdmin:
         """Return how far a reader has read, or where it began: see `Admin.fetch_positions`."""
         return self._thread.call(self._admin.fetch_positions(name, kind=kind))
 
-    def position_names(self) -> list[str]:
-        """Return the names under which positions are kept, sorted."""
-        return self._thread.call(self._admin.position_names())
+    def list_groups(self) -> list[GroupListing]:
+        """Return all consumer groups and other readers: see `Admin.list_groups`."""
+        return self._thread.call(self._admin.list_groups())
 
-    def delete_positions(self, name: str) -> None:
-        """Forget all positions of a name: see `Admin.delete_positions`."""
-        self._thread.call(self._admin.delete_positions(name))
+    def describe_group(self, name: str) -> GroupDescription | None:
+        """Return the members and the positions of a group: see `Admin.describe_group`."""
+        return self._thread.call(self._admin.describe_group(name))
+
+    def describe_lags(
+        self, positions: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, Lag | MillraceError]:
+        """Return how much lies behind positions: see `Admin.describe_lags`."""
+        return self._thread.call(self._admin.describe_lags(positions))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group with all its positions: see `Admin.delete_group`."""
+        self._thread.call(self._admin.delete_group(name))
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""

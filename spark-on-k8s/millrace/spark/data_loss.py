@@ -126,7 +126,7 @@ def what_to_do(use: Use, name: str | None) -> str:
         return f"{NOTHING_SKIPPED}, and so does a DataFrame that is loaded again"
     advice = f"{NOTHING_SKIPPED}; a new checkpoint starts over"
     if name:  # A new checkpoint of the same name would begin where this one did.
-        advice += f", once millrace positions delete {name!r} has forgotten the old one"
+        advice += f", once millrace group delete {name!r} has forgotten the old one"
     return advice
 
 

@@ -41,7 +41,7 @@ def keep_initial(
             raise InvalidOptionError(
                 f"the query of groupId {name!r} began at {each.metadata} in {place[0]}-{place[1]}, "
                 f"and {option} says {asked[place]}: give each query a name of its own, or forget "
-                f"where that one began: millrace positions delete {name!r}"
+                f"where that one began: millrace group delete {name!r}"
             )
     return Offsets(
         {place: LogPosition(each.offset, each.leader_epoch) for place, each in kept.items()},

@@ -10,7 +10,7 @@
 failed or has not made progress for `stale_after_s`.
 
 With `bootstrap_servers` the positions of each named query are stored on the brokers after each
-micro-batch (`millrace positions show delays`). A query without new data reports that every 10 s,
+micro-batch (`millrace group describe delays`). A query without new data reports that every 10 s,
 but one that waits for its trigger does not: set `stale_after_s` above the trigger's interval and
 the longest micro-batch.
 """

@@ -168,7 +168,7 @@ def test_a_range_that_is_not_in_the_log_is_a_loss(
         {"bootstrap.servers": shared_broker.address, "subscribe": "unused", "groupId": "etl"},
         Use.STREAM,
     )
-    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
+    with pytest.raises(DataLossError, match="once millrace group delete 'etl' has forgotten"):
         rows(read_task(stream, named, SCHEMA))
     lenient = options(shared_broker.address, failOnDataLoss="false")
     assert rows(read_task(task, lenient, SCHEMA)) == []

@@ -432,7 +432,7 @@ def test_a_name_under_which_another_query_began_elsewhere_is_refused(
     make_reader(startingOffsets="latest", groupId=topic_name).initialOffset()
     told = (
         rf"'{topic_name}' began at latest in {topic_name}-0, and startingOffsets says earliest.*"
-        rf"millrace positions delete '{topic_name}'"
+        rf"millrace group delete '{topic_name}'"
     )
     for _ in range(2):
         with pytest.raises(InvalidOptionError, match=told):
@@ -450,7 +450,7 @@ def test_a_position_that_says_nothing_of_options_is_taken_and_a_loss_tells_how_t
     reader = make_reader(groupId=topic_name)
     start = reader.initialOffset()
     assert ends(start, topic_name) == [7, 7]
-    with pytest.raises(DataLossError, match=f"once millrace positions delete '{topic_name}' has"):
+    with pytest.raises(DataLossError, match=f"once millrace group delete '{topic_name}' has"):
         reader.latestOffset(start, limits.ReadAllAvailable())
 
 

@@ -41,15 +41,15 @@ MUTANTS = (
     mutant(
         "a member commits with any assignment",
         "P58",
-        "millrace.core.groups.membership:MembershipMachine.check_commit",
-        "if epoch != current.epoch:",
-        "if epoch > current.epoch:",
+        "millrace.core.groups.group:Current.owned_in",
+        "if epoch == self.epoch - 1:",
+        "if epoch < self.epoch:",
     ),
     mutant(
         "a member commits for partitions of others",
         "P62",
         "millrace.core.groups.membership:MembershipMachine.check_commit",
-        "if group.owners.get(each) != member_id:",
+        "if each not in owned:",
         "if each is None:",
     ),
     mutant(

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.core.errors import Appended, ConnectionFailedError, MillraceError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
@@ -39,8 +40,10 @@ class BrokenCluster:
 def test_positions_may_be_kept_where_a_broker_was_asked_and_did_not_answer(
     is_reached: bool,
 ) -> None:
-    positions = KeptPositions(cast(Cluster, BrokenCluster(is_reached=is_reached)))
-    positions._coordinators._keepers["reader"] = KEEPER
+    cluster = cast(Cluster, BrokenCluster(is_reached=is_reached))
+    coordinators = Coordinators(cluster)
+    coordinators._keepers["reader"] = KEEPER
+    positions = KeptPositions(cluster, coordinators)
     with pytest.raises(MillraceError) as raised:
         asyncio.run(positions.commit("reader", {("orders", 0): Position(7)}))
     assert raised.value.appended is (Appended.MAYBE if is_reached else Appended.NO)

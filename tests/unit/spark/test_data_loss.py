@@ -116,7 +116,7 @@ def test_what_to_do_goes_by_what_the_query_is() -> None:
     )
     assert what_to_do(Use.STREAM, None) == f"{common}; a new checkpoint starts over"
     assert what_to_do(Use.STREAM, "etl") == (
-        f"{common}; a new checkpoint starts over, once millrace positions delete 'etl' has "
+        f"{common}; a new checkpoint starts over, once millrace group delete 'etl' has "
         "forgotten the old one"
     )
 

@@ -195,6 +195,7 @@ class FetchService(SessionService):
                     lookups.offsets_for_leader_epoch,
                     pb.OffsetsForLeaderEpochRequest,
                 ),
+                "DescribeLags": (lookups.describe_lags, pb.DescribeLagsRequest),
             },
             streams={"Fetch": self.fetch},
         )

@@ -87,7 +87,12 @@ class GroupsService:
             )
         except MillraceError as error:
             return pb.DescribeGroupResponse(error=self._names.error(name, error))
-        return pb.DescribeGroupResponse() if group is None else _described(group)
+        if group is None:
+            return pb.DescribeGroupResponse()
+        response = _described(group)
+        for each in response.members:
+            each.is_behind = not self._groups.is_confirmed(place, name, each.member_id)
+        return response
 
 
 def _member(member: pb.GroupMember, caller: Caller) -> Member:

@@ -1,4 +1,5 @@
-"""Look-ups of offsets, by position or time and by leader epoch: the Fetch service's short calls.
+"""Look-ups of offsets, by position or time and by leader epoch, and of lags: the Fetch service's
+short calls.
 
 A look-up of ends may wait until one has moved: a planner of other readers needs no fetch session.
 """
@@ -6,16 +7,24 @@ A look-up of ends may wait until one has moved: a planner of other readers needs
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
 
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
-from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log import PartitionLog, Unread
 from millrace.broker.storage.time_search import TimestampedOffset
-from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
+from millrace.core.errors import (
+    CorruptLogError,
+    MalformedRequestError,
+    MillraceError,
+    OffsetOutOfRangeError,
+)
 from millrace.core.ids import (
     NO_TIMESTAMP,
     UNKNOWN_OFFSET,
@@ -176,6 +185,66 @@ class OffsetLookups:
                     pb.LeaderEpochResult(error=self._error(query.topic_partition, error))
                 )
         return pb.OffsetsForLeaderEpochResponse(results=results)
+
+    async def describe_lags(
+        self, request: pb.DescribeLagsRequest, _: object
+    ) -> pb.DescribeLagsResponse:
+        lags = [pb.Lag() for _ in request.partitions]
+        asked: dict[str, list[_Unread]] = {}
+        work = self._turns.work()
+        for query, lag in zip(request.partitions, lags, strict=True):
+            await work.give_way()
+            try:
+                partition = self._partitions.get(_checked(query.topic_partition))
+                leader, log = partition.leader, partition.log
+                leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+                leader.check_end_offset()
+                end = leader.last_stable_offset
+                if not 0 <= query.offset <= end:
+                    raise OffsetOutOfRangeError(
+                        f"the log ends at {end}, before the position {query.offset}: records that "
+                        "were read are lost, or it is a position of another topic"
+                    )
+            except MillraceError as error:
+                lag.error.CopyFrom(self._error(query.topic_partition, error))
+                continue
+            lag.log_start_offset, lag.end_offset = log.log_start_offset, end
+            if query.offset < end:
+                unread = _Unread(query.topic_partition, lag, log, Offset(query.offset), end)
+                asked.setdefault(log.log_dir, []).append(unread)
+        reads = (self._reader.call(log_dir, _measure, some) for log_dir, some in asked.items())
+        await asyncio.gather(*reads)
+        now = wall_now()
+        for each in chain.from_iterable(asked.values()):
+            match each.found:
+                case Unread(size, timestamp):
+                    each.lag.unread_bytes = size
+                    each.lag.unread_ms = max(1, now - timestamp)  # 0 would be: all is read.
+                case MillraceError() as damage:
+                    self._note_damage(each.named, damage)
+                    each.lag.Clear()
+                    each.lag.error.CopyFrom(self._error(each.named, damage))
+        return pb.DescribeLagsResponse(lags=lags)
+
+
+@dataclass(slots=True)
+class _Unread:
+    """What a look-up of a lag asks about one log, and the answer, in the thread that reads it."""
+
+    named: NamedPartition
+    lag: pb.Lag
+    log: PartitionLog
+    offset: Offset
+    end: Offset
+    found: Unread | MillraceError | None = None
+
+
+def _measure(asked: list[_Unread]) -> None:
+    for each in asked:
+        try:
+            each.found = each.log.unread(each.offset, each.end)
+        except MillraceError as error:
+            each.found = error
 
 
 class _Wait:

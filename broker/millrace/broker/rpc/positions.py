@@ -20,6 +20,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.groups.coordinator import GroupCoordinator, NameKind, Summary
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
@@ -34,6 +35,12 @@ NAMES_AT_ONCE: Final = 10_000
 _KINDS: Final = {
     pb.POSITION_KIND_INITIAL: Kind.INITIAL,
     pb.POSITION_KIND_COMMITTED: Kind.COMMITTED,
+}
+
+_NAME_KINDS: Final = {
+    NameKind.CONSUMER: pb.NAME_KIND_CONSUMER,
+    NameKind.SPARK: pb.NAME_KIND_SPARK,
+    NameKind.STANDALONE: pb.NAME_KIND_STANDALONE,
 }
 
 
@@ -136,15 +143,18 @@ class PositionsService:
                 raise MalformedRequestError(
                     f"the names are in the parts 0 to {partitions - 1}, not in {request.partition}"
                 )
-            names = await self._positions.ask(place, lambda machine, _: Result([], machine.names()))
+            page, has_more = await self._positions.ask(
+                place, lambda machine, _: Result([], _page(machine, request.after))
+            )
         except MillraceError as error:
             wire = wire_error(self._partitions, error, place, self._listener)
             return pb.ListNamesResponse(error=wire, partitions=partitions)
-        names = [each for each in names if each > request.after]
         return pb.ListNamesResponse(
-            names=names[:NAMES_AT_ONCE],
-            has_more=len(names) > NAMES_AT_ONCE,
+            names=page.keys(),
+            has_more=has_more,
             partitions=partitions,
+            kinds=[_NAME_KINDS[each.kind] for each in page.values()],
+            members=[each.members for each in page.values()],
         )
 
     async def _delete(
@@ -191,6 +201,13 @@ class PositionsService:
                 )
             positions[topic_partition] = Position(each.offset, each.leader_epoch, each.metadata)
         return positions
+
+
+def _page(machine: GroupCoordinator, after: str) -> tuple[dict[str, Summary], bool]:
+    """Return the next names, and whether there are more."""
+    names = [each for each in machine.names() if each > after]
+    page = {name: machine.summary(name) for name in names[:NAMES_AT_ONCE]}
+    return page, len(names) > NAMES_AT_ONCE
 
 
 def _to_wire(positions: Mapping[TopicPartition, Position]) -> list[pb.Position]:

@@ -156,6 +156,11 @@ class Groups:
             self._tell(place, name)
         return gone
 
+    def is_confirmed(self, place: TopicPartition, name: str, member_id: str) -> bool:
+        """Whether a member has confirmed its assignment, as far as this broker knows."""
+        session = self._sessions.get(place, {}).get((name, member_id))
+        return session is not None and session.is_confirmed
+
     def _tell(self, place: TopicPartition, name: str) -> None:
         """Let waiting heartbeats of a group look at it again."""
         change = self._changes.pop((place, name), None)

@@ -21,6 +21,15 @@ from millrace.client._admin.descriptions import (
     log_from_wire,
     topic_from_wire,
 )
+from millrace.client._admin.groups import (
+    GroupDescription,
+    GroupListing,
+    Lag,
+    describe_members,
+    kind_of,
+    lag_from_wire,
+    list_groups,
+)
 from millrace.client._admin.health import ClusterHealth, health_of
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_broker, checked_count, checked_place
@@ -30,9 +39,11 @@ from millrace.client._cluster.cluster import (
     Connection,
     as_maybe,
 )
+from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.offsets import (
     OffsetAndTimestamp,
     OffsetSpec,
+    describe_lags,
     find_epoch_ends,
     look_up_offsets,
     wait_for_news,
@@ -104,7 +115,8 @@ class Admin:
             timeout_ms=config.request_timeout_ms,
             metadata_timeout_ms=config.metadata_timeout_ms,
         )
-        self._positions = KeptPositions(self._cluster)
+        self._coordinators = Coordinators(self._cluster)
+        self._positions = KeptPositions(self._cluster, self._coordinators)
 
     async def create_topic(
         self,
@@ -727,15 +739,67 @@ class Admin:
         """
         return await self._positions.fetch(name, _POSITION_KINDS[kind])
 
-    async def position_names(self) -> list[str]:
-        """Return the names under which positions are kept, sorted."""
-        return await self._positions.names()
+    async def list_groups(self) -> list[GroupListing]:
+        """Return all consumer groups and all other readers that keep positions, by name."""
+        return await list_groups(self._coordinators)
 
-    async def delete_positions(self, name: str) -> None:
-        """Forget all positions of a name, if there are any.
+    async def describe_group(self, name: str) -> GroupDescription | None:
+        """Return the members and the positions of a group, or of another reader; None: there is
+        none of this name.
 
         Raises:
             InvalidPositionError: that is no name.
+        """
+        epoch, assignor, members = await describe_members(self._cluster, self._coordinators, name)
+        committed = await self.fetch_positions(name)
+        initial = await self.fetch_positions(name, kind="initial")
+        if not (epoch or committed or initial):
+            return None
+        return GroupDescription(
+            name=name,
+            kind=kind_of(epoch, initial),
+            epoch=epoch,
+            assignor=assignor if members else "",
+            members=members,
+            committed=committed,
+            initial=initial,
+        )
+
+    async def describe_lags(
+        self, positions: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, Lag | MillraceError]:
+        """Return how much of each partition lies behind a position.
+
+        The leaders measure it, in records, bytes and time. A partition whose lag is not known has
+        the error in its place.
+
+            group = await admin.describe_group("report")
+            lags = await admin.describe_lags(group.positions)
+
+        Args:
+            positions: the offset of the next record to read, by topic and number.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places(positions)
+        errors: dict[TopicPartition, MillraceError] = {}
+        found = await describe_lags(
+            self._cluster, {places[place]: at for place, at in positions.items()}, errors
+        )
+        return {
+            place: lag_from_wire(at, found[places[place]])
+            if places[place] in found
+            else errors[places[place]]
+            for place, at in positions.items()
+        }
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group or another reader, with all its positions, if there is one.
+
+        Raises:
+            InvalidPositionError: that is no name.
+            GroupNotEmptyError: the group has members.
         """
         await self._positions.delete(name)
 

@@ -18,7 +18,7 @@ back to an earlier leader epoch, nor a broker to an earlier life.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -367,6 +367,30 @@ class Cluster:
             lambda connection: connection.fetch.OffsetsForLeaderEpoch(request),
         )
         return response.results
+
+    async def describe_lags(
+        self, broker_id: BrokerId, request: fetch_pb2.DescribeLagsRequest
+    ) -> Sequence[fetch_pb2.Lag]:
+        """Ask a broker for lags; return them, or errors, in the request's order.
+
+        Raises:
+            ConnectionFailedError: no answer.
+        """
+        response: fetch_pb2.DescribeLagsResponse = await self.on(
+            await self.broker(broker_id), lambda connection: connection.fetch.DescribeLags(request)
+        )
+        return response.lags
+
+    async def names_of(self, topic_ids: Collection[TopicId]) -> dict[TopicId, str]:
+        """Return the names of those topics that are still there."""
+        if not topic_ids:
+            return {}
+        response = await self.look_up(cluster_pb2.GetMetadataRequest(topic_ids=sorted(topic_ids)))
+        return {
+            TopicId(topic.topic_id): str(parse_topic_name(topic.name))
+            for topic in response.topics
+            if not topic.error.code
+        }
 
     async def drop(self, connection: Connection) -> None:
         """Forget a connection that failed; the next use opens another."""

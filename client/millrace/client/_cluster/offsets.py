@@ -111,6 +111,15 @@ async def find_epoch_ends(
     return await _ask_leaders(cluster, wanted, _find_epoch_ends)
 
 
+async def describe_lags(
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, int],
+    refused: dict[TopicPartition, MillraceError],
+) -> dict[TopicPartition, fetch_pb2.Lag]:
+    """Return how much of each partition lies behind a position; `refused` collects the errors."""
+    return await _ask_leaders(cluster, positions, _describe_lags, refused)
+
+
 async def wait_for_news(
     cluster: Cluster, ends: Mapping[TopicPartition, Offset], timeout_s: float
 ) -> None:
@@ -320,6 +329,25 @@ async def _find_epoch_ends(
         if result.HasField("error") and result.error.code
         else Offset(result.end.end_offset)
         for result in await cluster.find_epoch_ends(broker_id, request)
+    ]
+
+
+async def _describe_lags(
+    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, int]
+) -> list[fetch_pb2.Lag | MillraceError]:
+    request = fetch_pb2.DescribeLagsRequest(
+        partitions=[
+            fetch_pb2.LagQuery(
+                topic_partition=wire.partition_to_wire(place),
+                current_leader_epoch=_known_epoch(cluster, place),
+                offset=offset,
+            )
+            for place, offset in wanted.items()
+        ]
+    )
+    return [
+        error_from_wire(lag.error) if lag.HasField("error") and lag.error.code else lag
+        for lag in await cluster.describe_lags(broker_id, request)
     ]
 
 

@@ -4,7 +4,6 @@ All requests are idempotent: the first initial position stays, and a commit or a
 repeated.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +13,6 @@ from millrace.client._cluster.coordinators import AnswerT, Coordinators
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
 _REQUEST_BYTES: Final = 512 << 10
@@ -26,9 +24,9 @@ _POSITION_BYTES: Final = 64
 class KeptPositions:
     """See the module."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster = cluster
-        self._coordinators = Coordinators(cluster)
+        self._coordinators = coordinators
 
     async def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]
@@ -94,7 +92,7 @@ class KeptPositions:
                 found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(each)
                 request.after.CopyFrom(where)
             has_more = response.has_more
-        names = await self._names_of({each.topic_id for each in found})
+        names = await self._cluster.names_of({each.topic_id for each in found})
         return dict(
             sorted(
                 ((names[where.topic_id], where.partition), position)
@@ -103,27 +101,8 @@ class KeptPositions:
             )
         )
 
-    async def names(self) -> list[str]:
-        """See `Admin.position_names`."""
-        first, parts = await self._names_in(0)
-        rest = await asyncio.gather(*map(self._names_in, range(1, parts)))
-        return sorted([*first, *(name for names, _ in rest for name in names)])
-
-    async def _names_in(self, part: int) -> tuple[list[str], int]:
-        """Return the names of one part, and how many parts there are."""
-        request = pb.ListNamesRequest(partition=part)
-        names: list[str] = []
-        while True:
-            response: pb.ListNamesResponse = await self._coordinators.ask(
-                part, lambda connection: connection.positions.ListNames(request)
-            )
-            names += response.names
-            if not response.has_more:
-                return names, response.partitions
-            request.after = names[-1]
-
     async def delete(self, name: str) -> None:
-        """See `Admin.delete_positions`."""
+        """See `Admin.delete_group`."""
         request = pb.DeletePositionsRequest(name=name)
         await self._coordinators.ask(
             name, lambda connection: connection.positions.DeletePositions(request)
@@ -166,18 +145,6 @@ class KeptPositions:
                 )
             )
         return named
-
-    async def _names_of(self, topic_ids: set[TopicId]) -> dict[TopicId, str]:
-        """Return the names of those topics that are still there."""
-        if not topic_ids:
-            return {}
-        request = cluster_pb2.GetMetadataRequest(topic_ids=sorted(topic_ids))
-        response = await self._cluster.look_up(request)
-        return {
-            TopicId(topic.topic_id): str(parse_topic_name(topic.name))
-            for topic in response.topics
-            if not topic.error.code
-        }
 
 
 def _position(position: pb.Position) -> Position:

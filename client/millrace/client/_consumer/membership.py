@@ -99,7 +99,7 @@ class Membership:
         self._topics = topics
         self._callbacks = callbacks
         self._coordinators = Coordinators(cluster)
-        self._positions = KeptPositions(cluster)
+        self._positions = KeptPositions(cluster, self._coordinators)
         self.owned: dict[TopicPartition, str] = {}
         self._confirmed = 0
         self._told: pb.GroupHeartbeatResponse | None = None
@@ -165,11 +165,6 @@ class Membership:
                 )
             )
         return request
-
-    @property
-    def _epoch(self) -> int:
-        """The epoch of the latest assignment, taken or not."""
-        return self._confirmed if self._told is None else self._told.epoch
 
     async def _ask(
         self, request: pb.GroupHeartbeatRequest
@@ -329,7 +324,7 @@ class Membership:
                 self._config.group,
                 positions,
                 member_id=self._member_id,
-                epoch=self._epoch,
+                epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
             )
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:

@@ -17,7 +17,7 @@ Source: Kafka's RangeAssignor and UniformAssignor (KIP-848); zones as in KIP-881
 """
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -185,37 +185,57 @@ def _balance(
     free: Sequence[TopicPartition],
 ) -> None:
     """Give free partitions to the least loaded subscribers, then move some from full to empty."""
-    subscribers = {
-        topic_id: [member for member in sorted(members) if topic_id in members[member].topics]
-        for topic_id in topics
-    }
+    least = _LeastLoaded(members, topics, owned)
     # Topics with few subscribers first: they have the least choice.
-    for partition in sorted(free, key=lambda each: (len(subscribers[each.topic_id]), each)):
-        choice = subscribers[partition.topic_id]
-        if choice:
-            topic = topics[partition.topic_id]
-            best = min(
-                choice,
-                key=lambda member: (
-                    len(owned[member]),
-                    not topic.is_near(partition.partition, members[member].zone),
-                ),
-            )
-            owned[best].append(partition)
-    fullest = [(-len(some), member) for member, some in owned.items()]
-    heapq.heapify(fullest)
-    while fullest:
-        load, member = heapq.heappop(fullest)
-        some = owned[member]
-        if -load != len(some):
-            continue  # It has another entry by now.
-        for partition in reversed(some):
-            least = min(
-                subscribers[partition.topic_id], key=lambda each: len(owned[each]), default=member
-            )
-            if len(owned[least]) + 1 < len(some):
-                some.remove(partition)
-                owned[least].append(partition)
-                heapq.heappush(fullest, (-len(some), member))
-                heapq.heappush(fullest, (-len(owned[least]), least))
-                break
+    for partition in sorted(free, key=lambda each: (least.subscribers[each.topic_id], each)):
+        member = least.find(partition)
+        if member is not None:
+            owned[member].append(partition)
+            least.on_changed(member)
+    has_moved = True
+    while has_moved:  # Each move brings two loads closer, so there is an end.
+        has_moved = False
+        for member in sorted(members, key=lambda each: (-len(owned[each]), each)):
+            some = owned[member]
+            for partition in some[::-1]:
+                other = least.find(partition)
+                if other is not None and len(owned[other]) + 1 < len(some):
+                    some.remove(partition)
+                    owned[other].append(partition)
+                    least.on_changed(member)
+                    least.on_changed(other)
+                    has_moved = True
+
+
+class _LeastLoaded:
+    """Finds the subscriber of a topic that owns least, without a look at all of them.
+
+    Each topic has a heap of loads for each zone. A load that has changed since is skipped.
+    """
+
+    def __init__(
+        self, members: Members, topics: Topics, owned: Mapping[str, list[TopicPartition]]
+    ) -> None:
+        self._members, self._topics, self._owned = members, topics, owned
+        self._heaps: dict[TopicId, dict[str, list[tuple[int, str]]]] = {each: {} for each in topics}
+        self.subscribers: Counter[TopicId] = Counter()
+        for member, each in members.items():
+            self.subscribers.update(each.topics.intersection(topics))
+            self.on_changed(member)
+
+    def on_changed(self, member: str) -> None:
+        subscriber = self._members[member]
+        for topic_id in subscriber.topics.intersection(self._topics):
+            heap = self._heaps[topic_id].setdefault(subscriber.zone, [])
+            heapq.heappush(heap, (len(self._owned[member]), member))
+
+    def find(self, partition: TopicPartition) -> str | None:
+        """Return the member; of several, one near a replica. None: nobody subscribed."""
+        topic = self._topics[partition.topic_id]
+        tops = []
+        for zone, heap in self._heaps[partition.topic_id].items():
+            while heap[0][0] != len(self._owned[heap[0][1]]):
+                heapq.heappop(heap)
+            load, member = heap[0]
+            tops.append((load, not topic.is_near(partition.partition, zone), member))
+        return min(tops)[2] if tops else None

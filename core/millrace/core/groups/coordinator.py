@@ -6,11 +6,12 @@ parts share one log: positions (`core/positions/machine.py`) and memberships (`m
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from enum import Enum
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from millrace.core.coordinators import Result
 from millrace.core.groups import records as group_records
-from millrace.core.groups.group import Current, MembershipRecord
+from millrace.core.groups.group import Current, GroupRecord, MembershipRecord
 from millrace.core.groups.membership import (
     GroupsConfig,
     Heartbeat,
@@ -27,6 +28,24 @@ from millrace.core.positions.records import PositionRecord
 CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
 ResponseT = TypeVar("ResponseT")
 _RecordT = TypeVar("_RecordT", PositionRecord, MembershipRecord)
+
+
+class NameKind(Enum):
+    """What keeps positions under a name."""
+
+    CONSUMER = "consumer"
+    """A group that consumers joined."""
+    SPARK = "spark"
+    """A reader that stores where it began, as Spark queries do."""
+    STANDALONE = "standalone"
+    """A reader that commits on its own."""
+
+
+class Summary(NamedTuple):
+    """A name in a list."""
+
+    kind: NameKind
+    members: int
 
 
 class GroupCoordinator:
@@ -55,6 +74,7 @@ class GroupCoordinator:
         self._kept: KeptRecords[CoordinatorRecord] = KeptRecords(start_offset, slack_records)
         self._positions = PositionsMachine(positions, self._kept, expired_at_once=expired_at_once)
         self.membership = MembershipMachine(groups)
+        self._retention_ms = positions.retention_ms
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -83,6 +103,14 @@ class GroupCoordinator:
     def names(self) -> list[str]:
         """Return the names of all groups and readers, sorted."""
         return sorted({*self._positions.names(), *self.membership.groups})
+
+    def summary(self, name: str) -> Summary:
+        """Return the kind of a name, and how many members it has."""
+        group = self.membership.groups.get(name)
+        if group is not None:
+            return Summary(NameKind.CONSUMER, len(group.members))
+        has_begun = self._positions.has_initial(name)
+        return Summary(NameKind.SPARK if has_begun else NameKind.STANDALONE, 0)
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
         """See `PositionsMachine.positions`."""
@@ -127,9 +155,25 @@ class GroupCoordinator:
     def handle_expire(
         self, names: Iterable[str], now: WallMs, exists: Callable[[TopicId], bool]
     ) -> Result[CoordinatorRecord, None]:
-        """Forget names that were unused for long; a group with members is used."""
-        unused = [name for name in names if not self.membership.has_members(name)]
-        return Result([*self._positions.handle_expire(unused, now, exists).records], None)
+        """Forget names that were unused for long.
+
+        A group is unused since its last member left (KIP-211). It is forgotten after its positions.
+        """
+        unused = [name for name in names if self._is_unused(name, now)]
+        records: list[CoordinatorRecord] = []
+        for name in unused:
+            if not self._positions.has(name):
+                records += self.membership.handle_forget(name, now).records
+        expired = self._positions.handle_expire(unused, now, exists).records
+        return Result([*records, *expired], None)
+
+    def _is_unused(self, name: str, now: WallMs) -> bool:
+        group = self.membership.groups.get(name)
+        if group is None:
+            return True
+        record = self._kept.get(GroupRecord(name, None, now).key)
+        is_old = record is not None and now - record.timestamp > self._retention_ms
+        return group.is_empty and is_old and self._retention_ms != -1
 
     def handle_heartbeat(
         self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs

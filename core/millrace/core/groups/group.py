@@ -66,11 +66,22 @@ class Current:
         epoch: counts its assignments; the first one is 1.
         assigned: what it may read.
         revoking: what this epoch takes from it; it has not confirmed that yet.
+        gained: the part of `assigned` that it did not own in the epoch before.
     """
 
     epoch: int = JOINING
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
+    gained: Partitions = NO_PARTITIONS
+
+    def owned_in(self, epoch: int) -> Partitions | None:
+        """Return what the member owned in this epoch or the one before, as far as no other member
+        can have it by now; None: that epoch is too old."""
+        if epoch == self.epoch:
+            return self.assigned
+        if epoch == self.epoch - 1:
+            return (self.assigned - self.gained) | self.revoking
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,5 +273,5 @@ def next_step(group: Group, member_id: str, confirmed: int) -> Current:
         return current
     if current.epoch and not revoking and not free:
         # Only to make free what the member has given up: it need not take another step.
-        return Current(current.epoch, kept)
-    return Current(current.epoch + 1, kept | free, revoking)
+        return Current(current.epoch, kept, gained=current.gained & kept)
+    return Current(current.epoch + 1, kept | free, revoking, free)

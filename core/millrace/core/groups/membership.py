@@ -215,22 +215,19 @@ class MembershipMachine:
 
     # --- Queries -----------------------------------------------------------------------------
 
-    def has_members(self, name: str) -> bool:
-        """Whether a group has members."""
-        group = self.groups.get(name)
-        return group is not None and not group.is_empty
-
     def check_commit(
         self, name: str, member_id: str, epoch: int, partitions: Iterable[TopicPartition]
     ) -> None:
         """Refuse a commit that is not the owner's (P58, P62).
 
-        A commit without a member id is one of a person or of a standalone reader: it is allowed
-        while the group has no members.
+        A member names the epoch in which it reads. That may be the one before the latest, of which
+        it need not know yet: nobody else has the partitions that it kept, or that it has still to
+        give up (KIP-1251). A commit without a member id is one of a person or of a standalone
+        reader: it is allowed while the group has no members.
 
         Raises:
             UnknownMemberIdError: it is no member, or it names none and there are some.
-            StaleMemberEpochError: it has another assignment by now, or does not own a partition.
+            StaleMemberEpochError: it has had other assignments since, or does not own a partition.
         """
         group = self.groups.get(name)
         if not member_id and (group is None or group.is_empty):
@@ -244,13 +241,14 @@ class MembershipMachine:
         if group is None or member_id not in group.members:
             raise _unknown(name, member_id)
         current = group.current[member_id]
-        if epoch != current.epoch:
+        owned = current.owned_in(epoch)
+        if owned is None:
             raise StaleMemberEpochError(
                 f"the member {member_id!r} of the group {name!r} commits with its assignment "
                 f"{epoch}, and the latest is {current.epoch}: take that one first"
             )
         for each in partitions:
-            if group.owners.get(each) != member_id:
+            if each not in owned:
                 raise StaleMemberEpochError(
                     f"it is not assigned to the member {member_id!r} of the group {name!r}",
                     topic_partition=each,

@@ -137,12 +137,16 @@ def _current_fields(current: Current) -> dict[str, Any]:
         "epoch": current.epoch,
         "assigned": _by_topic(current.assigned),
         "revoking": _by_topic(current.revoking),
+        "gained": _by_topic(current.gained),
     }
 
 
 def _current(fields: Mapping[str, Any]) -> Current:
     return Current(
-        int(fields["epoch"]), _partitions(fields["assigned"]), _partitions(fields["revoking"])
+        int(fields["epoch"]),
+        _partitions(fields["assigned"]),
+        _partitions(fields["revoking"]),
+        _partitions(fields["gained"]),
     )
 
 

@@ -78,6 +78,14 @@ class PositionsMachine:
         records = map(self._record, keys)
         return {each.key.topic_partition: each.position for each in records if each.position}
 
+    def has_initial(self, name: str) -> bool:
+        """Whether a reader stored where it began under this name."""
+        return any(key.kind is Kind.INITIAL for key in self._names.get(name, ()))
+
+    def has(self, name: str) -> bool:
+        """Whether there are positions under this name."""
+        return name in self._names
+
     # --- Changes -----------------------------------------------------------------------------
 
     def handle_resolve_initial(
@@ -189,7 +197,7 @@ class PositionsMachine:
             raise PositionsFullError(
                 f"{self._count} positions are kept in the partition of this name, and the "
                 "setting positions.partition_positions_max allows "
-                f"{self._config.partition_positions_max}: delete unused names (`millrace positions "
+                f"{self._config.partition_positions_max}: delete unused names (`millrace group "
                 "list`), or raise it"
             )
 

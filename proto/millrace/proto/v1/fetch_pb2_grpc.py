@@ -49,6 +49,11 @@ class FetchStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochResponse.FromString,
                 _registered_method=True)
+        self.DescribeLags = channel.unary_unary(
+                '/millrace.proto.v1.Fetch/DescribeLags',
+                request_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
+                _registered_method=True)
 
 
 class FetchServicer:
@@ -75,6 +80,13 @@ class FetchServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLags(self, request, context):
+        """Returns how much of each partition lies behind a position: the lag of a reader that is there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FetchServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_FetchServicer_to_server(servicer, server):
                     servicer.OffsetsForLeaderEpoch,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochResponse.SerializeToString,
+            ),
+            'DescribeLags': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLags,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +192,33 @@ class Fetch:
             '/millrace.proto.v1.Fetch/OffsetsForLeaderEpoch',
             millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_fetch__pb2.OffsetsForLeaderEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLags(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Fetch/DescribeLags',
+            millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
             options,
             channel_credentials,
             insecure,

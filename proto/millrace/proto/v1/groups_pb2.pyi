@@ -82,7 +82,7 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
-    __slots__ = ("member_id", "member", "client_id", "address", "epoch", "assigned", "revoking", "target")
+    __slots__ = ("member_id", "member", "client_id", "address", "epoch", "assigned", "revoking", "target", "is_behind")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class DescribedMember(_message.Message):
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     REVOKING_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    IS_BEHIND_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     member: GroupMember
     client_id: str
@@ -99,7 +100,8 @@ class DescribedMember(_message.Message):
     assigned: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     revoking: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     target: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
-    def __init__(self, member_id: _Optional[str] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+    is_behind: bool
+    def __init__(self, member_id: _Optional[str] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., is_behind: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupResponse(_message.Message):
     __slots__ = ("error", "epoch", "assignor", "members")

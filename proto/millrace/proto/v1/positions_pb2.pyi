@@ -13,9 +13,20 @@ class PositionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POSITION_KIND_UNSPECIFIED: _ClassVar[PositionKind]
     POSITION_KIND_INITIAL: _ClassVar[PositionKind]
     POSITION_KIND_COMMITTED: _ClassVar[PositionKind]
+
+class NameKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NAME_KIND_UNSPECIFIED: _ClassVar[NameKind]
+    NAME_KIND_CONSUMER: _ClassVar[NameKind]
+    NAME_KIND_SPARK: _ClassVar[NameKind]
+    NAME_KIND_STANDALONE: _ClassVar[NameKind]
 POSITION_KIND_UNSPECIFIED: PositionKind
 POSITION_KIND_INITIAL: PositionKind
 POSITION_KIND_COMMITTED: PositionKind
+NAME_KIND_UNSPECIFIED: NameKind
+NAME_KIND_CONSUMER: NameKind
+NAME_KIND_SPARK: NameKind
+NAME_KIND_STANDALONE: NameKind
 
 class Position(_message.Message):
     __slots__ = ("topic_partition", "offset", "leader_epoch", "metadata")
@@ -92,16 +103,20 @@ class ListNamesRequest(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
 
 class ListNamesResponse(_message.Message):
-    __slots__ = ("error", "names", "has_more", "partitions")
+    __slots__ = ("error", "names", "has_more", "partitions", "kinds", "members")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     names: _containers.RepeatedScalarFieldContainer[str]
     has_more: bool
     partitions: int
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ...) -> None: ...
+    kinds: _containers.RepeatedScalarFieldContainer[NameKind]
+    members: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[NameKind, str]]] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeletePositionsRequest(_message.Message):
     __slots__ = ("name",)

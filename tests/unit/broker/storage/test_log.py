@@ -19,7 +19,14 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     StorageFullError,
 )
-from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, WallMs
+from millrace.core.ids import (
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerId,
+    WallMs,
+)
 from millrace.core.records.batch import walk
 
 LENGTH = stamped_batch(0, records=2).length
@@ -104,6 +111,24 @@ def test_bytes_behind_an_offset_are_counted_in_whole_batches_over_segments(
         assert opened.log.offset_after_bytes(Offset(start), 1, Offset(80)) == first + 2
     before = opened.log.offset_after_bytes(Offset(start), 80 * LENGTH, Offset(41))
     assert before == max(start, 40)
+
+
+@pytest.mark.parametrize("start", range(0, 80, 3))
+def test_what_a_reader_has_not_read_is_measured_in_bytes_and_by_its_first_time(start: int) -> None:
+    opened = filled()
+    batch = start // 2
+    assert opened.log.unread(Offset(start), Offset(80)) == (
+        (40 - batch) * LENGTH,
+        1000 + 10 * batch,
+    )
+    assert opened.log.unread(Offset(start), Offset(start)) == (0, NO_TIMESTAMP)
+    assert opened.log.unread(Offset(start), Offset(1000)).size == (40 - batch) * LENGTH
+
+
+def test_deleted_records_are_not_unread() -> None:
+    opened = filled()
+    opened.log.advance_log_start(Offset(21))
+    assert opened.log.unread(Offset(0), Offset(80)) == (30 * LENGTH, 1100)
 
 
 def test_a_reader_at_the_end_finds_nothing_and_beyond_it_is_told_so() -> None:

@@ -138,3 +138,25 @@ def test_uniform_prefers_members_in_a_zone_with_a_replica() -> None:
     found = assign_uniform(members, topics, {})
     for zone, some in found.items():
         assert {each.partition % 3 for each in some} == {ZONES.index(zone)}
+
+
+def test_many_members_of_differing_topics_get_their_shares_soon() -> None:
+    """The time of the test is the bound: a look at all members for each partition takes minutes."""
+    topics = {TopicId(bytes([each]) * 16): SubscribedTopic(1000) for each in range(10)}
+    ids = list(topics)
+    members = {
+        f"m{number}": Subscriber(frozenset(ids[: 1 + number % 10])) for number in range(10_000)
+    }
+    found = assign_uniform(members, topics, {})
+    check(members, topics, found)
+
+
+def test_a_move_may_make_room_for_another_one() -> None:
+    members = {
+        "a": Subscriber(frozenset((SECOND,))),
+        "b": Subscriber(frozenset((FIRST, SECOND))),
+        "c": Subscriber(frozenset((FIRST,))),
+    }
+    topics = {FIRST: SubscribedTopic(1), SECOND: SubscribedTopic(4)}
+    found = assign_uniform(members, topics, {})
+    assert {member: len(some) for member, some in found.items()} == {"a": 2, "b": 2, "c": 1}

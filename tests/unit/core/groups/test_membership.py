@@ -13,7 +13,14 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
 )
 from millrace.core.groups.assignors import SubscribedTopic
-from millrace.core.groups.group import JOINING, Current, Member, MembershipRecord
+from millrace.core.groups.group import (
+    JOINING,
+    NO_PARTITIONS,
+    Current,
+    Member,
+    MembershipRecord,
+    Partitions,
+)
 from millrace.core.groups.membership import (
     FoundTopic,
     GroupsConfig,
@@ -65,19 +72,29 @@ class Coordinator:
         return result.response
 
 
+def own(current: Current) -> tuple[int, Partitions, Partitions]:
+    return current.epoch, current.assigned, current.revoking
+
+
+def expected(
+    epoch: int, assigned: Partitions, revoking: Partitions = NO_PARTITIONS
+) -> tuple[int, Partitions, Partitions]:
+    return epoch, assigned, revoking
+
+
 def places(*partitions: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(TOPIC_ID, each) for each in partitions)
 
 
 def test_the_first_member_owns_everything_at_once() -> None:
     group = Coordinator()
-    assert group.join("a") == Current(1, places(0, 1, 2, 3))
+    assert own(group.join("a")) == expected(1, places(0, 1, 2, 3))
 
 
 def test_a_heartbeat_that_changes_nothing_stores_nothing() -> None:
     group = Coordinator()
     group.join("a")
-    assert group.beat("a", 1) == Current(1, places(0, 1, 2, 3))
+    assert own(group.beat("a", 1)) == expected(1, places(0, 1, 2, 3))
     assert group.records == []
 
 
@@ -91,13 +108,13 @@ def test_a_join_that_is_repeated_is_one_join() -> None:
 def test_a_partition_changes_owners_after_the_old_one_has_confirmed() -> None:
     group = Coordinator()
     group.join("a")
-    assert group.join("b") == Current(1, places())
+    assert own(group.join("b")) == expected(1, places())
     told = group.beat("a", 1)
     assert (told.epoch, len(told.assigned), len(told.revoking)) == (2, 2, 2)
-    assert group.beat("b", 1) == Current(1, places()), "nothing is free yet"
+    assert own(group.beat("b", 1)) == expected(1, places()), "nothing is free yet"
     assert group.beat("a", 1) == told, "the answer may have been lost"
-    assert group.beat("a", 2) == Current(2, told.assigned)
-    assert group.beat("b", 1) == Current(2, told.revoking)
+    assert own(group.beat("a", 2)) == expected(2, told.assigned)
+    assert own(group.beat("b", 1)) == expected(2, told.revoking)
 
 
 def test_what_a_member_that_is_gone_had_is_free() -> None:
@@ -105,7 +122,7 @@ def test_what_a_member_that_is_gone_had_is_free() -> None:
     group.join("a")
     group.join("b")
     assert group.leave("a", "nobody") == ["a"]
-    assert group.beat("b", 1) == Current(2, places(0, 1, 2, 3))
+    assert own(group.beat("b", 1)) == expected(2, places(0, 1, 2, 3))
     with pytest.raises(UnknownMemberIdError, match="join again"):
         group.beat("a", 1)
 
@@ -114,27 +131,29 @@ def test_new_partitions_and_new_topics_are_assigned() -> None:
     group = Coordinator(partitions=2)
     group.join("a", Member(topics=("later", "orders")))
     group.topics.found["orders"] = FoundTopic(TOPIC_ID, SubscribedTopic(3))
-    assert group.beat("a", 1) == Current(2, places(0, 1, 2))
+    assert own(group.beat("a", 1)) == expected(2, places(0, 1, 2))
     later = TopicId(b"l" * 16)
     group.topics.found["later"] = FoundTopic(later, SubscribedTopic(1))
-    assert group.beat("a", 2) == Current(3, places(0, 1, 2) | {TopicPartition(later, 0)})
+    assert own(group.beat("a", 2)) == expected(3, places(0, 1, 2) | {TopicPartition(later, 0)})
     del group.topics.found["orders"]
-    assert group.beat("a", 3) == Current(4, frozenset((TopicPartition(later, 0),)), places(0, 1, 2))
+    assert own(group.beat("a", 3)) == expected(
+        4, frozenset((TopicPartition(later, 0),)), places(0, 1, 2)
+    )
 
 
 def test_a_member_beyond_the_number_of_partitions_waits_for_one() -> None:
     group = Coordinator(partitions=1)
     group.join("a")
-    assert group.join("b") == Current(1, places())
+    assert own(group.join("b")) == expected(1, places())
     group.leave("a")
-    assert group.beat("b", 1) == Current(2, places(0))
+    assert own(group.beat("b", 1)) == expected(2, places(0))
 
 
 def test_a_change_of_the_subscription_changes_the_assignment() -> None:
     group = Coordinator()
     group.join("a")
-    assert group.beat("a", 1, Member(topics=())) == Current(2, places(), places(0, 1, 2, 3))
-    assert group.beat("a", 2, ORDERS) == Current(3, places(0, 1, 2, 3))
+    assert own(group.beat("a", 1, Member(topics=()))) == expected(2, places(), places(0, 1, 2, 3))
+    assert own(group.beat("a", 2, ORDERS)) == expected(3, places(0, 1, 2, 3))
 
 
 def test_the_assignor_that_most_members_ask_for_is_used() -> None:
@@ -166,12 +185,46 @@ def test_commits_are_the_owners_alone() -> None:
         check("g", "b", 1, places(0))
     group.join("b")
     told = group.beat("a", 1)
-    with pytest.raises(StaleMemberEpochError, match="the latest is 2"):
-        check("g", "a", 1, told.assigned)
-    check("g", "a", 2, told.assigned | told.revoking)
-    group.beat("a", 2)
+    check("g", "a", 2, told.assigned)
     with pytest.raises(StaleMemberEpochError, match="not assigned"):
         check("g", "a", 2, told.revoking)
+    group.beat("a", 2)
+    with pytest.raises(StaleMemberEpochError, match="not assigned"):
+        check("g", "a", 1, told.revoking)
+
+
+def test_a_member_commits_what_it_reads_while_it_is_told_to_give_it_up() -> None:
+    group = Coordinator()
+    check = group.machine.check_commit
+    group.join("a")
+    with pytest.raises(StaleMemberEpochError, match="not assigned"):
+        check("g", "a", JOINING, places(0))
+    group.join("b")
+    told = group.beat("a", 1)
+    check("g", "a", 1, told.assigned | told.revoking)
+    group.beat("a", 2)
+    gained = group.beat("b", group.machine.groups["g"].current["b"].epoch).assigned
+    assert gained == told.revoking
+    epoch = group.machine.groups["g"].current["b"].epoch
+    check("g", "b", epoch, gained)
+    with pytest.raises(StaleMemberEpochError, match="not assigned"):
+        check("g", "b", epoch - 1, gained)  # It did not own them yet.
+
+
+def test_an_old_commit_does_not_undo_that_of_another_member_after_the_partition_came_back() -> None:
+    group = Coordinator(partitions=2)
+    check = group.machine.check_commit
+    group.join("a")
+    group.join("b")
+    lost = group.beat("a", 1).revoking
+    group.beat("a", 2)
+    group.beat("b", group.machine.groups["g"].current["b"].epoch)
+    group.leave("b")
+    assert group.beat("a", 2).gained == lost
+    check("g", "a", 3, lost)
+    for epoch in (2, 1):
+        with pytest.raises(StaleMemberEpochError):
+            check("g", "a", epoch, lost)
 
 
 def test_a_member_that_confirms_what_it_never_got_is_fenced() -> None:

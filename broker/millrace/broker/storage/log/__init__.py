@@ -29,5 +29,6 @@ one `LogState`. Imports go down this table:
 """
 
 from millrace.broker.storage.log.partition_log import PartitionLog, open_log
+from millrace.broker.storage.log.reader import Unread
 
-__all__ = ["PartitionLog", "open_log"]
+__all__ = ["PartitionLog", "Unread", "open_log"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log.flusher import LogFlusher
-from millrace.broker.storage.log.reader import LogReader
+from millrace.broker.storage.log.reader import LogReader, Unread
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log.scrubber import LogScrubber
 from millrace.broker.storage.log.state import LogState
@@ -277,6 +277,14 @@ class PartitionLog:
             As `plan_read`.
         """
         return self._reader.offset_after_bytes(start_offset, size, limit_offset)
+
+    def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
+        """Return what lies between two offsets; what is deleted does not count.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
+        return self._reader.unread(start_offset, limit_offset)
 
     def offset_for_timestamp(
         self, timestamp: WallMs, limit_offset: Offset | None = None

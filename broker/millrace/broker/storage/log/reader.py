@@ -1,11 +1,25 @@
 """Finds and reads the batches of a log, by offset and by time. Takes no lock: see `state`."""
 
+from typing import NamedTuple
+
 from millrace.broker.storage import scan
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import ReadPlan, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.time_search import TimestampedOffset, first_record
-from millrace.core.ids import Offset, WallMs
+from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+
+
+class Unread(NamedTuple):
+    """What lies between a reader's offset and the end.
+
+    Attributes:
+        size: bytes of the batches.
+        timestamp: of the first one; `NO_TIMESTAMP`: there is none.
+    """
+
+    size: int
+    timestamp: WallMs
 
 
 class LogReader:
@@ -57,6 +71,33 @@ class LogReader:
                 break
             at, left = plan.end_offset, left - plan.length
         return at
+
+    def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
+        """Return what lies between two offsets; what is deleted does not count."""
+        state = self._state
+        state.health.check()
+        segments, (_, end) = state.segments, state.tail
+        start = Offset(max(start_offset, state.log_start_offset, segments[0].base_offset))
+        limit = Offset(min(limit_offset, end.offset))
+        if start >= limit:
+            return Unread(0, NO_TIMESTAMP)
+        first, last = segments[segment_of(segments, start)], segments[segment_of(segments, limit)]
+        try:
+            begin = first.locate(start, first.size)
+            stop = last.locate(limit, last.size).position
+            _, batch = next(scan.headers(first.file, begin.position, first.size))
+        except FileNotFoundError:
+            state.health.check_not_closed()
+            return self.unread(start_offset, limit_offset)  # Deleted by retention meanwhile.
+        except (*scan.DAMAGE, OSError) as error:
+            if first not in state.segments or last not in state.segments:  # Cut meanwhile.
+                return self.unread(start_offset, limit_offset)
+            raise state.health.unread(error, first.path) from error
+        between = segments[segments.index(first) : segments.index(last)]
+        size = sum(each.size for each in between) - begin.position + stop
+        return Unread(
+            size, batch.append_timestamp if batch.has_append_time else batch.base_timestamp
+        )
 
     def read(self, plan: ReadPlan) -> bytes:
         """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile."""

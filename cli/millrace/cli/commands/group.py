@@ -1,0 +1,484 @@
+"""`millrace group`: consumer groups, and other readers that keep positions under a name."""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from millrace.cli.cluster import connect_admin, suggestions
+from millrace.cli.command import Command, Group, bootstrap_option, output_option
+from millrace.cli.failures import ExitCode, Failure, nearest
+from millrace.cli.group_lag import (
+    LAG_COLUMNS,
+    PartitionLag,
+    lag_cells,
+    lag_document,
+    lags_of,
+    total_of,
+)
+from millrace.cli.group_reset import Reset, plan_reset, read_positions
+from millrace.cli.output import print_json, print_result, print_table, put, say, table_lines
+from millrace.cli.partition_names import count, parse, say_refused
+from millrace.core.errors import GroupNotEmptyError, MillraceError
+from millrace.core.topics import PartitionName
+
+if TYPE_CHECKING:
+    from millrace.client import GroupDescription, MemberDescription, SyncAdmin
+
+_INTERVAL_S = 2.0
+
+
+def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return suggestions(
+        context, lambda admin: [each.name for each in admin.list_groups()], incomplete
+    )
+
+
+@click.group(
+    "group",
+    cls=Group,
+    examples="""
+    millrace group list
+    millrace group describe billing                  # members, positions and lag
+    millrace group lag --watch                       # how far all groups are behind, live
+    millrace group reset billing --to 2h --dry-run
+    millrace group delete billing
+    """,
+)
+def command() -> None:
+    """Consumer groups, Spark queries and other readers: their members, positions and lag.
+
+    The kind of a group is `consumer`: consumers joined it; `spark`: a Spark query, or another
+    reader that stored where it began; `standalone`: a reader that commits on its own.
+    """
+
+
+@command.command("list", cls=Command, examples="millrace group list")
+@bootstrap_option
+@output_option
+def list_(bootstrap: str, output: str) -> None:
+    """List all groups."""
+    with connect_admin(bootstrap) as admin:
+        groups = admin.list_groups()
+    document = [{"name": each.name, "kind": each.kind, "members": each.members} for each in groups]
+    rows = [
+        [each.name, each.kind, each.members if each.kind == "consumer" else None] for each in groups
+    ]
+    print_result(output, document, ["NAME", "KIND", "MEMBERS"], rows)
+
+
+@command.command(
+    "describe",
+    cls=Command,
+    examples="""
+    millrace group describe billing
+    millrace group describe hourly-report --output json
+    """,
+)
+@click.argument("name", shell_complete=_complete_name)
+@bootstrap_option
+@output_option
+def describe(name: str, bootstrap: str, output: str) -> None:
+    """Show the members of a group, and its position and lag in each partition.
+
+    POSITION is the next record that the group reads: the committed one, or where it began. TIME is
+    the age of the oldest unread records. A dash stands for what is not known.
+    """
+    with connect_admin(bootstrap) as admin:
+        group = _found(admin, name)
+        lags = lags_of(admin, group)
+    if output == "json":
+        print_json(_document(group, lags))
+    else:
+        _print(group, lags)
+    say_refused(_errors(lags))
+
+
+def _print(group: "GroupDescription", lags: Sequence[PartitionLag]) -> None:
+    total = total_of(lags)
+    put(", ".join(filter(None, [f"{group.name}: {group.kind}", *_facts(group)])))
+    owners = group.owners
+    rows = [
+        [
+            *(each.place),
+            each.position,
+            None if each.lag is None else each.lag.end_offset,
+            *lag_cells(each.lag),
+            _short(owners[each.place]) if each.place in owners else None,
+        ]
+        for each in lags
+    ]
+    put()
+    print_table(["TOPIC", "PARTITION", "POSITION", "END", *LAG_COLUMNS, "MEMBER"], rows)
+    if group.members:
+        put()
+        columns = ["MEMBER", "INSTANCE", "CLIENT", "ADDRESS", "ZONE", "PARTITIONS", "STATE"]
+        print_table(columns, [_member_row(each) for each in group.members])
+    if total.lost:
+        say(f"retention has deleted {count(total.lost, 'record')} that the group has not read")
+
+
+def _facts(group: "GroupDescription") -> list[str]:
+    if group.kind != "consumer":
+        return []
+    members = count(len(group.members), "member")
+    assignor = f"assignor {group.assignor}" if group.assignor else ""
+    return [group.state, members, assignor, f"epoch {group.epoch}"]
+
+
+def _short(member: "MemberDescription") -> str:
+    return member.instance_id or member.member_id[:8]
+
+
+def _member_row(member: "MemberDescription") -> list[object]:
+    return [
+        _short(member),
+        member.instance_id or None,
+        member.client_id,
+        member.address,
+        member.zone or None,
+        len(member.assigned),
+        _state(member),
+    ]
+
+
+def _state(member: "MemberDescription") -> str:
+    if member.revoking:
+        return f"gives up {len(member.revoking)}"
+    awaited = len(set(member.target) - set(member.assigned))
+    if awaited:
+        return f"waits for {awaited}"
+    if member.is_behind:
+        return "takes its assignment"
+    return "reads" if member.assigned else "idle"
+
+
+def _document(group: "GroupDescription", lags: Sequence[PartitionLag]) -> dict[str, Any]:
+    owners = group.owners
+    return {
+        "name": group.name,
+        "kind": group.kind,
+        "state": group.state if group.kind == "consumer" else None,
+        "epoch": group.epoch,
+        "assignor": group.assignor or None,
+        **lag_document(total_of(lags)),
+        "partitions": [
+            {
+                **_place_document(each.place),
+                "kind": "committed" if each.place in group.committed else "initial",
+                "position": each.position,
+                "end": None if each.lag is None else each.lag.end_offset,
+                **lag_document(each.lag),
+                "member_id": owners[each.place].member_id if each.place in owners else None,
+                "leader_epoch": _stored(group, each.place, "leader_epoch"),
+                "metadata": _stored(group, each.place, "metadata"),
+            }
+            for each in lags
+        ],
+        "members": [
+            {
+                "member_id": each.member_id,
+                "instance_id": each.instance_id or None,
+                "client_id": each.client_id,
+                "address": each.address,
+                "zone": each.zone or None,
+                "topics": list(each.topics),
+                "state": _state(each),
+                "partitions": [_place_document(place) for place in each.assigned],
+            }
+            for each in group.members
+        ],
+    }
+
+
+def _stored(group: "GroupDescription", place: PartitionName, what: str) -> Any:
+    position = group.committed.get(place, group.initial.get(place))
+    return None if position is None else getattr(position, what)
+
+
+def _place_document(place: PartitionName) -> dict[str, Any]:
+    return {"topic": place[0], "partition": place[1]}
+
+
+def _errors(lags: Iterable[PartitionLag]) -> dict[PartitionName, MillraceError]:
+    return {each.place: each.found for each in lags if isinstance(each.found, MillraceError)}
+
+
+@command.command(
+    "lag",
+    cls=Command,
+    examples="""
+    millrace group lag
+    millrace group lag billing hourly-report --output json
+    millrace group lag --watch --interval 5
+    """,
+)
+@click.argument("names", nargs=-1, shell_complete=_complete_name)
+@click.option("--watch", "-w", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2, max=3600),
+    default=_INTERVAL_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks of --watch.",
+)
+@bootstrap_option
+@output_option
+def lag(names: tuple[str, ...], watch: bool, interval: float, bootstrap: str, output: str) -> None:
+    """Show how far groups are behind; all of them, if none is named.
+
+    RECORDS and BYTES are sums over the partitions, TIME is the age of the oldest unread record. A
+    dash stands for a lag that is not known in all partitions; UNKNOWN says in how many it is not.
+    """
+    with connect_admin(bootstrap) as admin:
+        if not watch:
+            document, rows = _lags(admin, names)
+            print_result(output, document, _LAG_TABLE, rows)
+            return
+        if output == "json":
+            while True:
+                print_json(_lags(admin, names)[0], indent=None)
+                time.sleep(interval)
+        _watch(admin, names, interval)
+
+
+_LAG_TABLE = ["NAME", "KIND", "MEMBERS", "PARTITIONS", "UNKNOWN", *LAG_COLUMNS]
+
+
+def _lags(
+    admin: "SyncAdmin", names: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[list[object]]]:
+    """Return the lag of each group, for a program and for a person."""
+    document, rows = [], []
+    for name in names or [each.name for each in admin.list_groups()]:
+        group = _found(admin, name) if names else admin.describe_group(name)
+        if group is None:
+            continue  # Deleted since it was listed.
+        total = total_of(lags_of(admin, group))
+        members = len(group.members) if group.kind == "consumer" else None
+        document.append(
+            {
+                "name": name,
+                "kind": group.kind,
+                "members": members,
+                "partitions": total.partitions,
+                "unknown": total.unknown,
+                **lag_document(total),
+            }
+        )
+        rows.append([name, group.kind, members, total.partitions, total.unknown, *lag_cells(total)])
+    return document, rows
+
+
+def _watch(admin: "SyncAdmin", names: Sequence[str], interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        raise Failure("--watch needs a terminal", "add --output json for a line every time")
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            _, rows = _lags(admin, names)
+            lines = table_lines(_LAG_TABLE, rows, console.width)
+            room = max(1, console.height - 2)
+            hidden = len(lines) - room
+            lines = lines[:room] + ([f"... {hidden:,} more"] if hidden > 0 else [])
+            live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
+            time.sleep(interval)
+
+
+@command.command(
+    "reset",
+    cls=Command,
+    writes=True,
+    examples="""
+    millrace group reset billing --to beginning --dry-run
+    millrace group reset billing --to 2013-01-31T10:00Z --topic orders
+    millrace group reset billing --shift -100 --topic orders:3 --yes
+    millrace group reset billing --file positions.json
+    """,
+)
+@click.argument("name", shell_complete=_complete_name)
+@click.option(
+    "--to",
+    metavar="POSITION",
+    help="'beginning', 'end', 'current', an offset (1200), the last records (-10), a time "
+    "(2013-01-31T10:00Z), or how long ago (2h).",
+)
+@click.option("--shift", type=int, metavar="N", help="So many records forward, or back (-100).")
+@click.option(
+    "--file",
+    type=click.File("rb"),
+    help="Positions from a file, as --dry-run --output json prints them.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:PARTITION]",
+    help="Only there; may be repeated.  [default: all that the group has read]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@output_option
+def reset(
+    *,
+    name: str,
+    to: str | None,
+    shift: int | None,
+    file: BinaryIO | None,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Change where the group NAME reads on. Stop its members first.
+
+    An offset that a partition does not have becomes the nearest one that it has. `current` commits
+    again what is committed, for example before retention forgets it.
+    """
+    if sum(each is not None for each in (to, shift, file)) != 1:
+        raise click.UsageError("name one of --to, --shift and --file")
+    if file is not None and topics:
+        raise click.UsageError("the file names the partitions: leave --topic out")
+    with connect_admin(bootstrap) as admin:
+        group = admin.describe_group(name)
+        if group is not None and group.kind == "spark":
+            raise Failure(
+                f"{name} is a Spark query: it reads on where its checkpoint says",
+                "stop it, remove its checkpoint, and forget it with `millrace group delete`",
+            )
+        if group is not None and group.members:
+            raise Failure(
+                f"the group {name} has {count(len(group.members), 'member')}, which would go on "
+                "where they are",
+                "stop them first",
+            )
+        places = _places_of(admin, group, topics) if file is None else []
+        plan = plan_reset(
+            admin,
+            group,
+            read_positions(file.read(), file.name) if file is not None else places,
+            to=to,
+            shift=shift,
+        )
+        if not plan:
+            raise Failure(
+                f"{name} has no positions to change",
+                "name topics with --topic",
+                exit_code=_NOT_FOUND,
+            )
+        _print_plan(plan, output)
+        if dry_run:
+            say("nothing was changed: this was a dry run")
+            return
+        if not yes:
+            _confirm(f"Change the positions of {name}?", "changing positions", "changed")
+        admin.commit_positions(name, {each.place: each.position for each in plan})
+    say(f"changed {count(len(plan), 'position')} of {name}")
+
+
+def _places_of(
+    admin: "SyncAdmin", group: "GroupDescription | None", topics: Sequence[str]
+) -> list[PartitionName]:
+    """Return the partitions to reset: those named, else all of the topics that it has read."""
+    named = [parse(each) for each in topics]
+    if not topics:
+        read = set() if group is None else {topic for topic, _ in group.positions}
+        named = [(topic, None) for topic in sorted(read)]
+    places: list[PartitionName] = []
+    for topic, partition in named:
+        there = len(admin.describe_topic(topic).partitions)
+        if partition is not None and partition >= there:
+            raise Failure(
+                f"{topic} has no partition {partition}",
+                f"it has {there}, counted from 0",
+                exit_code=_NOT_FOUND,
+            )
+        places += [(topic, each) for each in (range(there) if partition is None else [partition])]
+    return sorted(set(places))
+
+
+def _print_plan(plan: Sequence[Reset], output: str) -> None:
+    document = [
+        {
+            **_place_document(each.place),
+            "before": each.before,
+            "position": each.position.offset,
+        }
+        for each in plan
+    ]
+    rows = [[*each.place, each.before, each.position.offset] for each in plan]
+    print_result(output, document, ["TOPIC", "PARTITION", "BEFORE", "AFTER"], rows)
+
+
+@command.command(
+    "delete",
+    cls=Command,
+    writes=True,
+    examples="""
+    millrace group delete billing
+    millrace group delete old-report older-report --yes
+    millrace group delete billing --dry-run
+    """,
+)
+@click.argument("names", nargs=-1, required=True, shell_complete=_complete_name)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@output_option
+def delete(names: tuple[str, ...], dry_run: bool, yes: bool, bootstrap: str, output: str) -> None:
+    """Forget groups with all their positions. A reader of that name begins again, by its settings.
+
+    A group with members is not deleted: stop them first.
+    """
+    with connect_admin(bootstrap) as admin:
+        groups = [_found(admin, name) for name in names]  # All names before the first deletion.
+        for group in groups:
+            if group.members:
+                raise Failure(
+                    f"the group {group.name} has {count(len(group.members), 'member')}",
+                    "stop them first",
+                    code_name=GroupNotEmptyError.name(),
+                )
+        positions = sum(len(group.positions) for group in groups)
+        what = f"{', '.join(names)} with {count(positions, 'position')}"
+        if dry_run:
+            say(f"would delete {what}")
+            return
+        if not yes:
+            _confirm(f"Delete {what}?", "deleting", "deleted")
+        for name in names:
+            admin.delete_group(name)
+            say(f"deleted {name}")
+    if output == "json":
+        print_json({"deleted": list(names)})
+
+
+_NOT_FOUND = ExitCode.NOT_FOUND
+
+
+def _confirm(question: str, act: str, done: str) -> None:
+    if not sys.stdin.isatty():
+        raise Failure(f"{act} needs a yes, and there is no terminal to ask on", "add --yes")
+    if not click.confirm(question, err=True):
+        raise Failure(f"nothing was {done}")
+
+
+def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":
+    group = admin.describe_group(name)
+    if group is None:
+        match = nearest(name, [each.name for each in admin.list_groups()])
+        raise Failure(
+            f"there is no group {name!r}",
+            f"did you mean {match!r}?" if match else "`millrace group list` shows what there is",
+            exit_code=_NOT_FOUND,
+        )
+    return group

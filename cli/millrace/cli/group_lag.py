@@ -1,0 +1,99 @@
+"""How far groups are behind, for people and programs. What is unknown is never shown as 0."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millrace.cli.output import duration, size
+from millrace.core.topics import PartitionName
+
+if TYPE_CHECKING:
+    from millrace.client import GroupDescription, Lag, MillraceError, SyncAdmin
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionLag:
+    """The lag of a group in one partition.
+
+    Attributes:
+        place: topic and number.
+        position: of the next record that the group reads; None: it has stored none.
+        found: the lag, or why it is not known; None: there is no position.
+    """
+
+    place: PartitionName
+    position: int | None
+    found: "Lag | MillraceError | None"
+
+    @property
+    def lag(self) -> "Lag | None":
+        """The lag; None: it is not known."""
+        from millrace.client import Lag
+
+        return self.found if isinstance(self.found, Lag) else None
+
+
+def lags_of(admin: "SyncAdmin", group: "GroupDescription") -> list[PartitionLag]:
+    """Return the lag in each partition that the group has read or owns."""
+    positions = group.positions
+    found = admin.describe_lags(positions)
+    places = sorted({*positions, *group.owners})
+    return [PartitionLag(each, positions.get(each), found.get(each)) for each in places]
+
+
+@dataclass(slots=True, frozen=True)
+class TotalLag:
+    """The lag of a group as a whole.
+
+    Attributes:
+        partitions: of which it is.
+        unknown: partitions whose lag is not known.
+        records, bytes, lost: sums over the partitions; None: one of them is not known.
+        milliseconds: the largest one; None: one of them is not known.
+    """
+
+    partitions: int
+    unknown: int
+    records: int | None
+    bytes: int | None
+    milliseconds: int | None
+    lost: int | None
+
+
+def total_of(lags: Sequence[PartitionLag]) -> TotalLag:
+    """Add up the lags of a group."""
+    known = [each.lag for each in lags if each.lag is not None]
+    times = [each.milliseconds for each in known if each.milliseconds is not None]
+    is_known = len(known) == len(lags)
+    return TotalLag(
+        partitions=len(lags),
+        unknown=len(lags) - len(known),
+        records=sum(each.records for each in known) if is_known else None,
+        bytes=sum(each.bytes for each in known) if is_known else None,
+        milliseconds=max(times, default=0) if len(times) == len(lags) else None,
+        lost=sum(each.lost for each in known) if is_known else None,
+    )
+
+
+LAG_COLUMNS = ("RECORDS", "BYTES", "TIME")
+
+
+def lag_cells(lag: "Lag | TotalLag | None") -> list[object]:
+    """Return the cells of `LAG_COLUMNS` for a person."""
+    if lag is None:
+        return [None, None, None]
+    return [
+        lag.records,
+        None if lag.bytes is None else size(lag.bytes),
+        None if lag.milliseconds is None else duration(lag.milliseconds),
+    ]
+
+
+def lag_document(lag: "Lag | TotalLag | None") -> dict[str, Any]:
+    """Return a lag for a program; null: unknown."""
+    return {
+        "lag": None if lag is None else lag.records,
+        "lag_bytes": None if lag is None else lag.bytes,
+        "lag_ms": None if lag is None else lag.milliseconds,
+        "lost": None if lag is None else lag.lost,
+    }

@@ -1,0 +1,137 @@
+"""Where a group reads on after a reset, and positions in a file.
+
+[{"topic": "orders", "partition": 0, "position": 1200}]
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millrace.cli.failures import Failure
+from millrace.cli.read_start import FORMS, AtOffset, AtTime, Beginning, End, Last, parse_start
+from millrace.core.positions.position import Position
+from millrace.core.topics import PartitionName
+
+if TYPE_CHECKING:
+    from millrace.client import GroupDescription, SyncAdmin
+
+CURRENT = "current"
+
+
+@dataclass(slots=True, frozen=True)
+class Reset:
+    """The change of one position.
+
+    Attributes:
+        place: topic and number.
+        before: the offset that is committed; None: none is.
+        position: what is to be committed.
+    """
+
+    place: PartitionName
+    before: int | None
+    position: Position
+
+
+def plan_reset(
+    admin: "SyncAdmin",
+    group: "GroupDescription | None",
+    asked: Sequence[PartitionName] | Mapping[PartitionName, int],
+    *,
+    to: str | None = None,
+    shift: int | None = None,
+) -> list[Reset]:
+    """Return what to commit: for each partition an offset that it has.
+
+    Args:
+        admin: a client for administration.
+        group: as it is; None: there is none yet.
+        asked: the partitions, or an offset for each.
+        to: where to, in words.
+        shift: or by how many records.
+
+    Raises:
+        click.BadParameter: `to` is no position.
+    """
+    before = {} if group is None else group.positions
+    places = list(asked)
+    earliest, latest = admin.list_offsets(places, "beginning"), admin.list_offsets(places, "end")
+    if isinstance(asked, Mapping):
+        wanted = dict(asked)
+    elif shift is not None:
+        wanted = {place: before[place] + shift for place in places if place in before}
+    elif to == CURRENT:
+        wanted = {place: before[place] for place in places if place in before}
+    else:
+        wanted = _offsets(admin, places, _position(to or ""))
+    plan = []
+    for place, offset in wanted.items():
+        nearest = min(max(offset, earliest[place].offset), latest[place].offset)
+        plan.append(Reset(place, before.get(place), Position(nearest)))
+    return plan
+
+
+def _position(words: str) -> Any:
+    try:
+        return parse_start(words, int(datetime.now(UTC).timestamp() * 1000))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{words!r} is not a position: use 'current', {FORMS}", param_hint="--to"
+        ) from error
+
+
+def _offsets(
+    admin: "SyncAdmin", places: Sequence[PartitionName], position: Any
+) -> dict[PartitionName, int]:
+    match position:
+        case Beginning():
+            found = admin.list_offsets(places, "beginning")
+        case AtTime(timestamp_ms):
+            found = admin.list_offsets(places, timestamp_ms)
+            late = [place for place, each in found.items() if each.offset < 0]
+            found = {**found, **admin.list_offsets(late, "end")}  # Nothing is as new as that.
+        case AtOffset(offset):
+            return dict.fromkeys(places, offset)
+        case Last(records):
+            ends = admin.list_offsets(places, "end")
+            return {place: each.offset - records for place, each in ends.items()}
+        case End():
+            found = admin.list_offsets(places, "end")
+    return {place: each.offset for place, each in found.items()}
+
+
+def read_positions(data: bytes, name: str) -> dict[PartitionName, int]:
+    """Return the positions in a file.
+
+    Args:
+        data: the file.
+        name: of the file, for the message.
+
+    Raises:
+        Failure: it is no such document; says where.
+    """
+    hint = "`millrace group reset NAME --to current --dry-run --output json` writes one"
+    try:
+        found = json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise Failure(f"{name} is no JSON: {error}", hint) from error
+    if not isinstance(found, list):
+        raise Failure(f"{name} is no list of positions", hint)
+    positions: dict[PartitionName, int] = {}
+    for number, entry in enumerate(found, 1):
+        match entry:
+            case {"topic": str(topic), "partition": int(partition), "position": int(offset)} if (
+                partition >= 0 and offset >= 0
+            ):
+                if (topic, partition) in positions:
+                    raise Failure(f"{name}: {topic} {partition} is named twice", "keep one of them")
+                positions[topic, partition] = offset
+            case _:
+                raise Failure(
+                    f"{name}: entry {number} has no topic, partition and position from 0 on", hint
+                )
+    return positions

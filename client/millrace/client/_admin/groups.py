@@ -1,0 +1,219 @@
+"""Consumer groups and other readers under a name, as administrators see them: values and requests.
+
+A name belongs to a consumer group, a Spark query or a reader that commits on its own. The
+coordinator of the name knows its members and positions; the leaders of the partitions know how much
+lies behind a position.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.coordinators import Coordinators
+from millrace.core.ids import Offset, TopicId
+from millrace.core.positions.position import Position
+from millrace.core.topics import PartitionName
+from millrace.proto.v1 import fetch_pb2, groups_pb2, positions_pb2
+
+GroupKind = Literal["consumer", "spark", "standalone"]
+"""A group that consumers joined; a Spark query, or another reader that stores where it began; a
+reader that commits on its own."""
+GroupState = Literal["empty", "reconciling", "stable"]
+"""Without members; members give up or wait for partitions; each member has what it should have."""
+
+_KINDS: Final[Mapping[int, GroupKind]] = {
+    positions_pb2.NAME_KIND_CONSUMER: "consumer",
+    positions_pb2.NAME_KIND_SPARK: "spark",
+    positions_pb2.NAME_KIND_STANDALONE: "standalone",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class GroupListing:
+    """A name in the list of groups."""
+
+    name: str
+    kind: GroupKind
+    members: int
+    """At present; readers that are no consumer group have none."""
+
+
+@dataclass(slots=True, frozen=True)
+class MemberDescription:
+    """A member of a consumer group."""
+
+    member_id: str
+    instance_id: str
+    """The name that a static member keeps over restarts; empty: it is dynamic."""
+    client_id: str
+    address: str
+    """Of its process, as the broker sees it."""
+    zone: str
+    topics: tuple[str, ...]
+    """What it subscribed to."""
+    assigned: tuple[PartitionName, ...]
+    """What it reads."""
+    revoking: tuple[PartitionName, ...]
+    """What it has not given up yet."""
+    target: tuple[PartitionName, ...]
+    """What it should read."""
+    is_behind: bool
+    """It has not confirmed its assignment yet."""
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether it has what it should have."""
+        return not self.is_behind and not self.revoking and self.assigned == self.target
+
+
+@dataclass(slots=True, frozen=True)
+class GroupDescription:
+    """A consumer group, or another reader under a name."""
+
+    name: str
+    kind: GroupKind
+    epoch: int = 0
+    """Rises with each change of its members or topics; 0: no consumer ever joined it."""
+    assignor: str = ""
+    """What computes its assignments; empty: nothing does."""
+    members: tuple[MemberDescription, ...] = ()
+    committed: dict[PartitionName, Position] = field(default_factory=dict)
+    """How far it has read."""
+    initial: dict[PartitionName, Position] = field(default_factory=dict)
+    """Where it began, if it stored that."""
+
+    @property
+    def state(self) -> GroupState:
+        """What it does."""
+        if not self.members:
+            return "empty"
+        return "stable" if all(each.is_stable for each in self.members) else "reconciling"
+
+    @property
+    def positions(self) -> dict[PartitionName, int]:
+        """The offset of the next record that it reads: committed, or else where it began."""
+        return {place: each.offset for place, each in (self.initial | self.committed).items()}
+
+    @property
+    def owners(self) -> dict[PartitionName, MemberDescription]:
+        """The member that reads a partition, or has not given it up yet."""
+        return {place: each for each in self.members for place in (*each.assigned, *each.revoking)}
+
+
+@dataclass(slots=True, frozen=True)
+class Lag:
+    """How much of a partition lies behind a position, as its leader has measured it."""
+
+    position: Offset
+    """Offset of the record that is read next."""
+    log_start_offset: Offset
+    end_offset: Offset
+    bytes: int
+    """Stored bytes of the batches that hold the unread records."""
+    milliseconds: int | None
+    """Age of the first of these batches by its timestamp; 0: all is read; None: unknown."""
+
+    @property
+    def records(self) -> int:
+        """Records to read: those that are there from the position on."""
+        return self.end_offset - max(self.position, self.log_start_offset)
+
+    @property
+    def lost(self) -> int:
+        """Records from the position on that retention has deleted."""
+        return max(0, self.log_start_offset - self.position)
+
+
+def kind_of(epoch: int, initial: Mapping[PartitionName, Position]) -> GroupKind:
+    """Return the kind of a name, by its group's epoch and its initial positions."""
+    if epoch:
+        return "consumer"
+    return "spark" if initial else "standalone"
+
+
+def lag_from_wire(position: int, lag: fetch_pb2.Lag) -> Lag:
+    """Return a lag from a leader's answer."""
+    return Lag(
+        position=Offset(position),
+        log_start_offset=Offset(lag.log_start_offset),
+        end_offset=Offset(lag.end_offset),
+        bytes=lag.unread_bytes,
+        milliseconds=lag.unread_ms if lag.unread_ms >= 0 else None,
+    )
+
+
+async def list_groups(coordinators: Coordinators) -> list[GroupListing]:
+    """See `Admin.list_groups`."""
+    listings, parts = await _list_part(coordinators, 0)
+    for part in range(1, parts):
+        listings += (await _list_part(coordinators, part))[0]
+    return sorted(listings, key=lambda each: each.name)
+
+
+async def _list_part(coordinators: Coordinators, part: int) -> tuple[list[GroupListing], int]:
+    """Return the groups of one part, and how many parts there are."""
+    request = positions_pb2.ListNamesRequest(partition=part)
+    listings: list[GroupListing] = []
+    while True:
+        response: positions_pb2.ListNamesResponse = await coordinators.ask(
+            part, lambda connection: connection.positions.ListNames(request)
+        )
+        listings += [
+            GroupListing(name, _KINDS[kind], members)
+            for name, kind, members in zip(
+                response.names, response.kinds, response.members, strict=True
+            )
+        ]
+        if not response.has_more:
+            return listings, response.partitions
+        request.after = listings[-1].name
+
+
+async def describe_members(
+    cluster: Cluster, coordinators: Coordinators, name: str
+) -> tuple[int, str, tuple[MemberDescription, ...]]:
+    """Return a group's epoch, its assignor and its members."""
+    request = groups_pb2.DescribeGroupRequest(group=name)
+    response: groups_pb2.DescribeGroupResponse = await coordinators.ask(
+        name, lambda connection: connection.groups.DescribeGroup(request)
+    )
+    topic_ids = {
+        TopicId(topic.topic_id)
+        for each in response.members
+        for topic in (*each.assigned, *each.revoking, *each.target)
+    }
+    names = await cluster.names_of(topic_ids)
+    members = [_member_from_wire(each, names) for each in response.members]
+    return response.epoch, response.assignor, tuple(members)
+
+
+def _member_from_wire(
+    described: groups_pb2.DescribedMember, names: Mapping[TopicId, str]
+) -> MemberDescription:
+    said = described.member
+    return MemberDescription(
+        member_id=described.member_id,
+        instance_id=said.instance_id,
+        client_id=described.client_id,
+        address=described.address,
+        zone=said.zone,
+        topics=tuple(said.topics),
+        assigned=_places(described.assigned, names),
+        revoking=_places(described.revoking, names),
+        target=_places(described.target, names),
+        is_behind=described.is_behind,
+    )
+
+
+def _places(
+    topics: Iterable[groups_pb2.TopicPartitions], names: Mapping[TopicId, str]
+) -> tuple[PartitionName, ...]:
+    return tuple(
+        sorted(
+            (names[TopicId(topic.topic_id)], partition)
+            for topic in topics
+            if TopicId(topic.topic_id) in names
+            for partition in topic.partitions
+        )
+    )

@@ -1,0 +1,167 @@
+"""Groups and other readers under a name, through the command line and a real broker."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+
+from millrace.cli.failures import ExitCode
+from millrace.client import Position, SyncAdmin, SyncConsumer, SyncProducer
+
+
+@pytest.fixture
+def admin(millrace: CommandLine, topic: str) -> Iterator[SyncAdmin]:
+    """With five records in each of two partitions of the topic."""
+    millrace.ok("topic", "alter", topic, "--partitions", "2")
+    with SyncProducer(millrace.address) as producer:
+        for number in range(10):
+            producer.send(topic, b"v", partition=number % 2)
+    with SyncAdmin(millrace.address) as admin:
+        yield admin
+
+
+def test_readers_are_listed_described_and_deleted(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    name = f"reader of {topic}"
+    admin.resolve_initial(name, {(topic, 0): Position(0), (topic, 1): Position(1)})
+    admin.commit_positions(name, {(topic, 0): Position(3, 0, "m")})
+
+    listed = json.loads(millrace.ok("group", "list", "-o", "json"))
+    assert {"name": name, "kind": "spark", "members": 0} in listed
+    described = json.loads(millrace.ok("group", "describe", name, "-o", "json"))
+    columns = ("kind", "position", "end", "lag", "metadata")
+    assert [[each[column] for column in columns] for each in described["partitions"]] == [
+        ["committed", 3, 5, 2, "m"],
+        ["initial", 1, 5, 4, ""],
+    ]
+    assert described["lag"] == 6
+    assert described["lag_bytes"] > 0
+    assert described["lag_ms"] > 0
+    assert "RECORDS" in millrace.ok("group", "describe", name)
+    assert "__positions" not in millrace.ok("topic", "list")
+    assert "__positions" in millrace.ok("topic", "list", "--internal")
+
+    refused = millrace.run("group", "delete", name)
+    assert refused.exit_code == ExitCode.FAILED
+    assert "--yes" in refused.stderr
+    assert "2 positions" in millrace.run("group", "delete", name, "--dry-run").stderr
+    deleted = millrace.ok("group", "delete", name, "--yes", "--output", "json")
+    assert json.loads(deleted) == {"deleted": [name]}
+    for command in (["describe"], ["delete", "--yes"], ["lag"]):
+        result = millrace.run("group", *command, name)
+        assert result.exit_code == ExitCode.NOT_FOUND
+        assert "group list" in result.stderr
+
+
+def test_a_group_of_consumers_shows_its_members_and_cannot_be_changed_meanwhile(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    name = f"group of {topic}"
+    with SyncConsumer(millrace.address, group=name, client_id="c1") as consumer:
+        consumer.subscribe([topic])
+        read = 0
+        while read < 10:
+            read += len(consumer.poll(1000))
+        consumer.commit()
+        described = json.loads(millrace.ok("group", "describe", name, "-o", "json"))
+        assert described["kind"] == "consumer"
+        assert described["state"] == "stable"
+        (member,) = described["members"]
+        assert (member["client_id"], member["state"]) == ("c1", "reads")
+        assert [each["partition"] for each in member["partitions"]] == [0, 1]
+        assert [each["lag"] for each in described["partitions"]] == [0, 0]
+        shown = millrace.ok("group", "describe", name)
+        assert f"{name}: consumer, stable, 1 member, assignor uniform" in shown
+        for words in (["reset", name, "--to", "beginning", "--yes"], ["delete", name, "--yes"]):
+            refused = millrace.run("group", *words)
+            assert refused.exit_code == ExitCode.FAILED
+            assert "has 1 member" in refused.stderr
+    emptied = json.loads(millrace.ok("group", "describe", name, "-o", "json"))
+    assert (emptied["state"], emptied["members"]) == ("empty", [])
+    millrace.ok("group", "delete", name, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--to", "beginning"], [0, 0]),
+        (["--to", "end"], [5, 5]),
+        (["--to", "-2"], [3, 3]),
+        (["--to", "4"], [4, 4]),
+        (["--to", "400"], [5, 5]),
+        (["--to", "1h"], [0, 0]),
+        (["--to", "2999-01-01"], [5, 5]),
+        (["--shift", "-1"], [1, None]),
+        (["--shift", "-100"], [0, None]),
+        (["--to", "current"], [2, None]),
+        (["--to", "end", "--topic", "{topic}:1"], [2, 5]),
+    ],
+    ids=lambda each: " ".join(map(str, each)),
+)
+def test_a_reset_moves_positions(
+    millrace: CommandLine,
+    topic: str,
+    admin: SyncAdmin,
+    words: list[str],
+    expected: list[int | None],
+) -> None:
+    name = f"reset of {topic}"
+    admin.commit_positions(name, {(topic, 0): Position(2)})
+    words = [each.format(topic=topic) for each in words]
+    dry = millrace.run("group", "reset", name, *words, "--dry-run")
+    assert "dry run" in dry.stderr
+    assert admin.fetch_positions(name) == {(topic, 0): Position(2)}
+    millrace.ok("group", "reset", name, *words, "--yes")
+    kept = {place: each.offset for place, each in admin.fetch_positions(name).items()}
+    assert [kept.get((topic, each)) for each in (0, 1)] == expected
+    millrace.ok("group", "delete", name, "--yes")
+
+
+def test_positions_come_back_from_the_file_of_a_dry_run(
+    millrace: CommandLine, topic: str, admin: SyncAdmin, tmp_path: Path
+) -> None:
+    name = f"file of {topic}"
+    admin.commit_positions(name, {(topic, 0): Position(2), (topic, 1): Position(3)})
+    kept = millrace.ok("group", "reset", name, "--to", "current", "--dry-run", "-o", "json")
+    file = tmp_path / "positions.json"
+    file.write_text(kept)
+    millrace.ok("group", "delete", name, "--yes")
+    millrace.ok("group", "reset", name, "--file", str(file), "--yes")
+    assert admin.fetch_positions(name) == {(topic, 0): Position(2), (topic, 1): Position(3)}
+    millrace.ok("group", "delete", name, "--yes")
+
+
+def test_what_cannot_be_reset_is_refused(
+    millrace: CommandLine, topic: str, admin: SyncAdmin, tmp_path: Path
+) -> None:
+    file = tmp_path / "positions.json"
+    file.write_text('[{"topic": "t", "partition": 0}]')
+    for words, said in (
+        ([], "name one of"),
+        (["--to", "end", "--shift", "1"], "name one of"),
+        (["--to", "yesterday"], "is not a position"),
+        (["--to", "end"], "no positions"),
+        (["--to", "end", "--topic", f"{topic}:7"], "no partition 7"),
+        (["--file", str(file)], "entry 1"),
+    ):
+        refused = millrace.run("group", "reset", f"none of {topic}", *words, "--yes")
+        assert refused.exit_code, words
+        assert said in refused.stderr, words
+    admin.resolve_initial(f"spark of {topic}", {(topic, 0): Position(0)})
+    refused = millrace.run("group", "reset", f"spark of {topic}", "--to", "end", "--yes")
+    assert "checkpoint" in refused.stderr
+
+
+def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: SyncAdmin) -> None:
+    name = f"ahead of {topic}"
+    admin.commit_positions(name, {(topic, 0): Position(900), (topic, 1): Position(5)})
+    (lag,) = json.loads(millrace.ok("group", "lag", name, "-o", "json"))
+    assert (lag["partitions"], lag["unknown"], lag["lag"], lag["lag_ms"]) == (2, 1, None, None)
+    described = millrace.run("group", "describe", name, "-o", "json")
+    assert [each["lag"] for each in json.loads(described.stdout)["partitions"]] == [None, 0]
+    assert "before the position 900" in described.stderr
+    refused = millrace.run("group", "lag", name, "--watch")
+    assert "needs a terminal" in refused.stderr
