@@ -82,7 +82,12 @@ class End:
 
     def close(self, status: Status) -> None:
         """End the call; the peer learns of it after all messages that were sent before."""
-        self._post(self.peer.end, status)
+        self._post(self._close, status)
+
+    def _close(self, status: Status) -> None:
+        # Only now: a link that works again must find an end that has still something to say.
+        self.network.forget(self)
+        self.peer.end(status)
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
         if self.process.is_dead:
@@ -247,7 +252,6 @@ class SimulatedServer:
             raise
         end.on_ended = lambda: None
         end.close(status)
-        end.network.forget(end)
 
     async def _handle(self, method: str, end: End, context: "ServerContext") -> Status:
         async def registered(details: Any) -> Any:
@@ -437,7 +441,6 @@ class Call:
         self.when_over()
         if self.end.status is None:
             self.end.close(Status(grpc.StatusCode.CANCELLED, "cancelled by the client"))
-            self.end.network.forget(self.end)
         for task in list(self._waiting):
             task.cancel()
         return True
