@@ -31,6 +31,32 @@ def test_keys_are_split_off_and_put_back(millrace: CommandLine, topic: str) -> N
     assert millrace.ok("consume", topic, "--key-separator", ":") == lines
 
 
+def test_headers_of_the_command_line_are_on_every_record(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    millrace.ok("produce", topic, "-H", "source=shell", "--header", "dry", stdin="a\nb\n")
+    path = tmp_path / "copy.jsonl"
+    millrace.ok("consume", topic, "--file", str(path))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    expected = [["source", "shell"], ["dry", None]]
+    assert [row["headers"] for row in rows] == [expected, expected]
+    columns = ("--value", "value", "--headers", "headers", "-H", "again=1")
+    millrace.ok("produce", topic, str(path), *columns)
+    last = millrace.ok("consume", topic, "--from", "-1", "-o", "json")
+    assert json.loads(last)["headers"] == [*expected, ["again", "1"]]
+    refused = millrace.run("produce", topic, "-H", "=1", stdin="a\n")
+    assert refused.exit_code == ExitCode.USAGE
+
+
+def test_an_array_of_json_is_a_record_for_each_element(millrace: CommandLine, topic: str) -> None:
+    array = '[\n  {"id": 1},\n  {"id": 2}\n]\n'
+    millrace.ok("produce", topic, "--format", "json", "--key", "id", stdin=array)
+    assert millrace.ok("consume", topic, "--key-separator", ":") == '1:{"id":1}\n2:{"id":2}\n'
+    broken = millrace.run("produce", topic, "--format", "json", stdin='[{"id": 3}, 4]')
+    assert broken.exit_code == ExitCode.FAILED
+    assert "standard input, element 2: not a JSON object" in broken.stderr
+
+
 def test_csv_rows_come_back_as_json_with_their_keys(
     millrace: CommandLine, topic: str, tmp_path: Path
 ) -> None:
