@@ -193,7 +193,7 @@ def test_offsets_say_where_partitions_begin_and_end_and_where_a_time_lies(
     millrace.ok("produce", topic, "--format", "json", "--timestamp", "at", stdin=rows)
     shown = millrace.ok("offsets", topic, "--at", "1970-01-01T00:00:02.5Z", "-o", "json")
     assert json.loads(shown) == [
-        {"partition": 0, "earliest": 0, "latest": 5, "records": 5, "at": 3}
+        {"topic": topic, "partition": 0, "earliest": 0, "latest": 5, "records": 5, "at": 3}
     ]
     later = millrace.ok("offsets", topic, "--at", "2013-01-01", "-o", "json")
     assert json.loads(later)[0]["at"] is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
+from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import Failure
 from millrace.cli.inputs import is_regular
@@ -16,6 +16,7 @@ from millrace.cli.interruption import Interruption
 from millrace.cli.output import say
 from millrace.cli.read_start import END_FORMS, FORMS, Position, position_value
 from millrace.cli.reading import Reader, ends_of, place
+from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.whole_file import WholeFile
 from millrace.core.errors import MillraceError
 
@@ -52,11 +53,12 @@ def _format_value(
     millrace consume flights --key N14228 --key N24211              # of these keys alone
     millrace consume flights --key-separator '\t' | sort | head
     millrace consume flights --format '%T %k %h %s\n'               # as kcat -f
+    millrace consume --regex 'metrics/.*' --output json         # several topics
     millrace consume flights --file flights.parquet             # pandas and Spark read it
     millrace consume flights --file flights.jsonl.gz
     """,
 )
-@topic_argument("topics", nargs=-1, required=True)
+@topics_argument()
 @click.option(
     "--from",
     "start",
@@ -137,6 +139,7 @@ def _format_value(
 def command(
     *,
     topics: tuple[str, ...],
+    is_regex: bool,
     start: Position,
     until: Position | None,
     keys: tuple[str, ...],
@@ -181,7 +184,7 @@ def command(
     with connect_admin(bootstrap) as admin:
         ranges = {
             (topic, partition): offsets
-            for topic in dict.fromkeys(topics)
+            for topic in selected(admin, topics, is_regex=is_regex)
             for partition, offsets in ranges_of(admin, topic, partitions).items()
         }
         ends = ends_of(admin, ranges, until, follow=follow)
