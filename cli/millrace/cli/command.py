@@ -95,7 +95,11 @@ def _end_interrupted(ctx: click.Context) -> NoReturn:
     ctx.exit(ExitCode.INTERRUPTED)
 
 
-def _bootstrap_value(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _bootstrap_value(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value is None:
+        return None
     scheme, is_address, _ = value.partition("://")
     if is_address:
         raise click.BadParameter(f"{value!r}: write HOST:PORT, without {scheme}://")
@@ -117,6 +121,16 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         callback=_bootstrap_value,
         help="Brokers to ask first; one that answers is enough.",
+    )(command)
+
+
+def to_bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--to-bootstrap` to a command that writes to another cluster than it reads from."""
+    return click.option(
+        "--to-bootstrap",
+        metavar="HOST:PORT[,...]",
+        callback=_bootstrap_value,
+        help="Brokers of the cluster to write to.  [default: the one that is read]",
     )(command)
 
 

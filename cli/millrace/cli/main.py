@@ -12,6 +12,7 @@ from millrace.cli.commands import (
     cluster,
     completion,
     consume,
+    copy,
     elect_leaders,
     log,
     offsets,
@@ -49,7 +50,7 @@ def cli() -> None:
 
 
 for _module in (
-    *(up, broker, topic, produce, consume, offsets, positions),
+    *(up, broker, topic, produce, consume, copy, offsets, positions),
     *(cluster, reassign, elect_leaders, log, perf, operator, completion),
 ):
     cli.add_command(_module.command)

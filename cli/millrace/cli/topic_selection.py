@@ -8,6 +8,7 @@ import click
 
 from millrace.cli.cluster import topic_argument
 from millrace.cli.failures import ExitCode, Failure
+from millrace.core.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
@@ -38,7 +39,9 @@ def topics_argument(*, required: bool = True) -> Callable[[_Decorated], _Decorat
 def selected(
     admin: "SyncAdmin", topics: Sequence[str], *, is_regex: bool, internal: bool = False
 ) -> list[str]:
-    """Return the topics that a command is about, each once; names are not looked up.
+    """Return the names of the topics that a command is about, as brokers write them, each once.
+
+    Names are not looked up.
 
     Args:
         admin: a client for administration.
@@ -47,11 +50,12 @@ def selected(
         internal: these can match topics of the cluster itself, too.
 
     Raises:
+        InvalidTopicError: one is no name.
         click.UsageError: one is no regular expression.
         Failure: they match no topic.
     """
     if not is_regex:
-        return list(dict.fromkeys(topics))
+        return list(dict.fromkeys(str(parse_topic_name(topic)) for topic in topics))
     return matching(topics, admin.list_topics(internal=internal))
 
 

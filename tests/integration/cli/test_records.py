@@ -25,6 +25,11 @@ def test_lines_come_back_as_they_went_in(millrace: CommandLine, topic: str) -> N
     assert millrace.ok("consume", topic) == "hello\n\nwörld\n"
 
 
+def test_a_topic_may_be_named_with_its_namespace(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", f"default/{topic}", stdin="a\n")
+    assert millrace.ok("consume", f"default/{topic}", topic) == "a\n"
+
+
 def test_keys_are_split_off_and_put_back(millrace: CommandLine, topic: str) -> None:
     lines = "a:1\nb:\na:x:y\n"
     millrace.ok("produce", topic, "--key-separator", ":", stdin=lines)

@@ -16,7 +16,6 @@ from millrace.cli.partition_names import count
 from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.trash import IN_TRASH
 from millrace.core.errors import UnknownTopicOrPartitionError
-from millrace.core.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from millrace.client import DamagedReplica, LogDescription, TopicDescription
@@ -347,7 +346,7 @@ def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, o
         known = admin.list_topics(internal=True)
         names = selected(admin, topics, is_regex=is_regex)
         for name in names:  # Check all names before the first deletion.
-            if str(parse_topic_name(name)) not in known:
+            if name not in known:
                 raise _nothing_to_delete(name, known)
         if not yes:
             _confirm(names)
