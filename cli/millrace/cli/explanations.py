@@ -114,7 +114,10 @@ def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
             "for the metrics page, and one for each other. `millrace up` and the broker's log name "
             "them"
         )
-    name_one = "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
+    name_one = (
+        "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP, or a cluster "
+        "with --profile"
+    )
     if bootstrap == DEFAULT_BOOTSTRAP and f"no broker listens at {bootstrap}" in message:
         return f"start one on this machine with `millrace up`, or {name_one}"
     return name_one

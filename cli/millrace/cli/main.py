@@ -20,6 +20,7 @@ from millrace.cli.commands import (
     perf,
     positions,
     produce,
+    profile,
     reassign,
     topic,
     up,
@@ -51,7 +52,7 @@ def cli() -> None:
 
 for _module in (
     *(up, broker, topic, produce, consume, copy, offsets, positions),
-    *(cluster, reassign, elect_leaders, log, perf, operator, completion),
+    *(cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
 ):
     cli.add_command(_module.command)
 

@@ -44,7 +44,7 @@ _OFFSETS_SAID_MAX: Final = 20
     millrace copy orders orders-again --create
     millrace copy orders orders --to-bootstrap other:7092 --create
     millrace copy orders trial --from -1000                    # the last ones of each partition
-    millrace copy orders orders --to-bootstrap other:7092 --follow --name mirror
+    millrace copy orders orders --profile production --to-profile staging --follow --name mirror
     """,
 )
 @topic_argument("source")
