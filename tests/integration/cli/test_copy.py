@@ -118,6 +118,28 @@ def test_following_copies_what_comes_until_ctrl_c_and_says_how_far_it_came(
     assert millrace.ok("consume", "mirror") == "1\n2\n3\n"
 
 
+def test_ctrl_c_ends_a_copy_to_a_cluster_that_is_away_and_it_goes_on_when_that_is_back(
+    millrace: CommandLine, topic: str, own_broker: BrokerProcess
+) -> None:
+    other = CommandLine(own_broker.address)
+    other.ok("topic", "create", "away")
+    words = ("copy", topic, "away", "--to-bootstrap", other.address, "--name", "away")
+    with millrace.start(*words, "--follow") as command:
+        assert command.stderr is not None
+        millrace.ok("produce", topic, stdin="1\n")
+        assert other.ok("consume", "away", "--follow", "--max", "1") == "1\n"
+        own_broker.kill()
+        millrace.ok("produce", topic, stdin="2\n")
+        assert command.stderr.readline().startswith(b"waiting for ")
+        command.send_signal(signal.SIGINT)
+        assert command.wait(30) == ExitCode.INTERRUPTED
+        said = command.stderr.read().decode()
+    assert f"1 record copied; not copied: {topic}-0 from 1\n" in said
+    own_broker.start()
+    millrace.ok(*words)
+    assert other.ok("consume", "away") == "1\n2\n"
+
+
 def test_a_copier_that_is_killed_loses_nothing(millrace: CommandLine, topic: str) -> None:
     lines = "".join(f"{number}\n" for number in range(200_000))
     millrace.ok("produce", topic, stdin=lines)

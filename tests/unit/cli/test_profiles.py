@@ -91,6 +91,14 @@ def test_the_nearer_says_which_cluster_is_meant(user: User) -> None:
     assert "which is meant?" in both.stderr
 
 
+def test_a_variable_that_goes_before_the_profile_is_told(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.ok("set", "staging", "--bootstrap", "a:1")
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", "b:1")
+    assert "MILLRACE_BOOTSTRAP is set, and goes before it" in user.run("use", "staging").stderr
+
+
 def test_the_cluster_to_write_to_has_a_profile_of_its_own(user: User) -> None:
     user.ok("set", "used", "--bootstrap", "used:1")
     user.ok("set", "other", "--bootstrap", "other:1")

@@ -19,6 +19,7 @@ from millrace.cli.output import print_json, say
 from millrace.cli.producing import compression_option, open_producer
 from millrace.cli.read_start import END_FORMS, FORMS, Position, position_value
 from millrace.cli.reading import Ranges, Reader, ends_of, place
+from millrace.cli.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName, parse_topic_name
 
@@ -33,6 +34,8 @@ _COMMIT_SECONDS: Final = 1.0
 """How often positions are stored."""
 _LAST_ANSWERS_SECONDS: Final = 5.0
 """How long answers that are on their way are waited for when the copy ends early."""
+_LOOK_SECONDS: Final = 0.5
+"""How often a wait for answers looks whether it is interrupted."""
 _OFFSETS_SAID_MAX: Final = 20
 
 
@@ -138,7 +141,8 @@ def command(
             place(consumer, ranges, start, ends)
             for partition, offset in _starts(kept, ranges).items():
                 consumer.seek(partition, offset)
-            taker = _Copier(producer, destination, keeps_partitions=keeps_partitions)
+            interruption = Interruption()
+            taker = _Copier(producer, destination, interruption, keeps_partitions=keeps_partitions)
             reader = Reader(
                 consumer,
                 ends,
@@ -147,11 +151,12 @@ def command(
             )
             keeper = _Keeper(admin, name, mark, taker) if name else None
             try:
-                interrupted = _run(reader, taker, keeper, f"to {destination}")
+                with StallNotices(producer):
+                    _run(reader, taker, keeper, interruption, f"to {destination}")
             except BaseException:
                 _say_how_far(taker, name)
                 raise
-            if interrupted:
+            if interruption.came:
                 _say_how_far(taker, name)
                 raise KeyboardInterrupt
     if output == "json":
@@ -239,15 +244,21 @@ def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[Partition
     return starts
 
 
-def _run(reader: Reader, taker: "_Copier", keeper: "_Keeper | None", title: str) -> bool:
-    """Copy everything, and keep how far it came; return whether it was interrupted."""
+def _run(
+    reader: Reader,
+    taker: "_Copier",
+    keeper: "_Keeper | None",
+    interruption: Interruption,
+    title: str,
+) -> None:
+    """Copy everything or until it is interrupted, and keep how far it came."""
 
     def flush() -> None:
         taker.settle_done()
         if keeper is not None:
             keeper.look(time.monotonic())
 
-    with Interruption() as interruption:
+    with interruption:
         try:
             reader.run(taker, flush, title=title, interruption=interruption)
             taker.settle_all(_LAST_ANSWERS_SECONDS if interruption.came else None)
@@ -263,7 +274,6 @@ def _run(reader: Reader, taker: "_Copier", keeper: "_Keeper | None", title: str)
         if keeper is not None:
             keeper.store()
         taker.copied.seconds = reader.transfer.seconds
-        return interruption.came
 
 
 def _say_how_far(taker: "_Copier", name: str | None) -> None:
@@ -291,9 +301,15 @@ class _Copier:
     """Sends what is read, and knows from which offset on it is not acknowledged."""
 
     def __init__(
-        self, producer: "SyncProducer", destination: str, *, keeps_partitions: bool
+        self,
+        producer: "SyncProducer",
+        destination: str,
+        interruption: Interruption,
+        *,
+        keeps_partitions: bool,
     ) -> None:
         self._producer, self._destination = producer, destination
+        self._interruption = interruption
         self._keeps_partitions = keeps_partitions
         self._in_flight: deque[_Sent] = deque()
         self._failed: set[PartitionName] = set()
@@ -311,8 +327,9 @@ class _Copier:
             partition=partition if self._keeps_partitions else None,
         )
         self._in_flight.append(_Sent((topic, partition), records, handle))
-        if len(self._in_flight) > _BATCHES_IN_FLIGHT_MAX:
-            self._settle_oldest(None)
+        while len(self._in_flight) > _BATCHES_IN_FLIGHT_MAX and not self._interruption.came:
+            with suppress(TimeoutError):
+                self._settle_oldest(_LOOK_SECONDS)
         self.settle_done()
 
     def settle_done(self) -> None:

@@ -1,5 +1,7 @@
 """`millrace profile`: names for clusters."""
 
+import os
+
 import click
 
 from millrace.cli import profiles
@@ -83,6 +85,9 @@ def use(name: str | None, no_profile: bool, output: str) -> None:
     if output == "json":
         print_json({"current": name})
     say(f"commands are about {name}" if name else "commands are about no profile")
+    for variable in ("MILLRACE_BOOTSTRAP", "MILLRACE_PROFILE"):
+        if os.environ.get(variable):
+            say(f"but {variable} is set, and goes before it")
 
 
 @command.command("delete", examples="millrace profile delete staging")
