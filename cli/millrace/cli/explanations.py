@@ -96,7 +96,8 @@ def exit_code_of(refused: Iterable[errors.MillraceError]) -> ExitCode:
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics of the command."""
-    topic, topics = parameters.get("topic"), parameters.get("topics")
+    topic = parameters.get("topic") or parameters.get("source")
+    topics = parameters.get("topics")
     if isinstance(topic, str):
         return (topic,)
     if topics:

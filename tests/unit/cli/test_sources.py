@@ -225,3 +225,16 @@ def test_a_file_that_is_something_else_is_refused(file_format: str) -> None:
 def test_a_column_of_words_is_no_timestamp() -> None:
     with pytest.raises(Failure, match="holds no times"):
         read(parquet_bytes(pa.table({"t": ["soon"]})), "parquet", timestamp="t")
+
+
+@pytest.mark.parametrize("named", ["key", "value", "headers"])
+def test_half_a_character_is_refused(named: str) -> None:
+    data = b'{"t": {"\\ud800": "x"}}' if named == "headers" else b'{"t": "\\ud800"}'
+    with pytest.raises(Failure, match=r"input: .* cannot be written as UTF-8"):
+        read(data, "json", **{named: "t"})
+
+
+@pytest.mark.parametrize("begin", [b'{"a":', b'[{"a":'])
+def test_json_that_is_nested_too_deeply_is_refused(begin: bytes) -> None:
+    with pytest.raises(Failure, match="input: JSON that is nested too deeply"):
+        read(begin + b"[" * 100_000, "json")

@@ -40,6 +40,10 @@ def _header_value(
         name, equals, value = word.partition("=")
         if not name:
             raise click.BadParameter(f"{word!r}: write NAME=VALUE, such as source=shell")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:  # As `os.fsdecode` makes it of any bytes.
+            raise click.BadParameter(f"{word!r}: the name of a header must be UTF-8") from error
         headers.append((name, value.encode(errors="surrogateescape") if equals else None))
     return headers
 

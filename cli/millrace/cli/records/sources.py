@@ -128,6 +128,10 @@ def read_records(
         if file_format == "csv":
             hint = "--null-value TEXT names what stands for null, --as-text takes cells as they are"
         raise Failure(f"{name} cannot be read as {file_format}: {error}", hint) from error
+    except UnicodeEncodeError as error:  # JSON can escape halves of characters.
+        raise Failure(f"{name}: {error.object!r} cannot be written as UTF-8") from error
+    except RecursionError as error:
+        raise Failure(f"{name}: JSON that is nested too deeply to be read") from error
 
 
 def _read_lines(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
