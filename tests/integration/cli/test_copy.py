@@ -118,6 +118,20 @@ def test_following_copies_what_comes_until_ctrl_c_and_says_how_far_it_came(
     assert millrace.ok("consume", "mirror") == "1\n2\n3\n"
 
 
+def test_a_copy_of_what_comes_leaves_nothing_out_that_comes_while_it_is_not_running(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("produce", topic, stdin="before\n")
+    millrace.ok("topic", "create", "later")
+    words = ("copy", topic, "later", "--from", "end", "--name", "later")
+    assert json.loads(millrace.ok(*words, "-o", "json"))["next_offsets"] == [
+        {"partition": 0, "offset": 1}
+    ]
+    millrace.ok("produce", topic, stdin="after\n")
+    millrace.ok(*words)
+    assert millrace.ok("consume", "later") == "after\n"
+
+
 def test_ctrl_c_ends_a_copy_to_a_cluster_that_is_away_and_it_goes_on_when_that_is_back(
     millrace: CommandLine, topic: str, own_broker: BrokerProcess
 ) -> None:

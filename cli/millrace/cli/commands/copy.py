@@ -143,6 +143,7 @@ def command(
                 consumer.seek(partition, offset)
             interruption = Interruption()
             taker = _Copier(producer, destination, interruption, keeps_partitions=keeps_partitions)
+            taker.next_offsets |= {each: consumer.position(each) for each in ranges}
             reader = Reader(
                 consumer,
                 ends,
@@ -260,6 +261,8 @@ def _run(
 
     with interruption:
         try:
+            if keeper is not None:
+                keeper.store()  # So that also the next copy begins where this one does.
             reader.run(taker, flush, title=title, interruption=interruption)
             taker.settle_all(_LAST_ANSWERS_SECONDS if interruption.came else None)
             if taker.problem is not None:

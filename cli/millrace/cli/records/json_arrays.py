@@ -17,7 +17,7 @@ _TOKEN_CHARACTERS_MAX: Final = 16
 """More than the longest word or escape of JSON, which the end of a block may cut."""
 _scan: Final = json.JSONDecoder().raw_decode
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_TEXT_OR_SPACE: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
+_TOKENS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^" \t\n\r]+')
 
 Element = tuple[bytes, dict[str, Any]]
 """The text of an object, and what it says."""
@@ -64,7 +64,7 @@ def blocks_of_elements(
                 break  # The next block says what follows, which also ends a number.
             if text[following] not in ",]":
                 raise Failure(f"{where}: neither a comma nor ] behind it")
-            elements.append((_TEXT_OR_SPACE.sub(r"\1", text[at:end]).encode(), row))
+            elements.append(("".join(_TOKENS.findall(text, at, end)).encode(), row))
             at = _after_space(text, following + (text[following] == ","))
         if elements:
             yield number, elements
