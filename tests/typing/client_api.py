@@ -10,6 +10,7 @@ from millrace.client import (
     BatchHandle,
     BatchMetadata,
     ClusterHealth,
+    ConfigValue,
     Consumer,
     DamagedReplica,
     FetchedRecords,
@@ -73,6 +74,8 @@ async def asynchronous() -> None:
             dict[tuple[str, int], OffsetAndTimestamp | MillraceError],
         )
         assert_type(await admin.find_epoch_ends({("orders", 0): 3}), dict[tuple[str, int], int])
+        for config in (await admin.describe_broker_configs()).values():
+            assert_type(config["log_dirs"], ConfigValue)
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
 

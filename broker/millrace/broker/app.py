@@ -561,7 +561,7 @@ class Broker:
             broker_id=broker.broker_id,
             channel=channel,
             partitions=partitions,
-            limits=limits,
+            config=self._config,
             turns=self._turns,
             calls=calls,
         )

@@ -9,7 +9,8 @@ directory.
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from millrace.core.broker_config import (
     CoordinationConfig,
     ListenerConfig,
     MetricsConfig,
+    Origin,
     ReplicaListenerConfig,
 )
 from millrace.core.errors import InvalidConfigError
@@ -52,7 +54,19 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         _check_directories(config)
     except InvalidConfigError as error:
         raise InvalidConfigError(_by_origin(error.message, path, variables)) from error
-    return config
+    origins = (
+        (name, Origin.ENVIRONMENT if name in variables else Origin.FILE) for name in _names(values)
+    )
+    return replace(config, origins=tuple(origins))
+
+
+def _names(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the full names of all settings in a file."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
 
 
 def _check_directories(config: BrokerConfig) -> None:

@@ -10,9 +10,10 @@ from millrace.cli.failures import ExitCode, Failure
 
 if TYPE_CHECKING:
     from millrace.client import BrokerInfo, ClusterDescription, SyncAdmin
+    from millrace.core.ids import BrokerId
 
 
-def find(cluster: "ClusterDescription", word: str) -> int:
+def find(cluster: "ClusterDescription", word: str) -> "BrokerId":
     """Return the number of a broker; the word is a name if no broker has that number.
 
     Raises:

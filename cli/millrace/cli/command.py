@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
@@ -95,7 +96,7 @@ def _end_interrupted(ctx: click.Context) -> NoReturn:
     ctx.exit(ExitCode.INTERRUPTED)
 
 
-def _bootstrap_value(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _checked_bootstrap(value: str) -> str:
     scheme, is_address, _ = value.partition("://")
     if is_address:
         raise click.BadParameter(f"{value!r}: write HOST:PORT, without {scheme}://")
@@ -106,18 +107,97 @@ def _bootstrap_value(context: click.Context, parameter: click.Parameter, value: 
     return value
 
 
+def _bootstrap_value(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Return the brokers' addresses: those of the option, or of the profile that goes before."""
+    assert parameter.name is not None
+    profile = parameter.name.replace("bootstrap", "profile")
+    given, named = map(context.get_parameter_source, (parameter.name, profile))
+    if given is named is ParameterSource.COMMANDLINE:
+        raise click.UsageError("addresses and a profile are given: which is meant?")
+    if given is ParameterSource.COMMANDLINE or (
+        given is ParameterSource.ENVIRONMENT and named is not ParameterSource.COMMANDLINE
+    ):
+        return None if value is None else _checked_bootstrap(value)
+    from millrace.cli import profiles
+
+    name = context.meta.get(profile)
+    if name is not None:
+        return profiles.load().find(name).bootstrap
+    if value is None:
+        return None
+    known = profiles.load()
+    return value if known.current is None else known.find(known.current).bootstrap
+
+
+def _note_profile(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    assert parameter.name is not None
+    context.meta[parameter.name] = value
+    return value
+
+
+def complete_profile(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the profiles with this beginning; click's hook."""
+    from millrace.cli import profiles
+
+    return [name for name in profiles.load().by_name if name.startswith(incomplete)]
+
+
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--bootstrap` to a command that talks to brokers."""
+    """Add `--bootstrap`, and `--profile`, to a command that talks to brokers."""
+    profile = click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="MILLRACE_PROFILE",
+        show_envvar=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_profile,
+        shell_complete=complete_profile,
+        help="The cluster of this profile: see `millrace profile`.",
+    )
     return click.option(
         "--bootstrap",
         metavar="HOST:PORT[,...]",
         envvar="MILLRACE_BOOTSTRAP",
         show_envvar=True,
         default=DEFAULT_BOOTSTRAP,
-        show_default=True,
+        show_default=f"the profile's, else {DEFAULT_BOOTSTRAP}",
         callback=_bootstrap_value,
         help="Brokers to ask first; one that answers is enough.",
-    )(command)
+    )(profile(command))
+
+
+def to_bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--to-bootstrap` and `--to-profile`, for another cluster than the one that is read."""
+    profile = click.option(
+        "--to-profile",
+        metavar="NAME",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_profile,
+        shell_complete=complete_profile,
+        help="The profile of that cluster.",
+    )
+    return click.option(
+        "--to-bootstrap",
+        metavar="HOST:PORT[,...]",
+        callback=_bootstrap_value,
+        help="Brokers of the cluster to write to.  [default: the one that is read]",
+    )(profile(command))
+
+
+literal_bootstrap_option = click.option(
+    "--bootstrap",
+    metavar="HOST:PORT[,...]",
+    required=True,
+    callback=lambda context, parameter, value: _checked_bootstrap(value),
+    help="Brokers to ask first; one that answers is enough.",
+)
+"""`--bootstrap` of a command that talks to no brokers."""
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

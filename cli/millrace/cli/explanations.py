@@ -96,7 +96,8 @@ def exit_code_of(refused: Iterable[errors.MillraceError]) -> ExitCode:
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics of the command."""
-    topic, topics = parameters.get("topic"), parameters.get("topics")
+    topic = parameters.get("topic") or parameters.get("source")
+    topics = parameters.get("topics")
     if isinstance(topic, str):
         return (topic,)
     if topics:
@@ -114,7 +115,10 @@ def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
             "for the metrics page, and one for each other. `millrace up` and the broker's log name "
             "them"
         )
-    name_one = "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
+    name_one = (
+        "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP, or a cluster "
+        "with --profile"
+    )
     if bootstrap == DEFAULT_BOOTSTRAP and f"no broker listens at {bootstrap}" in message:
         return f"start one on this machine with `millrace up`, or {name_one}"
     return name_one

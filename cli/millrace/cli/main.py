@@ -12,6 +12,7 @@ from millrace.cli.commands import (
     cluster,
     completion,
     consume,
+    copy,
     elect_leaders,
     group,
     log,
@@ -19,6 +20,7 @@ from millrace.cli.commands import (
     operator,
     perf,
     produce,
+    profile,
     reassign,
     topic,
     up,
@@ -49,8 +51,8 @@ def cli() -> None:
 
 
 for _module in (
-    *(up, broker, topic, produce, consume, offsets, group),
-    *(cluster, reassign, elect_leaders, log, perf, operator, completion),
+    *(up, broker, topic, produce, consume, copy, offsets, group),
+    *(cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
 ):
     cli.add_command(_module.command)
 

@@ -1,4 +1,4 @@
-"""Where to begin reading: `beginning`, `end`, an offset, the last records, or a time."""
+"""Where to begin and to end reading: `beginning`, `end`, an offset, the last records, or a time."""
 
 import re
 from dataclasses import dataclass
@@ -50,6 +50,8 @@ FORMS = (
     "2013-01-31T10:00, 2013-01-31T10:00Z), or how long ago (30s, 15m, 2h, 7d)"
 )
 
+END_FORMS = "an offset, before the last records (-10), a time, or how long ago"
+
 
 def parse_start(words: str, now_ms: int) -> Position:
     """Read a position.
@@ -97,8 +99,12 @@ def show_time(timestamp_ms: int | None) -> str | None:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def start_value(context: click.Context, parameter: click.Parameter, words: str) -> Position:
+def position_value(
+    context: click.Context, parameter: click.Parameter, words: str | None
+) -> Position | None:
     """Read an option's position; click's callback."""
+    if words is None:
+        return None
     try:
         return parse_start(words, _now_ms())
     except ValueError as error:

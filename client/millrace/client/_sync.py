@@ -16,6 +16,7 @@ from millrace.client import host
 from millrace.client._admin.admin import Admin
 from millrace.client._admin.descriptions import (
     ClusterDescription,
+    ConfigValue,
     DamagedReplica,
     LogDescription,
     TopicDescription,
@@ -32,7 +33,7 @@ from millrace.client._producer.settings import ProducerSettings
 from millrace.client._runtime import fork
 from millrace.client._settings import AdminSettings
 from millrace.core.errors import ClosedError, MillraceError
-from millrace.core.ids import TopicId
+from millrace.core.ids import BrokerId, TopicId
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 
@@ -541,6 +542,10 @@ class SyncAdmin:
     def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
         """Return replicas that are offline, or were fetched again: see `Admin.describe_damage`."""
         return self._thread.call(self._admin.describe_damage(topic))
+
+    def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
+        """Return the settings of the brokers: see `Admin.describe_broker_configs`."""
+        return self._thread.call(self._admin.describe_broker_configs())
 
     def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]

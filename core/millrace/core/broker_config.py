@@ -606,6 +606,13 @@ class LogDirConfig(NamedTuple):
         return cls(path, Media(media))
 
 
+class Origin(StrEnum):
+    """Where a setting was given."""
+
+    FILE = "file"
+    ENVIRONMENT = "environment"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Configuration of one broker process."""
@@ -632,6 +639,9 @@ class BrokerConfig:
     limits: LimitsConfig = section(LimitsConfig)
     threads: ThreadsConfig = section(ThreadsConfig)
     shutdown: ShutdownConfig = section(ShutdownConfig)
+
+    origins: tuple[tuple[str, Origin], ...] = constant((), compare=False)
+    """Of the settings that were given, by full name; it only says where they come from."""
 
     @property
     def log_directories(self) -> tuple[LogDirConfig, ...]:

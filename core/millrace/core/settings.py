@@ -181,9 +181,14 @@ def section(cls: type[_T]) -> _T:
     return field(default_factory=cls)
 
 
-def constant(value: _T) -> _T:
-    """Declare a field that is no setting: users cannot change it, and tests make it smaller."""
-    return field(default=value, metadata={_CONSTANT: True})
+def constant(value: _T, *, compare: bool = True) -> _T:
+    """Declare a field that is no setting: users cannot change it, and tests make it smaller.
+
+    Args:
+        value: of the field.
+        compare: whether settings with another value are other settings.
+    """
+    return field(default=value, metadata={_CONSTANT: True}, compare=compare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,18 @@ def sections_of(cls: type) -> Mapping[str, type]:
     return {each.name: hints[each.name] for each in fields(cls) if _is_section(each)}
 
 
+def named_values(settings: object, path: str = "") -> Iterator[tuple[str, NamedSetting, object]]:
+    """Yield all settings, those of sections too, by full name, `storage.trash_delay_ms`.
+
+    Each has its description and its value.
+    """
+    cls = type(settings)
+    for each in settings_of(cls).values():
+        yield f"{path}{each.name}", each, getattr(settings, each.attribute)
+    for name in sections_of(cls):
+        yield from named_values(getattr(settings, name), f"{path}{name}.")
+
+
 def parse(cls: type[_T], values: Mapping[str, object], *, separator: str = "_") -> _T:
     """Build settings from names and values; all other settings keep their defaults.
 
@@ -244,7 +261,7 @@ def check(settings: object) -> None:
     Raises:
         InvalidConfigError: lists the problems.
     """
-    problems = [*_out_of_bounds(settings, ""), *_relations(settings, "")]
+    problems = [*_out_of_bounds(settings), *_relations(settings, "")]
     if problems:
         raise InvalidConfigError(problem_text(problems))
 
@@ -498,16 +515,12 @@ def _check_value(each: NamedSetting, value: object) -> None:
         raise ValueError("must not be empty")
 
 
-def _out_of_bounds(settings: object, path: str) -> Iterator[str]:
-    cls = type(settings)
-    for each in settings_of(cls).values():
-        value = getattr(settings, each.attribute)
+def _out_of_bounds(settings: object) -> Iterator[str]:
+    for name, each, value in named_values(settings):
         try:
             _check_value(each, value)
         except ValueError as error:
-            yield f"{path}{each.name} = {value!r}: {error}"
-    for name in sections_of(cls):
-        yield from _out_of_bounds(getattr(settings, name), f"{path}{name}.")
+            yield f"{name} = {value!r}: {error}"
 
 
 def _relations(settings: object, path: str) -> Iterator[str]:

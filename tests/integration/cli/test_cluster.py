@@ -65,6 +65,25 @@ def test_describe_shows_every_broker_and_the_controller(
     assert "ZONE" in table
 
 
+def test_settings_of_brokers_are_shown_with_where_they_come_from(
+    millrace: CommandLine, shared_cluster: RunningCluster
+) -> None:
+    found = json.loads(millrace.ok("cluster", "settings", "--output", "json"))
+    assert list(found) == ["0", "1", "2"]
+    assert found["1"]["node.rack"] == {"value": "b", "source": "environment"}
+    assert found["1"]["storage.trash_delay_ms"] == {"value": "86400000", "source": "default"}
+    changed = json.loads(millrace.ok("cluster", "settings", "broker-2", "--changed", "-o", "json"))
+    assert list(changed) == ["2"]
+    assert changed["2"]["node.name"]["value"] == "broker-2"
+    assert "storage.trash_delay_ms" not in changed["2"]
+    rows = [line.split() for line in millrace.ok("cluster", "settings").splitlines()]
+    assert ["node.rack", "a", "environment", "0"] in rows
+    assert ["node.rack", "c", "environment", "2"] in rows
+    assert ["storage.trash_delay_ms", "86400000", "default", "0,", "1,", "2"] in rows
+    unknown = millrace.run("cluster", "settings", "7")
+    assert unknown.exit_code == ExitCode.NOT_FOUND
+
+
 def test_topic_describe_shows_how_far_followers_are(millrace: CommandLine) -> None:
     millrace.ok("topic", "create", "lags", "--replication-factor", "3")
     millrace.ok("produce", "lags", stdin="a\nb\n")
@@ -228,7 +247,7 @@ def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
     assert [each["latest"] is None for each in shown] == [each == gone for each in leaders]
     assert shown[0]["records"] is shown[0]["at"] is None
     lines = millrace.run("offsets", "t")
-    assert lines.stdout.splitlines()[1].split() == ["0", "-", "-", "-"]
+    assert lines.stdout.splitlines()[1].split() == ["t", "0", "-", "-", "-"]
     assert "millrace cluster health" in lines.stderr
     assert len(millrace.ok("consume", "t", "-p", "1").split()) == shown[1]["records"]
     assert time.monotonic() - began < 20
@@ -345,6 +364,15 @@ def test_an_unclean_election_needs_partitions_by_name_and_a_yes(millrace: Comman
     result = millrace.run("elect-leaders", "--unclean", "unclean:0")
     assert result.exit_code == ExitCode.FAILED
     assert "--yes" in result.stderr
+
+
+def test_settings_of_a_broker_that_is_gone_are_missed(cluster: RunningCluster) -> None:
+    millrace = CommandLine(cluster.bootstrap)
+    cluster[2].kill()
+    missed = millrace.run("cluster", "settings", "--changed")
+    assert missed.exit_code == ExitCode.UNREACHABLE
+    assert "no answer from broker 2" in missed.stderr
+    assert "node.name" in missed.stdout
 
 
 def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningCluster) -> None:

@@ -25,10 +25,41 @@ def test_lines_come_back_as_they_went_in(millrace: CommandLine, topic: str) -> N
     assert millrace.ok("consume", topic) == "hello\n\nwörld\n"
 
 
+def test_a_topic_may_be_named_with_its_namespace(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", f"default/{topic}", stdin="a\n")
+    assert millrace.ok("consume", f"default/{topic}", topic) == "a\n"
+
+
 def test_keys_are_split_off_and_put_back(millrace: CommandLine, topic: str) -> None:
     lines = "a:1\nb:\na:x:y\n"
     millrace.ok("produce", topic, "--key-separator", ":", stdin=lines)
     assert millrace.ok("consume", topic, "--key-separator", ":") == lines
+
+
+def test_headers_of_the_command_line_are_on_every_record(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    millrace.ok("produce", topic, "-H", "source=shell", "--header", "dry", stdin="a\nb\n")
+    path = tmp_path / "copy.jsonl"
+    millrace.ok("consume", topic, "--file", str(path))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    expected = [["source", "shell"], ["dry", None]]
+    assert [row["headers"] for row in rows] == [expected, expected]
+    columns = ("--value", "value", "--headers", "headers", "-H", "again=1")
+    millrace.ok("produce", topic, str(path), *columns)
+    last = millrace.ok("consume", topic, "--from", "-1", "-o", "json")
+    assert json.loads(last)["headers"] == [*expected, ["again", "1"]]
+    refused = millrace.run("produce", topic, "-H", "=1", stdin="a\n")
+    assert refused.exit_code == ExitCode.USAGE
+
+
+def test_an_array_of_json_is_a_record_for_each_element(millrace: CommandLine, topic: str) -> None:
+    array = '[\n  {"id": 1},\n  {"id": 2}\n]\n'
+    millrace.ok("produce", topic, "--format", "json", "--key", "id", stdin=array)
+    assert millrace.ok("consume", topic, "--key-separator", ":") == '1:{"id":1}\n2:{"id":2}\n'
+    broken = millrace.run("produce", topic, "--format", "json", stdin='[{"id": 3}, 4]')
+    assert broken.exit_code == ExitCode.FAILED
+    assert "standard input, element 2: not a JSON object" in broken.stderr
 
 
 def test_csv_rows_come_back_as_json_with_their_keys(
@@ -91,6 +122,60 @@ def test_reading_begins_and_ends_where_it_should(millrace: CommandLine, topic: s
     assert millrace.ok("consume", topic, "--from", "100") == ""
 
 
+def test_reading_ends_before_an_offset_a_time_or_the_last_records(
+    millrace: CommandLine, topic: str
+) -> None:
+    rows = "".join(json.dumps({"at": 1000 * i}) + "\n" for i in range(10))
+    columns = ("--value", "at", "--timestamp", "at")
+    millrace.ok("produce", topic, "--format", "json", *columns, stdin=rows)
+
+    def read(*words: str) -> list[int]:
+        return [int(line) // 1000 for line in millrace.ok("consume", topic, *words).splitlines()]
+
+    assert read("--from", "3", "--to", "5") == [3, 4]
+    assert read("--to", "-7") == [0, 1, 2]
+    assert read("--to", "1970-01-01T00:00:02.5Z") == [0, 1, 2]
+    assert read("--from", "8", "--to", "2013-01-01") == [8, 9]
+    assert read("--to", "5000000") == list(range(10))
+    nothing = millrace.run("consume", topic, "--from", "5", "--to", "5")
+    assert (nothing.stdout, nothing.exit_code) == ("", ExitCode.DONE)
+    assert "no such records there" in nothing.stderr
+
+
+def test_following_ends_when_an_offset_is_reached(millrace: CommandLine, topic: str) -> None:
+    with millrace.start("consume", topic, "--follow", "--to", "2") as follower:
+        assert follower.stdout is not None
+        millrace.ok("produce", topic, stdin="first\n")
+        assert follower.stdout.readline() == b"first\n"
+        millrace.ok("produce", topic, stdin="second\nthird\n")
+        assert follower.stdout.read() == b"second\n"
+        assert follower.wait(30) == ExitCode.DONE
+    refused = millrace.run("consume", topic, "--follow", "--to", "2h")
+    assert refused.exit_code == ExitCode.USAGE
+
+
+def test_reading_shows_the_records_of_the_keys_asked_for(millrace: CommandLine, topic: str) -> None:
+    lines = "".join(f"{'abc'[i % 3]}:{i}\n" for i in range(30)) + "-:null\n"
+    separated = ("--key-separator", ":", "--null-value", "-")
+    millrace.ok("produce", topic, *separated, stdin=lines)
+    chosen = millrace.ok("consume", topic, "--key", "b", "--key", "c", "--from", "20")
+    assert chosen.split() == ["20", "22", "23", "25", "26", "28", "29"]
+    assert millrace.ok("consume", topic, "--key", "c", "--max", "2").split() == ["2", "5"]
+    nothing = millrace.run("consume", topic, "--key", "d")
+    assert "no such records there" in nothing.stderr
+
+
+def test_records_are_printed_as_a_format_string_says(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", topic, "--key-separator", ":", "-H", "h=1", stdin="k:v\nl:w\n")
+    printed = millrace.ok("consume", topic, "--format", r"%t/%p@%o %k=%s (%S) %h\n")
+    assert printed == f"{topic}/0@0 k=v (1) h=1\n{topic}/0@1 l=w (1) h=1\n"
+    misread = millrace.run("consume", topic, "--format", "json")
+    assert misread.exit_code == ExitCode.USAGE
+    assert "did you mean --output json?" in misread.stderr
+    both = millrace.run("consume", topic, "--format", "%s", "--output", "json")
+    assert both.exit_code == ExitCode.USAGE
+
+
 def test_an_offset_that_no_partition_has_is_refused_with_what_there_is(
     millrace: CommandLine, topic: str
 ) -> None:
@@ -113,7 +198,7 @@ def test_offsets_say_where_partitions_begin_and_end_and_where_a_time_lies(
     millrace.ok("produce", topic, "--format", "json", "--timestamp", "at", stdin=rows)
     shown = millrace.ok("offsets", topic, "--at", "1970-01-01T00:00:02.5Z", "-o", "json")
     assert json.loads(shown) == [
-        {"partition": 0, "earliest": 0, "latest": 5, "records": 5, "at": 3}
+        {"topic": topic, "partition": 0, "earliest": 0, "latest": 5, "records": 5, "at": 3}
     ]
     later = millrace.ok("offsets", topic, "--at", "2013-01-01", "-o", "json")
     assert json.loads(later)[0]["at"] is None

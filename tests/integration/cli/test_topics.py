@@ -1,6 +1,10 @@
 """Topics through the command line and a real broker."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -83,6 +87,87 @@ def test_nothing_is_deleted_without_a_yes(millrace: CommandLine, topic: str) -> 
     assert result.exit_code == ExitCode.FAILED
     assert "--yes" in result.stderr
     millrace.ok("topic", "describe", topic)
+
+
+def test_several_topics_are_created_described_and_deleted_at_once(
+    millrace: CommandLine, topic: str
+) -> None:
+    names = ["many/a", "many/b"]
+    refused = millrace.run("topic", "create", *names, topic)
+    assert refused.exit_code == ExitCode.FAILED
+    assert millrace.run("topic", "list", "--regex", "many/.*").exit_code == ExitCode.NOT_FOUND
+    created = json.loads(millrace.ok("topic", "create", *names, "--partitions", "2", "-o", "json"))
+    assert [(each["name"], len(each["partitions"])) for each in created] == [
+        ("many/a", 2),
+        ("many/b", 2),
+    ]
+    described = json.loads(millrace.ok("topic", "describe", *names, "--output", "json"))
+    assert [each["name"] for each in described] == names
+    tables = millrace.ok("topic", "describe", *names)
+    assert tables.index("many/a (id") < tables.index("\n\nmany/b (id")
+    listed = json.loads(millrace.ok("topic", "list", "many/b", "--output", "json"))
+    assert [each["name"] for each in listed] == ["many/b"]
+    millrace.ok("topic", "delete", *names, "--yes")
+
+
+def test_a_regular_expression_stands_for_the_topics_with_such_names(
+    millrace: CommandLine,
+) -> None:
+    names = ["trial/cpu", "trial/disk", "trials"]
+    millrace.ok("topic", "create", *names)
+    millrace.ok("produce", "trial/cpu", stdin="a\n")
+    millrace.ok("produce", "trial/disk", stdin="b\n")
+    assert sorted(millrace.ok("consume", "--regex", "trial/.*").split()) == ["a", "b"]
+    offsets = json.loads(millrace.ok("offsets", "--regex", "trial.*", "--output", "json"))
+    assert {each["topic"]: each["records"] for each in offsets if each["records"]} == {
+        "trial/cpu": 1,
+        "trial/disk": 1,
+    }
+    described = json.loads(millrace.ok("topic", "describe", "-r", "trials", "-o", "json"))
+    assert [each["name"] for each in described] == ["trials"]
+
+    unsure = millrace.run("topic", "delete", "--regex", "trial/.*")
+    assert unsure.exit_code == ExitCode.FAILED
+    assert "deleting trial/cpu, trial/disk needs a yes" in unsure.stderr
+    part = millrace.run("topic", "delete", "--regex", "trial", "--yes")
+    assert part.exit_code == ExitCode.NOT_FOUND
+    assert "must match the whole name" in part.stderr
+    deleted = millrace.ok("topic", "delete", "--regex", "trial/.*", "--yes", "-o", "json")
+    assert json.loads(deleted) == {"deleted": ["trial/cpu", "trial/disk"]}
+    millrace.ok("topic", "delete", "trials", "--yes")
+
+
+def test_a_regular_expression_never_deletes_topics_of_the_cluster_itself(
+    millrace: CommandLine, topic: str
+) -> None:
+    with SyncAdmin(millrace.address) as admin:
+        admin.resolve_initial("reader", {(topic, 0): Position(0)})  # Makes __positions.
+    result = millrace.run("topic", "delete", "--regex", "__.*", "--yes")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    listed = millrace.ok("topic", "list", "--regex", "__.*", "--internal", "-o", "json")
+    assert [each["name"] for each in json.loads(listed)] == ["__positions"]
+
+
+@pytest.mark.parametrize(("answer", "is_deleted"), [(b"n\n", False), (b"y\n", True)])
+def test_a_person_is_asked_with_the_names_before_topics_are_deleted(
+    millrace: CommandLine, topic: str, answer: bytes, is_deleted: bool
+) -> None:
+    terminal, own = pty.openpty()
+    with open(terminal, "wb", buffering=0) as keyboard:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli.main", "topic", "delete", "-r", f"{topic[:-1]}."],
+            stdin=own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"MILLRACE_BOOTSTRAP": millrace.address},
+        )
+        os.close(own)
+        keyboard.write(answer)
+        _, said = process.communicate(timeout=30)
+    assert f"Delete {topic} with all its records? [y/N]" in said.decode()
+    assert process.returncode == (ExitCode.DONE if is_deleted else ExitCode.FAILED)
+    left = json.loads(millrace.ok("topic", "list", "-o", "json"))
+    assert (topic not in [each["name"] for each in left]) is is_deleted
 
 
 def test_what_was_deleted_is_told_to_programs(millrace: CommandLine, topic: str) -> None:

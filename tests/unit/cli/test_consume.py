@@ -9,8 +9,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from millrace.cli.commands.consume import _Copying, _opened, _write_file
+from millrace.cli.commands.consume import _opened, _write_file
 from millrace.cli.failures import Failure
+from millrace.cli.reading import Reader
 from millrace.client import FetchedRecords, SyncConsumer
 from millrace.core.ids import LeaderEpoch, Offset, TopicId
 from millrace.core.records.columns import SCHEMA
@@ -49,7 +50,7 @@ def interrupt() -> None:
 
 def write(path: Path, consumer: Consumer, end: int | None, timeout_s: float | None = None) -> None:
     """Read up to an end, or for ever."""
-    copying = _Copying(
+    reader = Reader(
         cast(SyncConsumer, consumer),
         None if end is None else {PLACE: end},
         records_max=None,
@@ -59,7 +60,7 @@ def write(path: Path, consumer: Consumer, end: int | None, timeout_s: float | No
     def opened(stream: Any, name: str) -> Any:
         return _opened(stream, name, output="lines", key_separator=None, null_value=None)
 
-    _write_file(copying, str(path), opened, is_endless=end is None)
+    _write_file(reader, str(path), opened, is_endless=end is None)
 
 
 def test_a_file_is_there_when_all_of_it_is(

@@ -18,6 +18,7 @@ DOCUMENTS = [
     "CONTRIBUTING.md",
     "bench/README.md",
     "docs/clusters.md",
+    "docs/command-line.md",
     "docs/configuration.md",
     "docs/faults.md",
     "docs/format.md",

@@ -196,6 +196,7 @@ def test_commands_that_change_something_say_so() -> None:
     writing = {
         "produce",
         "perf produce",
+        "copy",
         "topic create",
         "topic alter",
         "topic delete",

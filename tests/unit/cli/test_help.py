@@ -11,6 +11,8 @@ from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
 
 Path = tuple[str, ...]
+PROFILES = ("staging", "production")
+"""Those of the examples."""
 
 
 def commands(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
@@ -68,6 +70,10 @@ def test_every_example_is_a_correct_command_line(
 ) -> None:
     folder = tmp_path_factory.mktemp("example")
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    (folder / "millrace").mkdir()
+    profiles = "".join(f"[profiles.{each}]\nbootstrap = 'a:1'\n" for each in PROFILES)
+    (folder / "millrace" / "config.toml").write_text(profiles)
     (folder / "millrace-data").mkdir()
     for word in words:
         if "." in word and not word.startswith("-") and "=" not in word and "/" not in word:

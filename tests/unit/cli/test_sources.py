@@ -119,6 +119,32 @@ def test_json_timestamps_are_milliseconds_or_iso_8601_in_utc() -> None:
         read(b'{"t": "soon"}', "json", timestamp="t")
 
 
+def test_an_array_of_json_is_a_record_for_each_element() -> None:
+    data = b' [ {"id": 7,\n  "n": 1.50} ,\n {"id": "x"}]\n'
+    records = read(data, "json", key="id")
+    assert records["values"] == [b'{"id":7,"n":1.50}', b'{"id":"x"}']
+    assert records["keys"] == [b"7", b"x"]
+    with pytest.raises(Failure, match="input, element 2: not a JSON object"):
+        read(b"[{}, 1]", "json")
+
+
+@pytest.mark.parametrize(
+    ("data", "file_format"),
+    [
+        (b'{"v": 1, "h": {"a": "1"}}\n{"v": 2}\n', "json"),
+        (b'v,h\n1,"{""a"": ""1""}"\n2,\n', "csv"),
+    ],
+)
+def test_headers_of_a_column_stand_before_those_of_every_record(
+    data: bytes, file_format: str
+) -> None:
+    mapping = RecordMapping(value="v", headers="h", added_headers=[("run", b"17")])
+    (columns,) = read_records(io.BytesIO(data), "input", file_format, mapping)
+    assert columns.headers is not None
+    run = {"key": "run", "value": b"17"}
+    assert columns.headers.to_pylist() == [[{"key": "a", "value": b"1"}, run], [run]]
+
+
 @pytest.mark.parametrize("line", [b"{", b"[1]", b"nonsense"])
 def test_a_line_that_is_no_json_object_is_named_by_its_number(line: bytes) -> None:
     with pytest.raises(Failure, match="input, line 2: not"):
@@ -199,3 +225,16 @@ def test_a_file_that_is_something_else_is_refused(file_format: str) -> None:
 def test_a_column_of_words_is_no_timestamp() -> None:
     with pytest.raises(Failure, match="holds no times"):
         read(parquet_bytes(pa.table({"t": ["soon"]})), "parquet", timestamp="t")
+
+
+@pytest.mark.parametrize("named", ["key", "value", "headers"])
+def test_half_a_character_is_refused(named: str) -> None:
+    data = b'{"t": {"\\ud800": "x"}}' if named == "headers" else b'{"t": "\\ud800"}'
+    with pytest.raises(Failure, match=r"input: .* cannot be written as UTF-8"):
+        read(data, "json", **{named: "t"})
+
+
+@pytest.mark.parametrize("begin", [b'{"a":', b'[{"a":'])
+def test_json_that_is_nested_too_deeply_is_refused(begin: bytes) -> None:
+    with pytest.raises(Failure, match="input: JSON that is nested too deeply"):
+        read(begin + b"[" * 100_000, "json")

@@ -7,6 +7,7 @@ import grpc
 from google.protobuf.message import Message
 
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.rpc.broker_settings import describe_settings
 from millrace.broker.rpc.calls import Calls, UnaryMethod
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
@@ -15,7 +16,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.turns import Turns
 from millrace.client.channel import SOFTWARE_VERSION
-from millrace.core.broker_config import LimitsConfig
+from millrace.core.broker_config import BrokerConfig
 from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
@@ -60,14 +61,14 @@ class ClusterService:
         broker_id: BrokerId,
         channel: ControllerChannel,
         partitions: Partitions,
-        limits: LimitsConfig,
+        config: BrokerConfig,
         turns: Turns,
         calls: Calls,
     ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._partitions = partitions
-        self._limits = limits
+        self._config = config
         self._turns = turns
         self._calls = calls
         self._listener = calls.listener
@@ -81,6 +82,7 @@ class ClusterService:
                 "Hello": (self._hello, HelloRequest),
                 "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
                 "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
+                "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
                 **{
                     method: self._forwarded(name, kind)
                     for method, (name, kind) in _FORWARDED.items()
@@ -101,7 +103,7 @@ class ClusterService:
             software_version=SOFTWARE_VERSION,
             rack=broker.rack,
             features=[CLIENT_PROTOCOL],
-            message_bytes_max=self._limits.message_bytes_max,
+            message_bytes_max=self._config.limits.message_bytes_max,
         )
         try:
             if request.cluster_id and request.cluster_id != cluster_id:
@@ -266,6 +268,13 @@ class ClusterService:
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
+
+    async def _describe_config(
+        self, _: pb.DescribeBrokerConfigRequest, __: object
+    ) -> pb.DescribeBrokerConfigResponse:
+        return pb.DescribeBrokerConfigResponse(
+            config=describe_settings(self._config, self._channel.config)
+        )
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

@@ -1,11 +1,12 @@
 """`millrace cluster`: brokers, problems, and taking brokers out of service or away."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.cli.advice import advice
-from millrace.cli.brokers import broker_argument, find
+from millrace.cli.brokers import broker_argument, complete_broker, find
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, print_damage
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
         BrokerInfo,
         ClusterDescription,
         ClusterHealth,
+        ConfigValue,
         PartitionHealth,
         SyncAdmin,
         TopicDescription,
     )
+    from millrace.core.ids import BrokerId
 
 
 @click.group(
@@ -228,6 +231,78 @@ def _print_health(found: "ClusterHealth") -> None:
     print_damage(found.damaged)
     for line in advice(found):
         say(line)
+
+
+@command.command(
+    "settings",
+    examples="""
+    millrace cluster settings
+    millrace cluster settings 2 --changed        # what differs from the defaults on broker 2
+    millrace cluster settings --output json | jq '."0"."limits.message_bytes_max"'
+    """,
+)
+@click.argument("brokers", nargs=-1, shell_complete=complete_broker)
+@click.option("--changed", is_flag=True, help="Only settings that differ from their defaults.")
+@bootstrap_option
+@output_option
+def settings(brokers: tuple[str, ...], changed: bool, bootstrap: str, output: str) -> None:
+    """Show the settings that BROKERS, or all of them, go by now.
+
+    FROM: default; file and environment, of the broker's configuration; command, the one that
+    started it, such as `millrace up`; controller, by whose settings of [cluster] all brokers go,
+    where the broker's own is another one. Where brokers differ, each value is a row of its own.
+    docs/configuration.md says what each setting means. None is a secret.
+    """
+    with connect_admin(bootstrap) as admin:
+        cluster = admin.describe_cluster()
+        wanted = [find(cluster, word) for word in brokers]
+        found = admin.describe_broker_configs()
+    wanted = wanted or [each.broker_id for each in cluster.brokers]
+    shown = {
+        broker: {
+            name: entry
+            for name, entry in found[broker].items()
+            if not changed or entry.source != "default"
+        }
+        for broker in wanted
+        if broker in found
+    }
+    if output == "json":
+        print_json(
+            {
+                str(broker): {
+                    name: {"value": entry.value, "source": entry.source}
+                    for name, entry in config.items()
+                }
+                for broker, config in shown.items()
+            }
+        )
+    else:
+        print_table(["SETTING", "VALUE", "FROM", "BROKERS"], _setting_rows(shown))
+    silent = [broker for broker in wanted if broker not in found]
+    if silent:
+        raise Failure(
+            f"no answer from broker {_ids(silent)}",
+            "`millrace cluster describe` says whether it is there",
+            exit_code=ExitCode.UNREACHABLE,
+        )
+
+
+def _setting_rows(shown: "Mapping[BrokerId, Mapping[str, ConfigValue]]") -> list[list[object]]:
+    """Return a row for each value that a setting has somewhere, with the brokers that have it."""
+    names = dict.fromkeys(name for config in shown.values() for name in config)
+    rows: list[list[object]] = []
+    for name in names:
+        brokers: dict[tuple[str, str], list[BrokerId]] = {}
+        for broker, config in shown.items():
+            if name in config:
+                entry = config[name]
+                brokers.setdefault((entry.value, entry.source), []).append(broker)
+        rows += [
+            [name, value or None, source, _ids(having)]
+            for (value, source), having in brokers.items()
+        ]
+    return rows
 
 
 @command.command(

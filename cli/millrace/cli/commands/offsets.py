@@ -4,10 +4,11 @@ from typing import Literal
 
 import click
 
-from millrace.cli.cluster import connect_admin, say_unknown, topic_argument, try_offsets
+from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.output import print_result
 from millrace.cli.read_start import time_value
+from millrace.cli.topic_selection import selected, topics_argument
 from millrace.core.errors import MillraceError
 from millrace.core.topics import PartitionName
 
@@ -19,9 +20,10 @@ from millrace.core.topics import PartitionName
     millrace offsets flights
     millrace offsets flights --at 2h                       # the first record of the last two hours
     millrace offsets flights --at 2013-01-31T10:00Z --output json
+    millrace offsets --regex 'metrics/.*'
     """,
 )
-@topic_argument()
+@topics_argument()
 @click.option(
     "--at",
     "timestamp_ms",
@@ -31,8 +33,14 @@ from millrace.core.topics import PartitionName
 )
 @bootstrap_option
 @output_option
-def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -> None:
-    """Show where each partition of TOPIC begins and ends.
+def command(
+    topics: tuple[str, ...],
+    is_regex: bool,
+    timestamp_ms: int | None,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Show where each partition of TOPICS begins and ends.
 
     The latest offset is that of the next record: `latest - earliest` records are there. A dash
     stands for an unknown offset, such as that of a partition without a leader.
@@ -41,22 +49,36 @@ def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -
     wanted = {"earliest": "beginning", "latest": "end"}
     if timestamp_ms is not None:
         wanted["at"] = timestamp_ms
-    rows: dict[int, dict[str, int | None]] = {}
+    rows: dict[PartitionName, dict[str, str | int | None]] = {}
     unknown: dict[PartitionName, MillraceError] = {}
     with connect_admin(bootstrap) as admin:
-        for name, at in wanted.items():
-            left = [each for each in rows if (topic, each) not in unknown] if rows else None
-            for partition, found in try_offsets(admin, topic, at, left).items():
-                row = rows.setdefault(partition, {"partition": partition})
-                if isinstance(found, MillraceError):
-                    unknown[topic, partition] = found
-                else:
-                    row[name] = found.offset if found.offset >= 0 else None
+        for topic in selected(admin, topics, is_regex=is_regex):
+            left: list[int] | None = None
+            for name, at in wanted.items():
+                found = try_offsets(admin, topic, at, left)
+                for partition, each in found.items():
+                    row = rows.setdefault(
+                        (topic, partition), {"topic": topic, "partition": partition}
+                    )
+                    if isinstance(each, MillraceError):
+                        unknown[topic, partition] = each
+                    else:
+                        row[name] = each.offset if each.offset >= 0 else None
+                left = [each for each in found if (topic, each) not in unknown]
+    columns = [
+        "topic",
+        "partition",
+        "earliest",
+        "latest",
+        "records",
+        *(["at"] if "at" in wanted else []),
+    ]
+    document = []
     for row in rows.values():
         earliest, latest = row.get("earliest"), row.get("latest")
-        row["records"] = None if earliest is None or latest is None else latest - earliest
-    columns = ["partition", "earliest", "latest", "records", *(["at"] if "at" in wanted else [])]
-    document = [{name: row.get(name) for name in columns} for row in rows.values()]
+        if isinstance(earliest, int) and isinstance(latest, int):
+            row["records"] = latest - earliest
+        document.append({name: row.get(name) for name in columns})
     print_result(
         output,
         document,

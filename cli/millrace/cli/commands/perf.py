@@ -12,12 +12,12 @@ import click
 
 from millrace.cli.cluster import CLIENT_ID, check_topic, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.commands.consume import place
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.measures import Latencies, Transfer, payload_bytes
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
-from millrace.cli.read_start import Position, start_value
+from millrace.cli.read_start import Position, position_value
+from millrace.cli.reading import place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ def produce(
 @click.option(
     "--from",
     "start",
-    callback=start_value,
+    callback=position_value,
     default="beginning",
     show_default=True,
     metavar="POSITION",

@@ -21,6 +21,7 @@ from millrace.core.errors import MillraceError
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
     from millrace.client import BatchHandle, SyncProducer
+    from millrace.core.records.columns import RecordHeaders
 
 _LAST_ANSWERS_SECONDS: Final = 1.0
 """How long answers that are on their way are waited for after Ctrl-C."""
@@ -31,6 +32,22 @@ RATE_SECONDS_MIN = 0.5
 """Shorter transfers, and typed ones, show no rate."""
 
 
+def _header_value(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> "RecordHeaders":
+    headers = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name:
+            raise click.BadParameter(f"{word!r}: write NAME=VALUE, such as source=shell")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:  # As `os.fsdecode` makes it of any bytes.
+            raise click.BadParameter(f"{word!r}: the name of a header must be UTF-8") from error
+        headers.append((name, value.encode(errors="surrogateescape") if equals else None))
+    return headers
+
+
 @click.command(
     "produce",
     cls=Command,
@@ -38,9 +55,11 @@ RATE_SECONDS_MIN = 0.5
     examples=r"""
     echo hello | millrace produce greetings
     millrace produce greetings --key-separator : < pairs.txt         # lines of key:value
+    millrace produce greetings --header source=shell --header run=17 < names.txt
     millrace produce flights flights.csv --key tailnum --null-value NA
     millrace produce events events.jsonl.gz --key user_id --timestamp at
     millrace produce orders orders.parquet --key id --value payload --compression zstd
+    curl https://example.org/orders | millrace produce orders --format json    # also [{...}, ...]
     millrace consume orders --output arrow | millrace produce copy --format arrow
     """,
 )
@@ -59,6 +78,20 @@ RATE_SECONDS_MIN = 0.5
 @click.option(
     "--timestamp", metavar="COLUMN", help="Column of the time, ISO 8601 or ms.  [default: now]"
 )
+@click.option(
+    "--headers",
+    metavar="COLUMN",
+    help="Column of the headers, as `consume --output json` writes them, or an object.",
+)
+@click.option(
+    "--header",
+    "-H",
+    "added_headers",
+    callback=_header_value,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of every record; NAME alone: its value is null; may be repeated.",
+)
 @click.option("--key-separator", metavar="TEXT", help=r"In lines: what ends the key; \t is a tab.")
 @click.option("--null-value", metavar="TEXT", help="Text that stands for null in keys and values.")
 @click.option("--as-text", is_flag=True, help="CSV: take every cell as text, recognise no numbers.")
@@ -75,6 +108,8 @@ def command(
     key: str | None,
     value: str | None,
     timestamp: str | None,
+    headers: str | None,
+    added_headers: "RecordHeaders",
     key_separator: str | None,
     null_value: str | None,
     as_text: bool,
@@ -86,19 +121,22 @@ def command(
 ) -> None:
     """Write records from FILES, or from standard input, to TOPIC.
 
-    Lines are sent as they come. Files of any format may be compressed, as their names say (.gz,
+    Lines are sent as they come. JSON is an object a line, or one array of objects, of which each
+    element is a record. Files of any format may be compressed, as their names say (.gz,
     .bz2, .zst, .lz4). The command ends when every record is acknowledged, and says how many were
     when something goes wrong on the way.
     """
     from millrace.cli.records.sources import RecordMapping
 
     files = files or (STDIN,)
-    if file_format is None and STDIN in files and (key or value or timestamp):
+    if file_format is None and STDIN in files and (key or value or timestamp or headers):
         raise click.UsageError("standard input has no name that says its format: use --format")
     mapping = RecordMapping(
         key=key,
         value=value,
         timestamp=timestamp,
+        headers=headers,
+        added_headers=added_headers,
         null_value=null_value,
         key_separator=separator_bytes(key_separator),
         as_text=as_text,

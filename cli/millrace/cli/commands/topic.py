@@ -1,7 +1,8 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +13,12 @@ from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.output import print_json, print_result, print_table, put, say, size
 from millrace.cli.partition_names import count
+from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.trash import IN_TRASH
 from millrace.core.errors import UnknownTopicOrPartitionError
-from millrace.core.topics import parse_topic_name
 
 if TYPE_CHECKING:
-    from millrace.client import LogDescription, TopicDescription
+    from millrace.client import DamagedReplica, LogDescription, TopicDescription
 
 
 @click.group(
@@ -76,10 +77,10 @@ _validate_option = click.option(
     examples="""
     millrace topic create greetings
     millrace topic create flights --partitions 4 --set retention.ms=-1
-    millrace topic create metrics/cpu --set durability=replicated
+    millrace topic create metrics/cpu metrics/disk --set durability=replicated
     """,
 )
-@topic_argument(complete=False)
+@topic_argument("topics", nargs=-1, required=True, complete=False)
 @click.option("--partitions", type=click.IntRange(1), help="[default: the cluster's]")
 @click.option("--replication-factor", type=click.IntRange(1), help="[default: the cluster's]")
 @_set_option
@@ -88,7 +89,7 @@ _validate_option = click.option(
 @output_option
 def create(
     *,
-    topic: str,
+    topics: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     settings: dict[str, str],
@@ -96,32 +97,56 @@ def create(
     bootstrap: str,
     output: str,
 ) -> None:
-    """Create TOPIC."""
+    """Create TOPICS, all with the same settings.
+
+    Of several ones none is created unless all can be. With --output json, several are a list.
+    """
+    names = list(dict.fromkeys(topics))
     with connect_admin(bootstrap) as admin:
-        created = admin.create_topic(
-            topic,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            config=settings,
-            validate_only=validate_only,
-        )
-    _print_change("would create" if validate_only else "created", created, output)
+
+        def create_one(name: str, *, validate_only: bool) -> "TopicDescription":
+            return admin.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                config=settings,
+                validate_only=validate_only,
+            )
+
+        if validate_only or len(names) > 1:
+            checked = [create_one(name, validate_only=True) for name in names]
+        if validate_only:
+            _print_changes("would create", checked, output)
+        else:
+            _print_changes(
+                "created", (create_one(name, validate_only=False) for name in names), output
+            )
 
 
-@command.command("list", examples="millrace topic list\nmillrace topic list --output json")
+@command.command(
+    "list",
+    examples="""
+    millrace topic list
+    millrace topic list --regex 'metrics/.*' --output json
+    """,
+)
+@topics_argument(required=False)
 @click.option("--internal", is_flag=True, help="Also the topics of the cluster itself.")
 @bootstrap_option
 @output_option
-def list_(internal: bool, bootstrap: str, output: str) -> None:
-    """List all topics."""
+def list_(
+    topics: tuple[str, ...], is_regex: bool, internal: bool, bootstrap: str, output: str
+) -> None:
+    """List all topics, or TOPICS."""
     with connect_admin(bootstrap) as admin:
-        described = admin.describe_topics()
-    topics = [described[name] for name in sorted(described)]
-    topics = [topic for topic in topics if internal or not topic.is_internal]
-    if not topics and output == "table":
+        wanted = selected(admin, topics, is_regex=is_regex, internal=internal) if topics else None
+        described = admin.describe_topics(wanted)
+    shown = [described[name] for name in sorted(described)]
+    shown = [topic for topic in shown if internal or wanted or not topic.is_internal]
+    if not shown and output == "table":
         say("no topics yet: make one with `millrace topic create NAME`")
         return
-    rows = [[topic.name, len(topic.partitions), topic.replication_factor] for topic in topics]
+    rows = [[topic.name, len(topic.partitions), topic.replication_factor] for topic in shown]
     document = [
         dict(zip(("name", "partitions", "replication_factor"), row, strict=True)) for row in rows
     ]
@@ -133,32 +158,60 @@ def list_(internal: bool, bootstrap: str, output: str) -> None:
     examples="""
     millrace topic describe flights
     millrace topic describe flights --output json | jq .config
+    millrace topic describe --regex 'metrics/.*' --output json | jq '.[].name'
     """,
 )
-@topic_argument()
+@topics_argument()
 @bootstrap_option
 @output_option
-def describe(topic: str, bootstrap: str, output: str) -> None:
-    """Show TOPIC's partitions, and its settings with where each value comes from.
+def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: str) -> None:
+    """Show partitions of TOPICS, and their settings with where each value comes from.
 
     IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when no
     in-sync one is left. OFFLINE: on a broker that is down, or with a damaged or lost log;
     an offline leader does not lead. LAG: how many records each follower is behind its leader, and
-    for how long. Replicas that lie on another media than the topic asks for are named below.
+    for how long. Replicas that lie on another media than the topic asks for are named below. With
+    --output json, several topics are a list.
     """
     with connect_admin(bootstrap) as admin:
-        description = admin.describe_topic(topic)
-        logs = {(log.partition, log.broker_id): log for log in admin.describe_logs(topic)}
-        damaged = admin.describe_damage(topic)
+        found = [
+            _Found(
+                admin.describe_topic(topic),
+                admin.describe_logs(topic),
+                admin.describe_damage(topic),
+            )
+            for topic in selected(admin, topics, is_regex=is_regex)
+        ]
     if output == "json":
-        print_json(
-            {
-                **_document(description),
-                "logs": [_log_document(log) for log in logs.values()],
-                "damaged": [damage_document(each) for each in damaged],
-            }
-        )
+        documents = [each.document() for each in found]
+        print_json(documents if is_regex or len(topics) > 1 else documents[0])
         return
+    for number, each in enumerate(found):
+        if number:
+            put()
+        _print_description(each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What brokers say about a topic."""
+
+    description: "TopicDescription"
+    logs: "list[LogDescription]"
+    damaged: "list[DamagedReplica]"
+
+    def document(self) -> dict[str, Any]:
+        """Return it for a program."""
+        return {
+            **_document(self.description),
+            "logs": [_log_document(log) for log in self.logs],
+            "damaged": [damage_document(each) for each in self.damaged],
+        }
+
+
+def _print_description(found: _Found) -> None:
+    description, damaged = found.description, found.damaged
+    logs = {(log.partition, log.broker_id): log for log in found.logs}
     damaged_on = offline_on(damaged)
     rows = []
     for each in description.partitions:
@@ -265,7 +318,7 @@ def alter(
             partitions=partitions,
             validate_only=validate_only,
         )
-    _print_change("would alter" if validate_only else "altered", altered, output)
+    _print_changes("would alter" if validate_only else "altered", [altered], output)
 
 
 @command.command(
@@ -274,30 +327,34 @@ def alter(
     examples="""
     millrace topic delete greetings
     millrace topic delete old-flights older-flights --yes
+    millrace topic delete --regex 'trial-.*'                   # names them, and asks
     """,
 )
-@topic_argument("topics", nargs=-1, required=True)
+@topics_argument()
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @output_option
-def delete(topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
+def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, output: str) -> None:
     """Delete TOPICS with all their records. There is no way back.
+
+    A regular expression never matches the topics of the cluster itself.
 
     The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
     directories that end in `.deleted`. Remove these to have the space at once.
     """
     with connect_admin(bootstrap) as admin:
         known = admin.list_topics(internal=True)
-        for topic in topics:  # Check all names before the first deletion.
-            if str(parse_topic_name(topic)) not in known:
-                raise _nothing_to_delete(topic, known)
+        names = selected(admin, topics, is_regex=is_regex)
+        for name in names:  # Check all names before the first deletion.
+            if name not in known:
+                raise _nothing_to_delete(name, known)
         if not yes:
-            _confirm(topics)
-        for topic in topics:
-            admin.delete_topic(topic)
-            say(f"deleted {topic}")
+            _confirm(names)
+        for name in names:
+            admin.delete_topic(name)
+            say(f"deleted {name}")
     if output == "json":
-        print_json({"deleted": list(topics)})
+        print_json({"deleted": names})
     say(f"what was deleted {IN_TRASH}")
 
 
@@ -311,23 +368,29 @@ def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
     )
 
 
-def _confirm(topics: tuple[str, ...]) -> None:
+def _confirm(topics: Sequence[str]) -> None:
+    named = ", ".join(topics)
     if not sys.stdin.isatty():
-        raise Failure("deleting needs a yes, and there is no terminal to ask on", "add --yes")
+        raise Failure(
+            f"deleting {named} needs a yes, and there is no terminal to ask on", "add --yes"
+        )
     records = "all their records" if len(topics) > 1 else "all its records"
-    if not click.confirm(f"Delete {', '.join(topics)} with {records}?", err=True):
+    if not click.confirm(f"Delete {named} with {records}?", err=True):
         raise Failure("nothing was deleted")
 
 
-def _print_change(verb: str, topic: "TopicDescription", output: str) -> None:
+def _print_changes(verb: str, topics: "Iterable[TopicDescription]", output: str) -> None:
+    """Print topics as they are changed, one after another."""
+    documents = []
+    for topic in topics:
+        documents.append(_document(topic))
+        if output != "json":
+            say(
+                f"{verb} {topic.name}: {count(len(topic.partitions), 'partition')}, "
+                f"replication factor {topic.replication_factor}"
+            )
     if output == "json":
-        print_json(_document(topic))
-        return
-    count = len(topic.partitions)
-    say(
-        f"{verb} {topic.name}: {count} partition{'s' * (count != 1)}, "
-        f"replication factor {topic.replication_factor}"
-    )
+        print_json(documents if len(documents) > 1 else documents[0])
 
 
 def _amount(log: "LogDescription | None") -> tuple[int | None, str | None]:

@@ -4,6 +4,7 @@
 |---|---|---|
 | lines | a line | the line, or what follows the key separator |
 | json | a line with a JSON object | the line, byte for byte |
+| json, one array | an element, which is an object | its text without space between tokens |
 | csv | a row | the row as a JSON object |
 | parquet, arrow | a row | the row as a JSON object |
 
@@ -25,7 +26,10 @@ import pyarrow.compute as pc
 
 from millrace.cli.failures import Failure, did_you_mean
 from millrace.cli.records.file_names import BLOCK_BYTES, Unbuffered
+from millrace.cli.records.headers import headers_of, with_added
+from millrace.cli.records.json_arrays import Element, blocks_of_elements
 from millrace.cli.records.json_cells import json_rows, plain_cells
+from millrace.core.records.columns import RecordHeaders
 
 FORMATS: Final = ("lines", "json", "csv", "parquet", "arrow")
 RECORDS_MARK: Final = {b"millrace": b"records"}
@@ -43,12 +47,21 @@ class RecordMapping:
     key: str | None = None
     value: str | None = None
     timestamp: str | None = None
+    headers: str | None = None
     null_value: str | None = None
     """Text that stands for null."""
     key_separator: bytes | None = None
     """In lines: what ends the key. None: lines have no key."""
     as_text: bool = False
     """CSV: every cell is text, no numbers are recognised."""
+    added_headers: RecordHeaders = ()
+    """Of every record, behind its own."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are named."""
+        named = (self.key, self.value, self.timestamp, self.headers)
+        return [column for column in named if column is not None]
 
 
 @dataclass(slots=True)
@@ -106,12 +119,19 @@ def read_records(
                 columns.numbers = range(row, row + len(columns.values))
                 row += len(columns.values)
             columns.name = name
+            columns.headers = with_added(
+                columns.headers, mapping.added_headers, len(columns.values)
+            )
             yield columns
     except pa.ArrowInvalid as error:
         hint = ""
         if file_format == "csv":
             hint = "--null-value TEXT names what stands for null, --as-text takes cells as they are"
         raise Failure(f"{name} cannot be read as {file_format}: {error}", hint) from error
+    except UnicodeEncodeError as error:  # JSON can escape halves of characters.
+        raise Failure(f"{name}: {error.object!r} cannot be written as UTF-8") from error
+    except RecursionError as error:
+        raise Failure(f"{name}: JSON that is nested too deeply to be read") from error
 
 
 def _read_lines(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
@@ -141,23 +161,18 @@ def _split_keys(
 def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
     # Not through Arrow's reader: it would take "2013-01-01" for a date and long numbers for
     # doubles, and keys must stay unchanged.
-    for first, lines in _blocks_of_lines(stream, name):
-        rows, kept, numbers = [], [], []
-        for number, line in enumerate(lines, first):
-            if line.strip():
-                rows.append(_json_object(line, f"{name}, line {number}"))
-                kept.append(line)
-                numbers.append(number)
-        if not kept:
-            continue
+    for numbers, elements, unit in _json_elements(stream, name):
+        rows = [row for _, row in elements]
 
         def column(wanted: str, rows: list[dict[str, Any]] = rows) -> list[Any]:
             if not any(wanted in row for row in rows):
                 raise _no_column(name, wanted, rows[0])
             return [row.get(wanted) for row in rows]
 
-        values = kept if mapping.value is None else list(map(_json_cell, column(mapping.value)))
-        records = RecordColumns(_with_nulls(pa.array(values, pa.binary()), mapping), unit="line")
+        values: list[bytes | None] = [text for text, _ in elements]
+        if mapping.value is not None:
+            values = list(map(_json_cell, column(mapping.value)))
+        records = RecordColumns(_with_nulls(pa.array(values, pa.binary()), mapping), unit=unit)
         records.numbers = numbers
         if mapping.key is not None:
             keys = pa.array(map(_json_cell, column(mapping.key)), pa.binary())
@@ -165,7 +180,25 @@ def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[
         if mapping.timestamp is not None:
             times = [_json_time(cell, name) for cell in column(mapping.timestamp)]
             records.timestamps = pa.array(times, pa.int64())
+        if mapping.headers is not None:
+            records.headers = headers_of(column(mapping.headers), name)
         yield records
+
+
+def _json_elements(
+    stream: BinaryIO, name: str
+) -> Iterator[tuple[Sequence[int], list[Element], str]]:
+    """Yield the numbers of lines or elements, these, and what they are."""
+    buffered = io.BufferedReader(Unbuffered(stream), BLOCK_BYTES)
+    if buffered.peek(1).lstrip().startswith(b"["):
+        for first, elements in blocks_of_elements(buffered.read1, BLOCK_BYTES, name):
+            yield range(first, first + len(elements)), elements, "element"
+        return
+    for first, lines in _blocks_of_lines(buffered, name):
+        numbered = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+        if numbered:
+            rows = [(line, _json_object(line, f"{name}, line {n}")) for n, line in numbered]
+            yield [number for number, _ in numbered], rows, "line"
 
 
 def _json_object(line: bytes, where: str) -> dict[str, Any]:
@@ -210,7 +243,13 @@ def _read_csv(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[R
         return
     columns = next(csv.reader(header[:1]))
     _check_columns(columns, name, mapping)
-    text = columns if mapping.as_text else [c for c in (mapping.key, mapping.value) if c]
+    text = (
+        columns
+        if mapping.as_text
+        else [
+            column for column in (mapping.key, mapping.value, mapping.headers) if column is not None
+        ]
+    )
     rows = arrow_csv.open_csv(
         buffered,
         read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
@@ -261,8 +300,7 @@ def _at_start(stream: BinaryIO) -> bool:
 
 
 def _records_of(batch: pa.RecordBatch, name: str, mapping: RecordMapping) -> RecordColumns:
-    named = mapping.key or mapping.value or mapping.timestamp
-    if not named and RECORDS_MARK.items() <= (batch.schema.metadata or {}).items():
+    if not mapping.columns and RECORDS_MARK.items() <= (batch.schema.metadata or {}).items():
         return RecordColumns(
             batch.column("value"),
             batch.column("key"),
@@ -279,6 +317,8 @@ def _records_of(batch: pa.RecordBatch, name: str, mapping: RecordMapping) -> Rec
         records.keys = _with_nulls(plain_cells(batch.column(mapping.key)), mapping)
     if mapping.timestamp is not None:
         records.timestamps = _milliseconds(batch.column(mapping.timestamp), name, mapping.timestamp)
+    if mapping.headers is not None:
+        records.headers = headers_of(batch.column(mapping.headers), name)
     return records
 
 
@@ -302,8 +342,8 @@ def _with_nulls(cells: pa.Array, mapping: RecordMapping) -> pa.Array:
 
 
 def _check_columns(columns: list[str], name: str, mapping: RecordMapping) -> None:
-    for wanted in (mapping.key, mapping.value, mapping.timestamp):
-        if wanted is not None and wanted not in columns:
+    for wanted in mapping.columns:
+        if wanted not in columns:
             raise _no_column(name, wanted, columns)
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from millrace.cli.read_start import show_time
 from millrace.cli.records.json_cells import json_cells
+from millrace.cli.records.record_format import Batch, Piece, formatted
 from millrace.cli.records.sources import RECORDS_MARK
 from millrace.core.records.columns import SCHEMA
 
@@ -50,8 +51,7 @@ def open_writer(
     """
     match file_format:
         case "lines":
-            null = (null_value if null_value is not None else "null").encode()
-            return LinesWriter(stream, key_separator, null)
+            return LinesWriter(stream, key_separator, null_bytes(null_value))
         case "json":
             return JsonWriter(stream)
         case "csv":
@@ -63,6 +63,11 @@ def open_writer(
         case "table":
             return TableWriter(stream)
     raise AssertionError(f"no writer for {file_format}")
+
+
+def null_bytes(null_value: str | None) -> bytes:
+    """Return what stands for null where a user sees it; the default is `null`."""
+    return ("null" if null_value is None else null_value).encode()
 
 
 class LinesWriter:
@@ -77,6 +82,19 @@ class LinesWriter:
             keys = records.column("key").fill_null(self._null)
             lines = pc.binary_join_element_wise(keys, lines, pa.scalar(self._separator))
         self._stream.write(b"\n".join([*lines.to_pylist(), b""]))
+
+    def close(self) -> None:
+        pass
+
+
+class FormatWriter:
+    """Each record as a format string says."""
+
+    def __init__(self, stream: BinaryIO, pieces: list[Piece], null_value: str | None) -> None:
+        self._stream, self._pieces, self._null = stream, pieces, null_bytes(null_value)
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        self._stream.write(formatted(self._pieces, Batch(topic, partition, records, self._null)))
 
     def close(self) -> None:
         pass

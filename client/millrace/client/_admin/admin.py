@@ -15,9 +15,11 @@ from typing import Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 from millrace.client import host
 from millrace.client._admin.descriptions import (
     ClusterDescription,
+    ConfigValue,
     DamagedReplica,
     LogDescription,
     TopicDescription,
+    config_from_wire,
     log_from_wire,
     topic_from_wire,
 )
@@ -72,7 +74,7 @@ from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
 _PAUSE_S: Final = 0.1
 _DESCRIBE_S: Final = 10.0
-"""How long a broker may take to describe its logs before it is left out."""
+"""How long a broker may take to describe its logs or settings before it is left out."""
 Result = TypeVar("Result")
 _POSITION_KINDS: Final = {
     "committed": positions_pb2.POSITION_KIND_COMMITTED,
@@ -663,39 +665,56 @@ class Admin:
             for each in self._cluster.brokers.values()
             if not each.is_fenced and each.broker_id not in unreachable
         ]
-        answers = await asyncio.gather(*(self._describe_logs(each, request) for each in asked))
+        answers = await asyncio.gather(
+            *(self._ask(each, lambda c: c.cluster.DescribeLogs(request)) for each in asked)
+        )
         names = self._cluster.topic_names
         told = [
             (log, names.get(topic_id, topic_id.hex()), broker.broker_id)
-            for broker, logs in zip(asked, answers, strict=True)
-            for log in logs or ()
+            for broker, answer in zip(asked, answers, strict=True)
+            for log in ([] if answer is None else answer.logs)
             for topic_id in [TopicId(log.topic_partition.topic_id)]
         ]
         silent = [
-            broker.broker_id for broker, logs in zip(asked, answers, strict=True) if logs is None
+            broker.broker_id
+            for broker, answer in zip(asked, answers, strict=True)
+            if answer is None
         ]
         return told, silent
 
-    async def _describe_logs(
-        self, broker: BrokerInfo, request: cluster_pb2.DescribeLogsRequest
-    ) -> Sequence[cluster_pb2.LogDescription] | None:
+    async def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
+        """Return the settings that each broker goes by, with where each value comes from.
+
+        By full name, as `storage.trash_delay_ms`. Brokers that are fenced or do not answer are left
+        out.
+
+            for broker_id, config in (await admin.describe_broker_configs()).items():
+                print(broker_id, config["limits.message_bytes_max"].value)
+        """
+        await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
+        request = cluster_pb2.DescribeBrokerConfigRequest()
+        asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
+        answers = await asyncio.gather(
+            *(self._ask(each, lambda c: c.cluster.DescribeBrokerConfig(request)) for each in asked)
+        )
+        return {
+            broker.broker_id: config_from_wire(answer.config)
+            for broker, answer in zip(asked, answers, strict=True)
+            if answer is not None
+        }
+
+    async def _ask(
+        self, broker: BrokerInfo, call: Callable[[Connection], Awaitable[Result]]
+    ) -> Result | None:
         """Return what a broker says; None: it did not answer."""
-
-        async def describe(connection: Connection) -> cluster_pb2.DescribeLogsResponse:
-            response: cluster_pb2.DescribeLogsResponse = await connection.cluster.DescribeLogs(
-                request
-            )
-            return response
-
         try:
             async with asyncio.timeout(_DESCRIBE_S):
                 connection = await self._cluster.broker(broker.broker_id)
-                response = await self._cluster.on(connection, describe)
+                return await self._cluster.on(connection, call)
         except ClosedError:
             raise
         except (MillraceError, TimeoutError):
             return None
-        return response.logs
 
     async def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]

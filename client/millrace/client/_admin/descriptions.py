@@ -26,18 +26,24 @@ _SOURCES: Final[Mapping[int, str]] = {
     cluster_pb2.CONFIG_SOURCE_DEFAULT: "default",
     cluster_pb2.CONFIG_SOURCE_BROKER: "cluster",
     cluster_pb2.CONFIG_SOURCE_TOPIC: "topic",
+    cluster_pb2.CONFIG_SOURCE_FILE: "file",
+    cluster_pb2.CONFIG_SOURCE_ENVIRONMENT: "environment",
+    cluster_pb2.CONFIG_SOURCE_COMMAND: "command",
+    cluster_pb2.CONFIG_SOURCE_CONTROLLER: "controller",
 }
 
 
 @dataclass(slots=True, frozen=True)
 class ConfigValue:
-    """A setting of a topic."""
+    """A setting of a topic or of a broker."""
 
     value: str
     source: str
-    """`default`, `cluster` or `topic`: the source of the value."""
+    """The source of the value: `default`; of a topic `cluster` or `topic`; of a broker `file`,
+    `environment`, `command` (the one that started it), or `controller` (its value differs from the
+    broker's own)."""
     documentation: str
-    """Its meaning; empty if all topics were requested."""
+    """Its meaning; empty for brokers, and if all topics were requested."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -218,13 +224,18 @@ def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:
         info.topic_id,
         info.is_internal,
         tuple(map(_partition_from_wire, topic.partitions)),
-        {
-            entry.name: ConfigValue(
-                entry.value, _SOURCES.get(entry.source, "unknown"), entry.documentation
-            )
-            for entry in topic.config
-        },
+        config_from_wire(topic.config),
     )
+
+
+def config_from_wire(entries: Iterable[cluster_pb2.ConfigEntry]) -> dict[str, ConfigValue]:
+    """Return settings by name."""
+    return {
+        entry.name: ConfigValue(
+            entry.value, _SOURCES.get(entry.source, "unknown"), entry.documentation
+        )
+        for entry in entries
+    }
 
 
 def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionDescription:

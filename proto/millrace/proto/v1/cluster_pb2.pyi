@@ -14,6 +14,10 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_SOURCE_DEFAULT: _ClassVar[ConfigSource]
     CONFIG_SOURCE_BROKER: _ClassVar[ConfigSource]
     CONFIG_SOURCE_TOPIC: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_FILE: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_ENVIRONMENT: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_COMMAND: _ClassVar[ConfigSource]
+    CONFIG_SOURCE_CONTROLLER: _ClassVar[ConfigSource]
 
 class ElectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -24,6 +28,10 @@ CONFIG_SOURCE_UNSPECIFIED: ConfigSource
 CONFIG_SOURCE_DEFAULT: ConfigSource
 CONFIG_SOURCE_BROKER: ConfigSource
 CONFIG_SOURCE_TOPIC: ConfigSource
+CONFIG_SOURCE_FILE: ConfigSource
+CONFIG_SOURCE_ENVIRONMENT: ConfigSource
+CONFIG_SOURCE_COMMAND: ConfigSource
+CONFIG_SOURCE_CONTROLLER: ConfigSource
 ELECTION_KIND_UNSPECIFIED: ElectionKind
 ELECTION_KIND_PREFERRED: ElectionKind
 ELECTION_KIND_UNCLEAN: ElectionKind
@@ -297,6 +305,16 @@ class FollowerDescription(_message.Message):
     behind_ms: int
     in_sync: bool
     def __init__(self, broker_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., behind_ms: _Optional[int] = ..., in_sync: _Optional[bool] = ...) -> None: ...
+
+class DescribeBrokerConfigRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeBrokerConfigResponse(_message.Message):
+    __slots__ = ("config",)
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    config: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
+    def __init__(self, config: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ...) -> None: ...
 
 class DrainBrokerRequest(_message.Message):
     __slots__ = ("broker_id", "undrain")

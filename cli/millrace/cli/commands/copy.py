@@ -1,0 +1,418 @@
+"""`millrace copy`: the records of a topic into another topic, of this cluster or of another one."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
+from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
+from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.interruption import Interruption
+from millrace.cli.measures import Transfer, payload_bytes
+from millrace.cli.output import print_json, say
+from millrace.cli.producing import compression_option, open_producer
+from millrace.cli.read_start import END_FORMS, FORMS, Position, position_value
+from millrace.cli.reading import Ranges, Reader, ends_of, place
+from millrace.cli.stall_notices import StallNotices
+from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
+from millrace.core.topics import PartitionName, parse_topic_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millrace.client import BatchHandle, SyncAdmin, SyncProducer, TopicDescription
+
+_BATCHES_IN_FLIGHT_MAX: Final = 64
+"""Batches that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
+_COMMIT_SECONDS: Final = 1.0
+"""How often positions are stored."""
+_LAST_ANSWERS_SECONDS: Final = 5.0
+"""How long answers that are on their way are waited for when the copy ends early."""
+_LOOK_SECONDS: Final = 0.5
+"""How often a wait for answers looks whether it is interrupted."""
+_OFFSETS_SAID_MAX: Final = 20
+
+
+@click.command(
+    "copy",
+    cls=Command,
+    writes=True,
+    examples="""
+    millrace copy orders orders-again --create
+    millrace copy orders orders --to-bootstrap other:7092 --create
+    millrace copy orders trial --from -1000                    # the last ones of each partition
+    millrace copy orders orders --profile production --to-profile staging --follow --name mirror
+    """,
+)
+@topic_argument("source")
+@click.argument("destination")
+@to_bootstrap_option
+@click.option(
+    "--create",
+    is_flag=True,
+    help="Create DESTINATION if it is not there, with SOURCE's partitions and own settings.",
+)
+@click.option(
+    "--from",
+    "start",
+    callback=position_value,
+    default="beginning",
+    show_default=True,
+    metavar="POSITION",
+    help=f"Where to begin: {FORMS}.",
+)
+@click.option(
+    "--to",
+    "until",
+    callback=position_value,
+    metavar="POSITION",
+    help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
+)
+@click.option("--max", "records_max", type=click.IntRange(1), help="End after so many records.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="TEXT",
+    help="Only records with this key; may be repeated.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Do not end: go on with records that come.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Keep positions under this name in SOURCE's cluster, and go on from them: --from is where "
+    "partitions begin that have none.",
+)
+@compression_option
+@bootstrap_option
+@output_option
+def command(
+    *,
+    source: str,
+    destination: str,
+    to_bootstrap: str | None,
+    create: bool,
+    start: Position,
+    until: Position | None,
+    records_max: int | None,
+    keys: tuple[str, ...],
+    follow: bool,
+    name: str | None,
+    compression: str,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Copy the records of SOURCE to DESTINATION, with keys, headers and timestamps.
+
+    Where both have equally many partitions, a record goes to the partition of its number; else to
+    that of its key. Offsets begin anew. Without --follow and --to the command ends with the records
+    that were there when it began.
+
+    When it ends early, after an error or Ctrl-C, it says how far it came: the offset from which
+    SOURCE's partitions are not copied. With --name it goes on from there when it is called again;
+    after a crash, a second's records may be copied twice.
+    """
+    from millrace.client import SyncConsumer
+
+    to_bootstrap = to_bootstrap or bootstrap
+    with connect_admin(bootstrap) as admin:
+        described = admin.describe_topic(source)
+        source = described.name
+        mark = _prepare(admin, described, destination, to_bootstrap, create=create)
+        ranges = {(source, each): at for each, at in ranges_of(admin, source).items()}
+        ends = ends_of(admin, ranges, until, follow=follow)
+        kept = _kept_offsets(admin, name, source, mark) if name else {}
+        with (
+            open_producer(to_bootstrap, compression=compression) as producer,
+            SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer,
+        ):
+            keeps_partitions = len(producer.partitions_for(destination)) == len(ranges)
+            if not keeps_partitions:
+                say(
+                    f"{destination} has not as many partitions as {source}: a record's key chooses "
+                    "its partition"
+                )
+            place(consumer, ranges, start, ends)
+            for partition, offset in _starts(kept, ranges).items():
+                consumer.seek(partition, offset)
+            interruption = Interruption()
+            taker = _Copier(producer, destination, interruption, keeps_partitions=keeps_partitions)
+            taker.next_offsets |= {each: consumer.position(each) for each in ranges}
+            reader = Reader(
+                consumer,
+                ends,
+                keys=[each.encode(errors="surrogateescape") for each in keys],
+                records_max=records_max,
+            )
+            keeper = _Keeper(admin, name, mark, taker) if name else None
+            try:
+                with StallNotices(producer):
+                    _run(reader, taker, keeper, interruption, f"to {destination}")
+            except BaseException:
+                _say_how_far(taker, name)
+                raise
+            if interruption.came:
+                _say_how_far(taker, name)
+                raise KeyboardInterrupt
+    if output == "json":
+        offsets = [
+            {"partition": partition, "offset": offset}
+            for (_, partition), offset in sorted(taker.next_offsets.items())
+        ]
+        document = {"source": source, "destination": destination, **taker.copied.as_json()}
+        print_json({**document, "next_offsets": offsets})
+    else:
+        say(f"{taker.copied.count} from {source} to {destination}")
+
+
+def _prepare(
+    admin: "SyncAdmin",
+    source: "TopicDescription",
+    destination: str,
+    to_bootstrap: str,
+    *,
+    create: bool,
+) -> str:
+    """Check the destination, and create it if that is wanted; return what positions are marked by.
+
+    Raises:
+        Failure: it is the source, or is not there.
+    """
+    wanted = str(parse_topic_name(destination))
+    with connect_admin(to_bootstrap) as other:
+        cluster_id = other.describe_cluster().cluster_id
+        if wanted == source.name and cluster_id == admin.describe_cluster().cluster_id:
+            raise Failure(
+                f"{wanted} would be copied into itself",
+                "name another topic, or another cluster with --to-bootstrap",
+            )
+        try:
+            other.describe_topic(wanted)
+        except UnknownTopicOrPartitionError as error:
+            if not create:
+                raise Failure(
+                    f"there is no topic {wanted} to copy to",
+                    "--create makes it",
+                    code_name=error.name(),
+                    exit_code=ExitCode.NOT_FOUND,
+                ) from error
+            settings = {
+                setting: entry.value
+                for setting, entry in source.config.items()
+                if entry.source == "topic"
+            }
+            other.create_topic(wanted, partitions=len(source.partitions), config=settings)
+            say(f"created {wanted}")
+    return f"copied to {wanted} of cluster {cluster_id}"
+
+
+def _kept_offsets(
+    admin: "SyncAdmin", name: str, source: str, mark: str
+) -> dict[PartitionName, int]:
+    """Return from where an earlier copy under this name goes on.
+
+    Raises:
+        Failure: the positions are of something else.
+    """
+    kept = {
+        place: position
+        for place, position in admin.fetch_positions(name).items()
+        if place[0] == source
+    }
+    for position in kept.values():
+        if position.metadata != mark:
+            raise Failure(
+                f"the positions under {name!r} are not of this copy, but "
+                f"{position.metadata or 'of another reader'}",
+                "choose another name for each copy of a topic",
+            )
+    return {place: position.offset for place, position in kept.items()}
+
+
+def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[PartitionName, int]:
+    starts = {}
+    for partition, offset in kept.items():
+        first, _ = ranges[partition]
+        if offset < first:
+            say(f"{partition[0]}-{partition[1]}: {first - offset:,} records were deleted uncopied")
+        starts[partition] = max(offset, first)
+    return starts
+
+
+def _run(
+    reader: Reader,
+    taker: "_Copier",
+    keeper: "_Keeper | None",
+    interruption: Interruption,
+    title: str,
+) -> None:
+    """Copy everything or until it is interrupted, and keep how far it came."""
+
+    def flush() -> None:
+        taker.settle_done()
+        if keeper is not None:
+            keeper.look(time.monotonic())
+
+    with interruption:
+        try:
+            if keeper is not None:
+                keeper.store()  # So that also the next copy begins where this one does.
+            reader.run(taker, flush, title=title, interruption=interruption)
+            taker.settle_all(_LAST_ANSWERS_SECONDS if interruption.came else None)
+            if taker.problem is not None:
+                raise taker.problem
+        except BaseException:
+            with suppress(MillraceError):
+                taker.settle_all(_LAST_ANSWERS_SECONDS)
+            if keeper is not None:
+                with suppress(MillraceError):  # The first error is the one to report.
+                    keeper.store()
+            raise
+        if keeper is not None:
+            keeper.store()
+        taker.copied.seconds = reader.transfer.seconds
+
+
+def _say_how_far(taker: "_Copier", name: str | None) -> None:
+    offsets = sorted(taker.next_offsets.items())
+    shown = ", ".join(
+        f"{topic}-{number} from {at}" for (topic, number), at in offsets[:_OFFSETS_SAID_MAX]
+    )
+    if len(offsets) > _OFFSETS_SAID_MAX:
+        shown += f" and {len(offsets) - _OFFSETS_SAID_MAX} more partitions"
+    say(f"{taker.copied.count} copied" + (f"; not copied: {shown}" if shown else ""))
+    if name:
+        say("the same command goes on from there")
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch on its way."""
+
+    place: PartitionName
+    records: "pa.RecordBatch"
+    handle: "BatchHandle"
+
+
+class _Copier:
+    """Sends what is read, and knows from which offset on it is not acknowledged."""
+
+    def __init__(
+        self,
+        producer: "SyncProducer",
+        destination: str,
+        interruption: Interruption,
+        *,
+        keeps_partitions: bool,
+    ) -> None:
+        self._producer, self._destination = producer, destination
+        self._interruption = interruption
+        self._keeps_partitions = keeps_partitions
+        self._in_flight: deque[_Sent] = deque()
+        self._failed: set[PartitionName] = set()
+        self.copied = Transfer()
+        self.next_offsets: dict[PartitionName, int] = {}
+        """By partition of the source: all before it is acknowledged."""
+        self.problem: MillraceError | None = None
+        """The first error of a record."""
+
+    def write(self, topic: str, partition: int, records: "pa.RecordBatch") -> None:
+        """Send records; wait if too many are on their way."""
+        handle = self._producer.send_batch(
+            self._destination,
+            _with_times(records),
+            partition=partition if self._keeps_partitions else None,
+        )
+        self._in_flight.append(_Sent((topic, partition), records, handle))
+        while len(self._in_flight) > _BATCHES_IN_FLIGHT_MAX and not self._interruption.came:
+            with suppress(TimeoutError):
+                self._settle_oldest(_LOOK_SECONDS)
+        self.settle_done()
+
+    def settle_done(self) -> None:
+        """Count what was acknowledged.
+
+        Raises:
+            MillraceError: a record was refused.
+        """
+        while self._in_flight and self._in_flight[0].handle.done():
+            self._settle_oldest(None)
+        if self.problem is not None:
+            raise self.problem
+
+    def settle_all(self, timeout_s: float | None) -> None:
+        """Wait for everything that is on its way, at most for so long altogether."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        with suppress(TimeoutError):
+            while self._in_flight:
+                self._settle_oldest(None if until is None else max(until - time.monotonic(), 0))
+
+    def _settle_oldest(self, timeout_s: float | None) -> None:
+        sent = self._in_flight[0]
+        with suppress(MillraceError):  # `errors` has the records.
+            sent.handle.result(timeout_s)
+        self._in_flight.popleft()
+        errors = sent.handle.errors()
+        offsets = sent.records.column("offset")
+        if sent.place not in self._failed:
+            first = min(errors, default=None)
+            self.next_offsets[sent.place] = (
+                offsets[-1].as_py() + 1 if first is None else offsets[first].as_py()
+            )
+        self.copied.records += len(offsets) - len(errors)
+        if errors:
+            self._failed.add(sent.place)
+            self.problem = self.problem or errors[min(errors)]
+        else:
+            self.copied.size_bytes += payload_bytes(sent.records)
+
+
+class _Keeper:
+    """Keeps positions under a name."""
+
+    def __init__(self, admin: "SyncAdmin", name: str, mark: str, taker: _Copier) -> None:
+        self._admin, self._name, self._mark, self._taker = admin, name, mark, taker
+        self._stored: dict[PartitionName, int] = {}
+        self._looked = time.monotonic()
+
+    def look(self, now: float) -> None:
+        """Store positions if it is time."""
+        if now - self._looked >= _COMMIT_SECONDS:
+            self.store()
+            self._looked = now
+
+    def store(self) -> None:
+        """Store what has changed."""
+        from millrace.client import Position
+
+        changed = {
+            partition: offset
+            for partition, offset in self._taker.next_offsets.items()
+            if self._stored.get(partition) != offset
+        }
+        if changed:
+            self._admin.commit_positions(
+                self._name,
+                {place: Position(offset, metadata=self._mark) for place, offset in changed.items()},
+            )
+            self._stored |= changed
+
+
+def _with_times(records: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Give the present time to records without one, which a producer may not leave out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = records.column("timestamp")
+    lacking = pc.less(times, 0)
+    if not pc.any(lacking).as_py():
+        return records
+    now = pa.scalar(int(datetime.now(UTC).timestamp() * 1000), pa.int64())
+    at = records.schema.get_field_index("timestamp")
+    return records.set_column(at, records.schema.field(at), pc.if_else(lacking, now, times))
