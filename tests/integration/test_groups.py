@@ -179,7 +179,7 @@ def test_members_share_what_is_read_and_nothing_is_read_twice(cluster: RunningCl
             await group.leave(member)
         assert set(group.read.values()) == {1}, "nobody died"
         committed = await admin.fetch_positions("g")
-        assert committed == {("t", number): Position(500) for number in range(PARTITIONS)}
+        assert committed == {("t", number): Position(500, 0) for number in range(PARTITIONS)}
 
     with_topic(cluster, story)
 
@@ -240,7 +240,7 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
         group.join()
         await group.is_shared()
         with pytest.raises(UnknownMemberIdError, match="only these may commit"):
-            await admin.commit_positions("g", {("t", 0): Position(7)})
+            await admin.commit_positions("g", {("t", 0): Position(7, 0)})
         async with Consumer(cluster.bootstrap) as consumer:
             with pytest.raises(InvalidRequestError, match="no group"):
                 await consumer.commit()
@@ -275,7 +275,7 @@ def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: Runnin
         both = [("t", 0), ("t", 1)]
         here = threading.get_ident()
         assert told == [("assigned", here, both), ("revoked", here, both)]
-        assert admin.fetch_positions("g") == {("t", 0): Position(7)}
+        assert admin.fetch_positions("g") == {("t", 0): Position(7, 0)}
 
         def fail(places: list[tuple[str, int]]) -> None:
             raise KeyError("mine")

@@ -32,7 +32,7 @@ from millrace.core.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from millrace.core.ids import Offset, TopicId, TopicPartition
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2 as pb
@@ -61,14 +61,14 @@ class Callbacks:
 class Reading(Protocol):
     """What a member needs of its consumer."""
 
-    def begin(self, places: dict[TopicPartition, tuple[str, Offset | None]]) -> None:
+    def begin(self, places: dict[TopicPartition, tuple[str, Position | None]]) -> None:
         """Read these partitions, too: their topic, and where to begin; None: at the default."""
 
     def end(self, places: Iterable[TopicPartition]) -> None:
         """Read these no more, and drop what was fetched of them."""
 
-    def known_position(self, place: TopicPartition) -> Offset | None:
-        """Return the offset of the next record that is handed out; None: it is not known yet."""
+    def known_position(self, place: TopicPartition) -> Position | None:
+        """Return the position of the next record that is handed out; None: it is not known yet."""
 
     def wake(self) -> None:
         """Let a poll that waits look again."""
@@ -258,7 +258,7 @@ class Membership:
         if self._told is not None:
             await self._take(self._told)
         if self._must_commit(host.monotonic_s()):
-            await self.commit_owned(self.owned)
+            await self._commit_by_itself(self.owned)
 
     async def _take(self, told: pb.GroupHeartbeatResponse) -> None:
         assigned = {
@@ -270,7 +270,7 @@ class Membership:
         if revoked:
             names = self._names(revoked)
             if self._config.enable_auto_commit:
-                await self.commit_owned(revoked)
+                await self._commit_by_itself(revoked)
             await self._call(self._callbacks.on_revoked, names)
             self._reading.end(revoked)
             for each in revoked:
@@ -296,22 +296,30 @@ class Membership:
             known = {info.topic_id: name for name, info in self._cluster.topics.items()}
         return known
 
-    async def _committed(self) -> dict[PartitionName, Offset]:
-        kept = await self._positions.fetch(
+    async def _committed(self) -> dict[PartitionName, Position]:
+        return await self._positions.fetch(
             self._config.group, positions_pb2.POSITION_KIND_COMMITTED
         )
-        return {place: Offset(position.offset) for place, position in kept.items()}
 
-    async def commit_owned(self, places: Iterable[TopicPartition]) -> None:
-        """Commit where the member is in partitions that it owns."""
-        positions = {
-            (self.owned[each], each.partition): Position(offset)
-            for each in places
-            if (offset := self._reading.known_position(each)) is not None
-        }
+    async def _commit_by_itself(self, places: Iterable[TopicPartition]) -> None:
+        """Commit for a user who does not."""
         self._committed_at = host.monotonic_s()
         with suppress(StaleMemberEpochError, UnknownMemberIdError):  # The next poll is told.
-            await self.commit(positions)
+            await self.commit_read(places)
+
+    async def commit_read(self, places: Iterable[TopicPartition]) -> None:
+        """Commit how far owned partitions were handed out.
+
+        Raises:
+            MillraceError: as `commit`.
+        """
+        await self.commit(
+            {
+                (self.owned[each], each.partition): position
+                for each in places
+                if (position := self._reading.known_position(each)) is not None
+            }
+        )
 
     async def commit(self, positions: dict[PartitionName, Position]) -> None:
         """Commit positions of owned partitions.
@@ -345,7 +353,7 @@ class Membership:
         try:
             if not self._is_lost:
                 if self._config.enable_auto_commit:
-                    await self.commit_owned(self.owned)
+                    await self._commit_by_itself(self.owned)
                 await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
             with suppress(MillraceError):

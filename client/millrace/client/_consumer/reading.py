@@ -442,11 +442,15 @@ class ConsumerCore:
         self._streams.tell_leaders()
         self._step()
 
-    def begin(self, places: Mapping[TopicPartition, tuple[str, Offset | None]]) -> None:
+    def begin(self, places: Mapping[TopicPartition, tuple[str, Position | None]]) -> None:
         """Read these partitions, too: their topic, and where to begin; None: at the default."""
         with self._lock:
             for place, (topic, start) in places.items():
-                self._fetcher.assign(topic, place, Reset.NONE if start is None else start)
+                if start is None:
+                    self._fetcher.assign(topic, place, Reset.NONE)
+                else:
+                    epoch = LeaderEpoch(start.leader_epoch)
+                    self._fetcher.assign(topic, place, Offset(start.offset), epoch=epoch)
         for place, (topic, _) in places.items():
             self._topics[place] = topic
             self.topic_ids[topic] = place.topic_id
@@ -465,13 +469,15 @@ class ConsumerCore:
             del self._topics[place]
         self._step()
 
-    def known_position(self, place: TopicPartition) -> Offset | None:
-        """Return the offset of the next record that is handed out; None: it is not known yet."""
-        rest = self._rest_offset(place)
-        if rest is not None:
-            return rest
+    def known_position(self, place: TopicPartition) -> Position | None:
+        """Return the position of the next record that is handed out; None: it is not known yet."""
+        offset = self._rest_offset(place)
         with self._lock:
-            return self._fetcher.position(place)
+            if offset is None:
+                offset = self._fetcher.position(place)
+            if offset is None:
+                return None
+            return Position(offset, self._fetcher.epoch_before(place, offset))
 
     def wake(self) -> None:
         """Let a poll that waits look again."""
@@ -570,13 +576,17 @@ class ConsumerCore:
         if self.membership is None:
             raise InvalidRequestError("there is no group to commit in: set group=..., subscribe")
         if positions is None:
-            found = {place: self.known_position(place) for place in self.membership.owned}
-            positions = {
-                self._place(place): offset for place, offset in found.items() if offset is not None
+            await self.membership.commit_read(self.membership.owned)
+            return
+        found = {checked_place(place): offset for place, offset in positions.items()}
+        with self._lock:
+            named = {
+                place: Position(
+                    offset, self._fetcher.epoch_before(self._assigned(place), Offset(offset))
+                )
+                for place, offset in found.items()
             }
-        await self.membership.commit(
-            {checked_place(place): Position(offset) for place, offset in positions.items()}
-        )
+        await self.membership.commit(named)
 
     async def leave(self) -> None:
         """Leave the group, if it is a member."""

@@ -181,6 +181,8 @@ class Fetcher:
         topic_partition: TopicPartition,
         start: Offset | Reset,
         end: Offset | None = None,
+        *,
+        epoch: LeaderEpoch = NO_LEADER_EPOCH,
     ) -> None:
         """Start to read a partition, or move it to another start.
 
@@ -189,6 +191,8 @@ class Fetcher:
             topic_partition: which.
             start: an offset, or a `Reset`: `Reset.NONE` follows the setting.
             end: the last batch fetched is the one that holds the record before this offset.
+            epoch: leader epoch of the record before `start`, as an earlier reader took it. If the
+                log has lost that record since, the user is told (KIP-320).
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -196,6 +200,8 @@ class Fetcher:
             self._partitions[topic_partition] = partition
         partition.end = end
         self._move(partition, start)
+        if epoch != NO_LEADER_EPOCH and isinstance(start, int) and start > 0:
+            partition.epochs = [(epoch, Offset(start - 1))]
 
     def unassign(self, topic_partition: TopicPartition) -> None:
         """Stop reading a partition; drop its waiting batches and its error."""
@@ -262,6 +268,11 @@ class Fetcher:
         """Return the offset of the next batch's first record to be taken; None: not known yet."""
         position = self._partitions[topic_partition].position
         return position if position >= 0 else None
+
+    def epoch_before(self, topic_partition: TopicPartition, offset: Offset) -> LeaderEpoch:
+        """Return the leader epoch of the record before an offset that was taken; -1: unknown."""
+        epochs = self._partitions[topic_partition].epochs
+        return next((epoch for epoch, base in reversed(epochs) if base < offset), NO_LEADER_EPOCH)
 
     def high_watermark(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the end of the readable log, as of the last response; None: not known yet."""

@@ -607,6 +607,15 @@ def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
     assert change.added == [AddedPartition(2, PLACE, Offset(0), LeaderEpoch(3), NO_EPOCH)]
 
 
+def test_a_reader_that_begins_where_another_was_is_told_that_its_record_is_gone() -> None:
+    fetcher = make()
+    fetcher.assign("t", PLACE, Offset(10), epoch=LeaderEpoch(3))
+    assert fetcher.epoch_before(PLACE, Offset(10)) == 3
+    assert fetcher.epoch_before(PLACE, Offset(9)) == -1
+    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    assert [(each.fetch_offset, each.last_fetched_epoch) for each in change.added] == [(10, 3)]
+
+
 def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
     fetcher = make()
     data = batch(0, 4, epoch=1) + batch(4, 4, epoch=2)
