@@ -4,7 +4,8 @@
 
 Produces 336,776 flights and the weather to topics with three replicas. After half of the flights
 are acknowledged it kills a leader with SIGKILL. Another replica takes over while the producer
-continues, and the killed broker comes back and catches up. The job reads everything back, and
+continues, and the killed broker comes back and catches up. Then a group of three members reads the
+flights, of which one is killed and one is added (`group`). The job reads everything back, and
 checks that nothing is lost, duplicated, out of order or changed. It exits with 1 if a check fails.
 """
 
@@ -28,6 +29,7 @@ from demo.dataset import (
     size_bytes,
     table_of,
 )
+from demo.group import GroupRun, check_group, run_group
 from demo.routes import busiest_routes
 from demo.up_process import BROKERS, ClusterProcess
 
@@ -63,11 +65,11 @@ def main() -> int:
         if len(flights) != FLIGHTS_COUNT:
             raise DatasetError(f"the data should hold {FLIGHTS_COUNT:,} flights")
         with tempfile.TemporaryDirectory(prefix="millrace-demo-") as place:
-            flights_came, weather_came = run(Path(place), flights, weather)
+            flights_came, weather_came, group = run(Path(place), flights, weather)
     except (DatasetError, MillraceError, RuntimeError, TimeoutError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if not report(check_all(flights, flights_came)):
+    if not report([*check_all(flights, flights_came), *check_group(group)]):
         return 1
     show_routes(
         table_of(flights_came.values, flights.table.schema),
@@ -89,8 +91,9 @@ def report(checks: Iterable[Check]) -> bool:
     return not failed
 
 
-def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
-    """Send both topics through brokers, one of which is killed; return the records that were read.
+def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed, GroupRun]:
+    """Send both topics through brokers, one of which is killed; return the records that were read,
+    and what a group did with the flights.
 
     Raises:
         RuntimeError: the brokers did not start, come back or stop as they should.
@@ -112,6 +115,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Cons
                 repeated = producer.metrics()["repeated_batches"]
             print(f"{crash.story()}, {repeated} batches sent again")
             print(f"heal     all {BROKERS} replicas in sync again after {crash.healed():.1f} s")
+        group = run_group(cluster.bootstrap, FLIGHTS, place)
         flights_came = consume(cluster.bootstrap, FLIGHTS)
         weather_came = consume(cluster.bootstrap, WEATHER)
         code = cluster.stop()
@@ -120,7 +124,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Cons
             raise RuntimeError(f"the brokers ended with {code} instead of 0")
     finally:
         cluster.abandon()
-    return flights_came, weather_came
+    return flights_came, weather_came, group
 
 
 @dataclass

@@ -7,6 +7,7 @@ import pytest
 from demo.checks import Check, check_all
 from demo.dataset import read_flights, read_weather
 from demo.flights import CALLS_IN_FLIGHT_MAX, ROWS_PER_CALL, Crash, report, run
+from demo.group import GroupRun, Processed, check_group
 from demo.up_process import ClusterProcess
 
 from millrace.client import SyncAdmin
@@ -27,13 +28,29 @@ def test_nothing_is_lost_doubled_or_changed_when_a_leader_is_killed_on_the_way(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flights, weather = read_flights(folder), read_weather(folder)
-    flights_came, weather_came = run(folder, flights, weather)
+    flights_came, weather_came, group = run(folder, flights, weather)
     told = capsys.readouterr().out
     assert "kill -9 of broker-" in told
     assert "in sync again" in told
     assert "the brokers ended with 0" in told
     for source, came in ((flights, flights_came), (weather, weather_came)):
         assert [check for check in check_all(source, came) if not check.holds] == []
+    assert [check for check in check_group(group) if not check.holds] == []
+    assert "kill -9 of one, and one more" in told
+    assert "lag 0" in told
+
+
+def test_what_a_group_skips_or_mixes_up_is_told() -> None:
+    batches = [Processed(1, 0, 0, 9), Processed(2, 0, 10, 19), Processed(3, 1, 0, 4)]
+    whole = GroupRun({0: 20, 1: 5}, batches)
+    assert [check.holds for check in check_group(whole)] == [True, True]
+    repeated = GroupRun({0: 20, 1: 5}, [*batches, Processed(4, 0, 5, 19)])
+    assert [check.holds for check in check_group(repeated)] == [True, True]
+    assert "15 again" in next(check_group(repeated)).detail
+    short = GroupRun({0: 21, 1: 5}, batches)
+    assert [check.holds for check in check_group(short)] == [False, True]
+    swapped = GroupRun({0: 20, 1: 5}, [Processed(2, 0, 10, 19), Processed(3, 0, 0, 9), batches[2]])
+    assert [check.holds for check in check_group(swapped)] == [False, False]
 
 
 def test_a_failed_check_is_told_and_fails_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
