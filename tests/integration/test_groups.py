@@ -15,6 +15,7 @@ from tests.integration.running_cluster import RunningCluster
 from millrace.client import (
     Admin,
     Consumer,
+    InvalidGroupError,
     InvalidRequestError,
     Position,
     Producer,
@@ -284,3 +285,27 @@ def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: Runnin
             consumer.subscribe(["t"], on_assigned=fail)
             with pytest.raises(KeyError, match="mine"):
                 next(iter(consumer))
+
+
+def test_a_pattern_reads_topics_that_are_created_later(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        for topic in ("orders-eu", "payments"):
+            admin.create_topic(topic, 2, 3)
+            producer.send(topic, topic.encode())
+        producer.flush()
+        with SyncConsumer(cluster.bootstrap, group="g") as consumer:
+            consumer.subscribe(pattern="orders-.*")
+            records = iter(consumer)
+            assert next(records).value == b"orders-eu"
+            admin.create_topic("orders-us", 1, 3)
+            producer.send("orders-us", b"later")
+            assert next(records).value == b"later"
+        with SyncConsumer(cluster.bootstrap, group="g") as consumer:
+            consumer.subscribe(pattern="(")
+            with pytest.raises(InvalidGroupError, match="RE2"):
+                consumer.poll()
+        with (
+            SyncConsumer(cluster.bootstrap) as consumer,
+            pytest.raises(InvalidRequestError, match="set group"),
+        ):
+            consumer.subscribe(pattern="orders-.*")

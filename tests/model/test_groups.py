@@ -20,6 +20,7 @@ from millrace.core.groups.membership import (
     Heartbeat,
     MembershipMachine,
 )
+from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, WallMs
 
 GROUP = "g"
@@ -72,6 +73,9 @@ class Groups(RuleBasedStateMachine):
         count = self.partitions[name]
         zones = [frozenset("ab"[each % 2]) for each in range(count)]
         return FoundTopic(IDS[name], SubscribedTopic(count, zones)) if count else None
+
+    def matching(self, pattern: str) -> list[str]:
+        return matching(pattern, sorted(IDS))
 
     def handle(self, reader: Reader, heartbeat: Heartbeat) -> Current | None:
         try:

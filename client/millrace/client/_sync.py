@@ -272,8 +272,9 @@ class SyncConsumer:
 
     def subscribe(
         self,
-        topics: Iterable[str],
+        topics: Iterable[str] = (),
         *,
+        pattern: str = "",
         start: Start | None = None,
         on_assigned: PlainCallback | None = None,
         on_revoked: PlainCallback | None = None,
@@ -289,7 +290,12 @@ class SyncConsumer:
         )
         self._thread.call(
             self._consumer.subscribe(
-                topics, start=start, on_assigned=assigned, on_revoked=revoked, on_lost=lost
+                topics,
+                pattern=pattern,
+                start=start,
+                on_assigned=assigned,
+                on_revoked=revoked,
+                on_lost=lost,
             )
         )
 

@@ -102,6 +102,7 @@ def _member(member: pb.GroupMember, caller: Caller) -> Member:
         address=caller.address,
         zone=member.zone,
         topics=tuple(sorted(set(member.topics))),
+        pattern=member.pattern,
         assignor=member.assignor,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
     )
@@ -119,6 +120,7 @@ def _described(group: Group) -> pb.DescribeGroupResponse:
                 instance_id=member.instance_id,
                 zone=member.zone,
                 topics=member.topics,
+                pattern=member.pattern,
                 assignor=member.assignor,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
             ),

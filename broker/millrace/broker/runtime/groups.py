@@ -26,6 +26,7 @@ from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.groups.group import Current
 from millrace.core.groups.membership import FoundTopic, GroupsConfig, Heartbeat
+from millrace.core.groups.patterns import matching
 from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.positions.position import PositionsConfig
@@ -36,6 +37,9 @@ _EXPIRE_AT_ONCE: Final = 10
 """Names that one request looks at."""
 _SESSIONS_SECONDS: Final = 0.25
 """Time between two looks at all sessions."""
+
+_MATCHED_MAX: Final = 1000
+"""Regular expressions whose topics are remembered."""
 
 GroupsRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
 
@@ -90,6 +94,8 @@ class Groups:
         )
         self._sessions: dict[TopicPartition, dict[tuple[str, str], _Session]] = {}
         self._changes: dict[tuple[TopicPartition, str], asyncio.Event] = {}
+        self._matched: dict[str, list[str]] = {}  # By regular expression.
+        self._matched_in: MetadataImage | None = None
 
     def kept(self) -> int:
         """Return how many positions the loaded coordinators keep; from any thread."""
@@ -237,6 +243,18 @@ class Groups:
             for partition in topic.partitions
         ]
         return FoundTopic(topic.topic_id, SubscribedTopic(len(topic.partitions), zones))
+
+    def matching(self, pattern: str) -> Sequence[str]:
+        """Implement `TopicsView`: look through all topics once for each state of the metadata."""
+        image = self._partitions.image
+        if image is None:
+            return ()
+        if self._matched_in is not image or len(self._matched) >= _MATCHED_MAX:
+            self._matched_in, self._matched = image, {}
+        if pattern not in self._matched:
+            names = [str(each) for each in image.topics if not each.is_internal]
+            self._matched[pattern] = matching(pattern, names)
+        return self._matched[pattern]
 
     # --- Expiry ------------------------------------------------------------------------------
 

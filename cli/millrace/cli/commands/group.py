@@ -185,6 +185,7 @@ def _document(group: "GroupDescription", lags: Sequence[PartitionLag]) -> dict[s
                 "address": each.address,
                 "zone": each.zone or None,
                 "topics": list(each.topics),
+                "pattern": each.pattern or None,
                 "state": _state(each),
                 "partitions": [_place_document(place) for place in each.assigned],
             }

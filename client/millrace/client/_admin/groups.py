@@ -52,6 +52,8 @@ class MemberDescription:
     zone: str
     topics: tuple[str, ...]
     """What it subscribed to."""
+    pattern: str
+    """A regular expression of the names of more topics; empty: none."""
     assigned: tuple[PartitionName, ...]
     """What it reads."""
     revoking: tuple[PartitionName, ...]
@@ -199,6 +201,7 @@ def _member_from_wire(
         address=described.address,
         zone=said.zone,
         topics=tuple(said.topics),
+        pattern=said.pattern,
         assigned=_places(described.assigned, names),
         revoking=_places(described.revoking, names),
         target=_places(described.target, names),

@@ -82,8 +82,9 @@ class Consumer:
 
     async def subscribe(
         self,
-        topics: Iterable[str],
+        topics: Iterable[str] = (),
         *,
+        pattern: str = "",
         start: Start | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
@@ -96,6 +97,8 @@ class Consumer:
 
         Args:
             topics: their names; a list, also of one. A group's need not exist yet.
+            pattern: a regular expression (RE2) for a member of a group: it reads the topics whose
+                whole name matches, besides `topics`, and those that are created later.
             start: as for `assign`; a group begins where it has committed, or by
                 `auto_offset_reset`.
             on_assigned: called in `poll` with partitions that the group gave to this member; it may
@@ -108,8 +111,10 @@ class Consumer:
             InvalidRequestError: `start` or a callback does not fit.
         """
         if not self._core.has_group:
-            if on_assigned or on_revoked or on_lost:
-                raise InvalidRequestError("only a member of a group has callbacks: set group=...")
+            if on_assigned or on_revoked or on_lost or pattern:
+                raise InvalidRequestError(
+                    "only a member of a group has callbacks and a pattern: set group=..."
+                )
             await self.assign(topics, start=start)
             return
         if start is not None:
@@ -118,7 +123,7 @@ class Consumer:
                 "on_assigned"
             )
         with self._core.exclusive():
-            await self._core.subscribe(topics, Callbacks(on_assigned, on_revoked, on_lost))
+            await self._core.subscribe(topics, pattern, Callbacks(on_assigned, on_revoked, on_lost))
 
     async def commit(self, positions: Mapping[PartitionName, int] | None = None) -> None:
         """Commit how far the group has read; return when it is durable.

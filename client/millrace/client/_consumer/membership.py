@@ -91,12 +91,13 @@ class Membership:
         reading: Reading,
         *,
         topics: Sequence[str],
+        pattern: str,
         callbacks: Callbacks,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._reading = reading
-        self._topics = topics
+        self._topics, self._pattern = topics, pattern
         self._callbacks = callbacks
         self._coordinators = Coordinators(cluster)
         self._positions = KeptPositions(cluster, self._coordinators)
@@ -160,6 +161,7 @@ class Membership:
                     instance_id=self._config.group_instance_id,
                     zone=self._config.client_rack,
                     topics=self._topics,
+                    pattern=self._pattern,
                     assignor=self._config.group_assignor,
                     rebalance_timeout_ms=self._config.max_poll_interval_ms,
                 )
@@ -289,12 +291,9 @@ class Membership:
         self._has_confirmed.set()
 
     async def _topics_of(self, places: Iterable[TopicPartition]) -> dict[TopicId, str]:
-        wanted = {each.topic_id for each in places}
         known = {info.topic_id: name for name, info in self._cluster.topics.items()}
-        if not wanted <= known.keys():
-            await self._cluster.refresh(self._topics)
-            known = {info.topic_id: name for name, info in self._cluster.topics.items()}
-        return known
+        unknown = {each.topic_id for each in places} - known.keys()
+        return known | await self._cluster.names_of(unknown)
 
     async def _committed(self) -> dict[PartitionName, Position]:
         return await self._positions.fetch(

@@ -557,13 +557,18 @@ class ConsumerCore:
                 await self._news.wait()
         self._check_open()
 
-    async def subscribe(self, topics: Iterable[str], callbacks: Callbacks) -> None:
+    async def subscribe(self, topics: Iterable[str], pattern: str, callbacks: Callbacks) -> None:
         """Join the group, and read what it assigns."""
         await self.leave()
         names = sorted({str(parse_topic_name(topic)) for topic in topics})
-        if names:
+        if names or pattern:
             self.membership = Membership(
-                self.cluster, self._config, self, topics=names, callbacks=callbacks
+                self.cluster,
+                self._config,
+                self,
+                topics=names,
+                pattern=pattern,
+                callbacks=callbacks,
             )
 
     @property

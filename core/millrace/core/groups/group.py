@@ -45,6 +45,7 @@ class Member:
         address: of its process, for people.
         zone: where it runs; empty: unknown.
         topics: names of the topics that it subscribed to, sorted.
+        pattern: a regular expression of the names of more topics; empty: none.
         assignor: the assignor that it asks for; empty: any.
         rebalance_timeout_ms: how long it may take to give up a partition.
     """
@@ -54,6 +55,7 @@ class Member:
     address: str = ""
     zone: str = ""
     topics: tuple[str, ...] = ()
+    pattern: str = ""
     assignor: str = ""
     rebalance_timeout_ms: int = 300_000
 

@@ -41,6 +41,7 @@ from millrace.core.groups.group import (
     TargetRecord,
     next_step,
 )
+from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import check_name
 from millrace.core.settings import Unit, setting
@@ -49,6 +50,9 @@ DEFAULT_ASSIGNOR: Final = "uniform"
 _TOPICS_MAX: Final = 1000
 """Topics that one member may subscribe to."""
 _ID_LENGTH_MAX: Final = 255
+_PATTERN_LENGTH_MAX: Final = 1000
+_PATTERNS_MAX: Final = 16
+"""Different regular expressions of one group: each is looked up for each change of topics."""
 
 
 class FoundTopic(NamedTuple):
@@ -63,6 +67,10 @@ class TopicsView(Protocol):
 
     def find(self, name: str) -> FoundTopic | None:
         """Return a topic by its name; None: there is none."""
+        ...
+
+    def matching(self, pattern: str) -> Collection[str]:
+        """Return the names of users' topics that a regular expression matches as a whole."""
         ...
 
 
@@ -166,6 +174,7 @@ class MembershipMachine:
         member_id, said = heartbeat.member_id, heartbeat.member
         if said is not None:
             _check_member(member_id, said)
+            _check_pattern(draft.group, said.pattern)
         known = draft.group.members.get(member_id)
         if known is None:
             self._join(draft, heartbeat)
@@ -325,7 +334,7 @@ class _Draft:
 
     def compute_target(self, topics: TopicsView) -> None:
         """Compute the target if the group or one of its topics has changed."""
-        found = _subscribed(self.group, topics)
+        names, found = _subscribed(self.group, topics)
         sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
         epochs = self.group.epochs
         is_same = sizes == epochs.topics
@@ -334,7 +343,7 @@ class _Draft:
         epoch = epochs.epoch + (not is_same and epochs.target_epoch == epochs.epoch)
         subscribers = {
             member_id: Subscriber(
-                frozenset(found[name].topic_id for name in member.topics if name in found),
+                frozenset(found[name].topic_id for name in names[member_id] if name in found),
                 member.zone,
                 member.instance_id,
             )
@@ -350,10 +359,35 @@ class _Draft:
         self._store_epochs(Epochs(epoch, epoch, sizes))
 
 
-def _subscribed(group: Group, topics: TopicsView) -> Mapping[str, FoundTopic]:
-    """Return the topics that exist of those that members subscribed to, by name."""
-    names = {name for member in group.members.values() for name in member.topics}
-    return {name: found for name in names if (found := topics.find(name)) is not None}
+def _subscribed(
+    group: Group, topics: TopicsView
+) -> tuple[Mapping[str, Collection[str]], Mapping[str, FoundTopic]]:
+    """Return the names that each member subscribed to, and the topics of them that exist."""
+    matched = {each: topics.matching(each) for each in _patterns(group)}
+    names = {
+        member_id: {*member.topics, *matched.get(member.pattern, ())}
+        for member_id, member in group.members.items()
+    }
+    every = set().union(*names.values())
+    return names, {name: found for name in every if (found := topics.find(name)) is not None}
+
+
+def _patterns(group: Group) -> set[str]:
+    return {each.pattern for each in group.members.values() if each.pattern}
+
+
+def _check_pattern(group: Group, pattern: str) -> None:
+    if len(pattern) > _PATTERN_LENGTH_MAX:
+        raise InvalidGroupError(
+            f"a regular expression of {len(pattern)} characters: at most {_PATTERN_LENGTH_MAX}"
+        )
+    if pattern:
+        matching(pattern, [])  # Is it one?
+        if len(_patterns(group) | {pattern}) > _PATTERNS_MAX:
+            raise InvalidGroupError(
+                f"the members of the group {group.name!r} have {_PATTERNS_MAX} different regular "
+                "expressions, and more are not allowed: use one of these"
+            )
 
 
 def assignor_of(members: Iterable[Member]) -> str:
@@ -364,7 +398,7 @@ def assignor_of(members: Iterable[Member]) -> str:
 
 def _subscription(member: Member) -> tuple[object, ...]:
     """Return what the target depends on."""
-    return member.topics, member.zone, member.assignor
+    return member.topics, member.pattern, member.zone, member.assignor
 
 
 def _check_member(member_id: str, member: Member) -> None:

@@ -115,6 +115,7 @@ def _member_fields(member: Member) -> dict[str, Any]:
         "address": member.address,
         "zone": member.zone,
         "topics": list(member.topics),
+        "pattern": member.pattern,
         "assignor": member.assignor,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
     }
@@ -127,6 +128,7 @@ def _member(fields: Mapping[str, Any]) -> Member:
         address=str(fields["address"]),
         zone=str(fields["zone"]),
         topics=tuple(map(str, fields["topics"])),
+        pattern=str(fields["pattern"]),
         assignor=str(fields["assignor"]),
         rebalance_timeout_ms=int(fields["rebalance_timeout_ms"]),
     )

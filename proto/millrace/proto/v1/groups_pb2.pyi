@@ -22,18 +22,20 @@ class GroupHeartbeatRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., confirmed: _Optional[int] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class GroupMember(_message.Message):
-    __slots__ = ("instance_id", "zone", "topics", "assignor", "rebalance_timeout_ms")
+    __slots__ = ("instance_id", "zone", "topics", "assignor", "rebalance_timeout_ms", "pattern")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     zone: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     assignor: str
     rebalance_timeout_ms: int
-    def __init__(self, instance_id: _Optional[str] = ..., zone: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ...) -> None: ...
+    pattern: str
+    def __init__(self, instance_id: _Optional[str] = ..., zone: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
     __slots__ = ("topic_id", "partitions")

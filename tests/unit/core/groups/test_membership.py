@@ -27,6 +27,7 @@ from millrace.core.groups.membership import (
     Heartbeat,
     MembershipMachine,
 )
+from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 TOPIC_ID = TopicId(b"t" * 16)
@@ -42,6 +43,9 @@ class Topics:
 
     def find(self, name: str) -> FoundTopic | None:
         return self.found.get(name)
+
+    def matching(self, pattern: str) -> list[str]:
+        return matching(pattern, sorted(self.found))
 
 
 class Coordinator:
@@ -234,6 +238,38 @@ def test_a_member_that_confirms_what_it_never_got_is_fenced() -> None:
         group.beat("a", 2)
     with pytest.raises(FencedMemberEpochError):
         group.beat("a", -1)
+
+
+def test_a_pattern_subscribes_to_what_it_matches_also_later() -> None:
+    group = Coordinator(partitions=1)
+    assert own(group.join("a", Member(pattern="ord.*|pay"))) == expected(1, places(0))
+    later = TopicId(b"u" * 16)
+    group.topics.found["payments"] = FoundTopic(TopicId(b"v" * 16), SubscribedTopic(1))
+    assert own(group.beat("a", 1)) == expected(1, places(0)), "a whole name must match"
+    group.topics.found["orders-eu"] = FoundTopic(later, SubscribedTopic(1))
+    assert group.beat("a", 1).gained == {TopicPartition(later, 0)}
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1,1001}", "\\ud", r"(a)\1", "x" * 1001, ")("])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidGroupError, match="regular expression"):
+        Coordinator().join("a", Member(pattern=pattern))
+
+
+def test_a_hostile_pattern_takes_no_longer_than_others() -> None:
+    """Where an expression is tried by backtracking, this takes years."""
+    group = Coordinator()
+    group.topics.found["a" * 200] = FoundTopic(TopicId(b"u" * 16), SubscribedTopic(1))
+    assert own(group.join("a", Member(pattern="(a*)*b"))) == expected(1, places())
+
+
+def test_a_group_has_few_different_patterns() -> None:
+    group = Coordinator(GroupsConfig(members_max=100))
+    for number in range(16):
+        group.join(f"m{number}", Member(pattern=f"p{number}"))
+    group.join("again", Member(pattern="p0"))
+    with pytest.raises(InvalidGroupError, match="16 different"):
+        group.join("more", Member(pattern="p16"))
 
 
 def test_bounds() -> None:
