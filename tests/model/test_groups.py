@@ -13,13 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.core.errors import FencedMemberEpochError, UnknownMemberIdError
 from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.group import JOINING, NO_PARTITIONS, Current, Member, Partitions
-from millrace.core.groups.membership import (
-    FoundTopic,
-    GroupsConfig,
-    Heartbeat,
-    MembershipMachine,
-)
+from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, WallMs
 

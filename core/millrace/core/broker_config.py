@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
-from millrace.core.groups.membership import GroupsConfig
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.lease import LeaseTimes
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig

@@ -23,9 +23,10 @@ from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidTopicError, MillraceError
 from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.groups.group import Current
-from millrace.core.groups.membership import FoundTopic, GroupsConfig, Heartbeat
+from millrace.core.groups.membership import FoundTopic, Heartbeat
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage

@@ -11,13 +11,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from millrace.core.coordinators import Result
 from millrace.core.groups import records as group_records
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.group import Current, GroupRecord, MembershipRecord
-from millrace.core.groups.membership import (
-    GroupsConfig,
-    Heartbeat,
-    MembershipMachine,
-    TopicsView,
-)
+from millrace.core.groups.membership import Heartbeat, MembershipMachine, TopicsView
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.positions import records as position_records

@@ -22,7 +22,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     """
     texts = pa.array(names, pa.string())
     try:
-        pc.match_substring_regex(texts.slice(0, 0), pattern)  # By itself, too: `)(` is none.
+        pc.match_substring_regex(pa.array([""]), pattern)  # By itself, too: `)(` is none.
         matches = pc.match_substring_regex(texts, f"^(?:{pattern})$")
     except (pa.ArrowInvalid, UnicodeError) as error:
         raise InvalidGroupError(

@@ -29,8 +29,8 @@ from millrace.core.errors import (
     StorageFullError,
     UnsupportedFormatError,
 )
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.membership import GroupsConfig
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,

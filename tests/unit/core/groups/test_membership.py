@@ -13,6 +13,7 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
 )
 from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.group import (
     JOINING,
     NO_PARTITIONS,
@@ -21,12 +22,7 @@ from millrace.core.groups.group import (
     MembershipRecord,
     Partitions,
 )
-from millrace.core.groups.membership import (
-    FoundTopic,
-    GroupsConfig,
-    Heartbeat,
-    MembershipMachine,
-)
+from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator, decode, encode
-from millrace.core.groups.membership import GroupsConfig
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import SLACK_RECORDS
 from millrace.core.positions.position import (

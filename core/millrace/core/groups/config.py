@@ -1,0 +1,49 @@
+"""The settings of consumer groups."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.core.settings import Unit, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsConfig:
+    """Consumer groups: see [groups](clusters.md#consumer-groups)."""
+
+    session_timeout_ms: int = setting(
+        10_000,
+        "A member that is not heard for this long is removed, and its partitions go to others.",
+        kafka="group.consumer.session.timeout.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=3_600_000,
+    )
+    heartbeat_interval_ms: int = setting(
+        3_000,
+        "Longest time that a heartbeat waits for another assignment before it is answered.",
+        kafka="group.consumer.heartbeat.interval.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        maximum=60_000,
+    )
+    members_max: int = setting(
+        1000,
+        "Most members of one group; another one is refused.",
+        kafka="group.consumer.max.size",
+        minimum=1,
+        maximum=10_000,
+    )
+    partition_members_max: int = setting(
+        10_000,
+        "Most members of all groups in one partition of the coordinators' topic.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
+            yield (
+                f"heartbeat_interval_ms = {self.heartbeat_interval_ms}: must be at most a third of "
+                f"session_timeout_ms = {self.session_timeout_ms}, or one lost heartbeat ends it"
+            )
