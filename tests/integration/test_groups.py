@@ -309,3 +309,37 @@ def test_a_pattern_reads_topics_that_are_created_later(cluster: RunningCluster) 
             pytest.raises(InvalidRequestError, match="set group"),
         ):
             consumer.subscribe(pattern="orders-.*")
+
+
+def test_a_static_member_that_restarts_moves_nothing(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", PARTITIONS, 3)
+
+        def member(instance_id: str) -> SyncConsumer:
+            consumer = SyncConsumer(cluster.bootstrap, group="g", group_instance_id=instance_id)
+            consumer.subscribe(["t"])
+            return consumer
+
+        def is_shared() -> bool:
+            for each in (first, second):
+                each.poll(10)
+            return sorted(map(len, (first.assignment(), second.assignment()))) == [3, 3]
+
+        first, second = member("one"), member("two")
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_shared():
+            assert time.monotonic() < deadline
+        before = first.assignment()
+        first.close()
+        described = admin.describe_group("g")
+        assert described is not None
+        assert [each.is_away for each in described.members] == [True, False]
+        first = member("one")
+        while not is_shared():
+            assert time.monotonic() < deadline
+        assert first.assignment() == before
+        after = admin.describe_group("g")
+        assert after is not None
+        assert after.epoch == described.epoch
+        first.close()
+        second.close()

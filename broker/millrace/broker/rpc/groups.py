@@ -68,7 +68,9 @@ class GroupsService:
             place = self._names.find(name)
             if place is None:
                 return pb.LeaveGroupResponse()
-            gone = await self._groups.leave(place, name, list(request.member_ids))
+            gone = await self._groups.leave(
+                place, name, list(request.member_ids), for_now=request.for_now
+            )
         except MillraceError as error:
             return pb.LeaveGroupResponse(error=self._names.error(name, error))
         return pb.LeaveGroupResponse(member_ids=gone)
@@ -91,7 +93,8 @@ class GroupsService:
             return pb.DescribeGroupResponse()
         response = _described(group)
         for each in response.members:
-            each.is_behind = not self._groups.is_confirmed(place, name, each.member_id)
+            is_confirmed = self._groups.is_confirmed(place, name, each.member_id)
+            each.is_behind = not (each.is_away or is_confirmed)
         return response
 
 
@@ -126,6 +129,7 @@ def _described(group: Group) -> pb.DescribeGroupResponse:
             ),
             client_id=member.client_id,
             address=member.address,
+            is_away=member.is_away,
             epoch=current.epoch,
             assigned=_to_wire(current.assigned),
             revoking=_to_wire(current.revoking),

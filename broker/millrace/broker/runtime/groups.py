@@ -147,14 +147,24 @@ class Groups:
             self._tell(place, name)
         return current
 
-    async def leave(self, place: TopicPartition, name: str, member_ids: Sequence[str]) -> list[str]:
+    async def leave(
+        self,
+        place: TopicPartition,
+        name: str,
+        member_ids: Sequence[str],
+        *,
+        for_now: bool = False,
+    ) -> list[str]:
         """Remove members; return those that were there.
+
+        With `for_now` a static member may return within another session.
 
         Raises:
             MillraceError: as `heartbeat`.
         """
         gone = await self.runtime.ask(
-            place, lambda machine, now: machine.handle_leave(name, member_ids, self, now)
+            place,
+            lambda machine, now: machine.handle_leave(name, member_ids, self, now, for_now=for_now),
         )
         sessions = self._sessions.get(place, {})
         for each in gone:

@@ -145,6 +145,8 @@ def _member_row(member: "MemberDescription") -> list[object]:
 
 
 def _state(member: "MemberDescription") -> str:
+    if member.is_away:
+        return "away"
     if member.revoking:
         return f"gives up {len(member.revoking)}"
     awaited = len(set(member.target) - set(member.assigned))

@@ -62,6 +62,8 @@ class MemberDescription:
     """What it should read."""
     is_behind: bool
     """It has not confirmed its assignment yet."""
+    is_away: bool
+    """It is static and has closed; it may return within its session."""
 
     @property
     def is_stable(self) -> bool:
@@ -206,6 +208,7 @@ def _member_from_wire(
         revoking=_places(described.revoking, names),
         target=_places(described.target, names),
         is_behind=described.is_behind,
+        is_away=described.is_away,
     )
 
 

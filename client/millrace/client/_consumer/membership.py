@@ -208,13 +208,15 @@ class Membership:
             self._config.group,
         )
         with suppress(MillraceError):
-            await self._leave()
+            await self._leave(for_now=False)
         self._lose()
         self._has_polled.clear()
         await self._has_polled.wait()
 
-    async def _leave(self) -> None:
-        request = pb.LeaveGroupRequest(group=self._config.group, member_ids=[self._member_id])
+    async def _leave(self, *, for_now: bool) -> None:
+        request = pb.LeaveGroupRequest(
+            group=self._config.group, member_ids=[self._member_id], for_now=for_now
+        )
         await self._coordinators.ask(
             self._config.group, lambda connection: connection.groups.LeaveGroup(request)
         )
@@ -345,7 +347,7 @@ class Membership:
                     await done
 
     async def close(self) -> None:
-        """Commit, give everything up, and leave the group."""
+        """Commit, give everything up, and leave the group: a static member for a session."""
         self._beating.cancel()
         with suppress(asyncio.CancelledError):
             await self._beating
@@ -356,4 +358,4 @@ class Membership:
                 await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
             with suppress(MillraceError):
-                await self._leave()
+                await self._leave(for_now=True)

@@ -52,7 +52,8 @@ class ConsumerConfig(ClientConfig):
     )
     group_instance_id: str = setting(
         "",
-        "The name that this member keeps over restarts; no other living member may have it.",
+        "The name that this member keeps over restarts: what it read waits for it for a session. "
+        "No other living member may have it.",
         kafka="group.instance.id",
     )
     group_assignor: str = setting(

@@ -178,10 +178,18 @@ class GroupCoordinator:
         return self._stored(self.membership.handle_heartbeat(name, heartbeat, topics, now))
 
     def handle_leave(
-        self, name: str, member_ids: Collection[str], topics: TopicsView, now: WallMs
+        self,
+        name: str,
+        member_ids: Collection[str],
+        topics: TopicsView,
+        now: WallMs,
+        *,
+        for_now: bool = False,
     ) -> Result[CoordinatorRecord, list[str]]:
         """See `MembershipMachine.handle_leave`."""
-        return self._stored(self.membership.handle_leave(name, member_ids, topics, now))
+        return self._stored(
+            self.membership.handle_leave(name, member_ids, topics, now, for_now=for_now)
+        )
 
     def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
         return Result(self._kept.with_repetitions([*result.records]), result.response)

@@ -48,6 +48,7 @@ class Member:
         pattern: a regular expression of the names of more topics; empty: none.
         assignor: the assignor that it asks for; empty: any.
         rebalance_timeout_ms: how long it may take to give up a partition.
+        is_away: it is static, has closed, and reads nothing; it may return within its session.
     """
 
     instance_id: str = ""
@@ -58,6 +59,7 @@ class Member:
     pattern: str = ""
     assignor: str = ""
     rebalance_timeout_ms: int = 300_000
+    is_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Source: KIP-848; Kafka's GroupMetadataManager.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from millrace.core.coordinators import Result
@@ -147,22 +147,37 @@ class MembershipMachine:
         return Result(draft.records, step)
 
     def handle_leave(
-        self, name: str, member_ids: Collection[str], topics: TopicsView, now: WallMs
+        self,
+        name: str,
+        member_ids: Collection[str],
+        topics: TopicsView,
+        now: WallMs,
+        *,
+        for_now: bool = False,
     ) -> Result[MembershipRecord, list[str]]:
         """Remove members that leave or whose session has ended; answer those that were there.
+
+        With `for_now` a static member only goes away: the next one with its instance id gets what
+        it had, and nothing moves meanwhile (KIP-345).
 
         Raises:
             InvalidGroupError: that is no name of a group.
         """
         check_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
-        gone = [each for each in member_ids if each in draft.group.members]
-        for each in gone:
-            draft.remove(each)
-        if gone:
+        there = [each for each in member_ids if each in draft.group.members]
+        has_removed = False
+        for each in there:
+            member = draft.group.members[each]
+            if for_now and member.instance_id:
+                draft.store_member(each, replace(member, is_away=True))
+            else:
+                draft.remove(each)
+                has_removed = True
+        if has_removed:
             draft.raise_epoch()
             draft.compute_target(topics)
-        return Result(draft.records, gone)
+        return Result(draft.records, there)
 
     def handle_forget(self, name: str, now: WallMs) -> Result[MembershipRecord, None]:
         """Forget a group without members.
@@ -227,6 +242,9 @@ class MembershipMachine:
         if heartbeat.confirmed != JOINING or said is None:
             raise _unknown(group.name, member_id)
         predecessor = group.instances.get(said.instance_id) if said.instance_id else None
+        if predecessor is not None and group.members[predecessor].is_away:
+            draft.succeed(predecessor, member_id, said)
+            return
         if predecessor is not None:
             raise UnreleasedInstanceIdError(
                 f"the member {predecessor!r} of the group {group.name!r} has the instance id "
@@ -281,6 +299,18 @@ class _Draft:
     def remove(self, member_id: str) -> None:
         for kind in (MemberRecord, TargetRecord, CurrentRecord):
             self._add(kind(self.group.name, member_id, None, self._now))
+
+    def succeed(self, predecessor: str, member_id: str, member: Member) -> None:
+        """Let a member have what a member had that is away; nothing else changes."""
+        before = self.group.members[predecessor]
+        target = self.group.target.get(predecessor, NO_PARTITIONS)
+        owned = self.group.current[predecessor].assigned
+        self.remove(predecessor)
+        self.store_member(member_id, member)
+        self._add(TargetRecord(self.group.name, member_id, target, self._now))
+        self.store_current(member_id, Current(JOINING + 1, owned, gained=owned))
+        if _subscription(before) != _subscription(member):
+            self.raise_epoch()
 
     def raise_epoch(self) -> None:
         epochs = self.group.epochs

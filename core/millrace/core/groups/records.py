@@ -118,6 +118,7 @@ def _member_fields(member: Member) -> dict[str, Any]:
         "pattern": member.pattern,
         "assignor": member.assignor,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "is_away": member.is_away,
     }
 
 
@@ -131,6 +132,7 @@ def _member(fields: Mapping[str, Any]) -> Member:
         pattern=str(fields["pattern"]),
         assignor=str(fields["assignor"]),
         rebalance_timeout_ms=int(fields["rebalance_timeout_ms"]),
+        is_away=bool(fields["is_away"]),
     )
 
 

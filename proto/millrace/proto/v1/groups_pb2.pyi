@@ -62,12 +62,14 @@ class GroupHeartbeatResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class LeaveGroupRequest(_message.Message):
-    __slots__ = ("group", "member_ids")
+    __slots__ = ("group", "member_ids", "for_now")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_IDS_FIELD_NUMBER: _ClassVar[int]
+    FOR_NOW_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., member_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    for_now: bool
+    def __init__(self, group: _Optional[str] = ..., member_ids: _Optional[_Iterable[str]] = ..., for_now: _Optional[bool] = ...) -> None: ...
 
 class LeaveGroupResponse(_message.Message):
     __slots__ = ("error", "member_ids")
@@ -84,7 +86,7 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
-    __slots__ = ("member_id", "member", "client_id", "address", "epoch", "assigned", "revoking", "target", "is_behind")
+    __slots__ = ("member_id", "member", "client_id", "address", "epoch", "assigned", "revoking", "target", "is_behind", "is_away")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class DescribedMember(_message.Message):
     REVOKING_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     IS_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    IS_AWAY_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     member: GroupMember
     client_id: str
@@ -103,7 +106,8 @@ class DescribedMember(_message.Message):
     revoking: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     target: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     is_behind: bool
-    def __init__(self, member_id: _Optional[str] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., is_behind: _Optional[bool] = ...) -> None: ...
+    is_away: bool
+    def __init__(self, member_id: _Optional[str] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., is_behind: _Optional[bool] = ..., is_away: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupResponse(_message.Message):
     __slots__ = ("error", "epoch", "assignor", "members")

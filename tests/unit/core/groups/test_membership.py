@@ -65,8 +65,8 @@ class Coordinator:
     def join(self, member_id: str, said: Member = ORDERS) -> Current:
         return self.beat(member_id, JOINING, said)
 
-    def leave(self, *member_ids: str) -> list[str]:
-        result = self.machine.handle_leave("g", member_ids, self.topics, NOW)
+    def leave(self, *member_ids: str, for_now: bool = False) -> list[str]:
+        result = self.machine.handle_leave("g", member_ids, self.topics, NOW, for_now=for_now)
         for record in result.records:
             self.machine.replay(record)
         return result.response
@@ -234,6 +234,46 @@ def test_a_member_that_confirms_what_it_never_got_is_fenced() -> None:
         group.beat("a", 2)
     with pytest.raises(FencedMemberEpochError):
         group.beat("a", -1)
+
+
+def test_a_static_member_that_returns_has_what_it_had() -> None:
+    group = Coordinator()
+    one, two = (
+        Member(instance_id="one", topics=("orders",)),
+        Member(instance_id="two", topics=("orders",)),
+    )
+    group.join("a", one)
+    group.join("b", two)
+    group.beat("a", 1)
+    kept = group.beat("a", 2)
+    given = group.beat("b", group.machine.groups["g"].current["b"].epoch)
+    group.leave("a", for_now=True)
+    epoch = group.machine.groups["g"].epochs.epoch
+    assert own(group.beat("b", given.epoch)) == own(given), "nothing moves meanwhile"
+    with pytest.raises(UnreleasedInstanceIdError):
+        group.join("c", two)
+    assert own(group.join("again", one)) == expected(1, kept.assigned)
+    assert own(group.beat("again", 1)) == expected(1, kept.assigned)
+    assert group.machine.groups["g"].epochs.epoch == epoch
+    with pytest.raises(UnknownMemberIdError):
+        group.machine.check_commit("g", "a", 2, kept.assigned)
+    group.machine.check_commit("g", "again", 1, kept.assigned)
+
+
+def test_a_static_member_that_returns_with_other_topics_gets_those() -> None:
+    group = Coordinator()
+    group.join("a", Member(instance_id="one", topics=("orders",)))
+    group.leave("a", for_now=True)
+    assert group.join("again", Member(instance_id="one", topics=())).assigned == places(0, 1, 2, 3)
+    assert own(group.beat("again", 1)) == expected(2, places(), places(0, 1, 2, 3))
+
+
+def test_a_dynamic_member_does_not_leave_for_now() -> None:
+    group = Coordinator()
+    group.join("a")
+    group.join("b")
+    group.leave("a", for_now=True)
+    assert list(group.machine.groups["g"].members) == ["b"]
 
 
 def test_a_pattern_subscribes_to_what_it_matches_also_later() -> None:
