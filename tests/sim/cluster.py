@@ -80,7 +80,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
 
-RETENTION: Final = ("retention.ms", "retention.bytes")
+RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
 """Retention deletes records only in topics that set one of them."""
 _LOOKS_EVERY_US: Final = 40 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND

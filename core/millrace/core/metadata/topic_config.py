@@ -1,5 +1,6 @@
 """Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
 
+`durability`, `media` and `retention.records` are our own.
 The texts that the user set are stored; all other settings follow the defaults here, also when a
 later release changes one. Defaults are Kafka's, except `durability` and `min.insync.replicas`:
 records are on disk, and on all replicas but one, before they are acknowledged unless a topic asks
@@ -68,6 +69,15 @@ class TopicConfig:
         -1,
         "The oldest segments of a partition are deleted while it is larger than this.",
         unit=Unit.BYTES,
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    retention_records: int = setting(
+        -1,
+        "The oldest segments of a partition are deleted while the others have at least this many "
+        "records. Segments go whole, and never the one that is written to: a partition keeps up to "
+        "`segment.bytes`, or `segment.ms`, more.",
         maximum=INT64_MAX,
         minus_one=NO_LIMIT,
         needs_restart=False,

@@ -350,6 +350,28 @@ def test_retention_by_size_keeps_as_much_as_it_says() -> None:
     assert min(LogOnDisk(opened.disk).batches()) == opened.log.log_start_offset
 
 
+@pytest.mark.parametrize(
+    ("records", "start"), [(0, 72), (8, 72), (9, 64), (40, 40), (71, 8), (72, 8), (73, 0), (-1, 0)]
+)
+def test_retention_by_number_keeps_at_least_as_many_records_as_it_says(
+    records: int, start: int
+) -> None:
+    opened = filled()
+    opened.log.config = LogConfig(retention_records=records, retention_ms=-1)
+    assert opened.log.apply_retention(NOW, opened.end) == start // 8
+    assert opened.log.log_start_offset == min(opened.batches()) == start
+    assert opened.log.apply_retention(NOW, opened.end) == 0
+    opened.disk.cut_power()
+    assert min(LogOnDisk(opened.disk).batches()) == start
+
+
+def test_retention_by_number_keeps_what_is_not_committed() -> None:
+    opened = filled()
+    opened.log.config = LogConfig(retention_records=1, retention_ms=-1)
+    assert opened.log.apply_retention(NOW, Offset(23)) == 2
+    assert opened.log.log_start_offset == 16
+
+
 def test_retention_by_time_deletes_even_the_active_segment() -> None:
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
     assert opened.log.apply_retention(WallMs(1200), opened.end) == 0

@@ -23,7 +23,7 @@ class LogRetention:
         self._writer = writer
 
     def apply(self, now: WallMs, limit_offset: Offset) -> int:
-        """Delete the segments beyond the limits of time or size; return how many."""
+        """Delete the segments beyond the limits of time, size or number; return how many."""
         state = self._state
         with state.lock:
             state.health.check_open()
@@ -97,7 +97,11 @@ def overtaken(
     size = sum(segment.size for segment in segments)
     for number, segment in enumerate(segments[:-1]):
         size -= segment.size
-        is_too_much = config.retention_bytes != UNLIMITED and size >= config.retention_bytes
+        records = segments[-1].next_offset - segment.next_offset
+        is_too_much = (
+            UNLIMITED != config.retention_bytes <= size
+            or UNLIMITED != config.retention_records <= records
+        )
         if segment.next_offset > limit_offset or not (
             is_too_much or is_old(segment, config.retention_ms, now)
         ):
