@@ -116,6 +116,8 @@ class Invariants:
         self.renewed: dict[tuple[str, TopicPartition], int] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
+        self._gone_for_good: dict[TopicPartition, Offset] = {}
+        """The highest low watermark of any leader."""
         self._given_up: dict[TopicPartition, Offset] = {}
         """As `log_starts`, but at most the end of a leader that was elected uncleanly since: later
         offsets get other records."""
@@ -360,7 +362,26 @@ class Invariants:
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
+        self._judge_deleted(what, topic_partition, leader, state)
         self._judge_members(what, topic_partition, leader, state, nodes)
+
+    def _judge_deleted(
+        self,
+        what: _Leader,
+        topic_partition: TopicPartition,
+        leader: PartitionLeader,
+        state: PartitionState,
+    ) -> None:
+        """Records that no replica has which may lead do not come back (P71)."""
+        gone = self._gone_for_good.get(topic_partition, Offset(0))
+        was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
+        is_void = state.unclean_epoch >= 0 or was_set_back
+        if leader.log_start_offset < gone and not is_void:
+            raise Violation(
+                f"{what}, begins at {leader.log_start_offset}, and everything before {gone} was "
+                "deleted for good"
+            )
+        self._gone_for_good[topic_partition] = max(gone, leader.low_watermark)
 
     def _judge_start(self, name: str, topic_partition: TopicPartition, log: PartitionLog) -> None:
         """Check that retention deletes only committed records."""

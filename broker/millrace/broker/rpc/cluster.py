@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.calls import Calls, UnaryMethod
 from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
@@ -72,6 +73,9 @@ class ClusterService:
         self._calls = calls
         self._listener = calls.listener
         self._topics = TopicDescriptions(calls.listener)
+        self._deletions = RecordDeletions(
+            partitions, turns, wait_ms_max=limits.request_timeout_ms_max, listener=calls.listener
+        )
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
@@ -81,6 +85,7 @@ class ClusterService:
                 "Hello": (self._hello, HelloRequest),
                 "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
                 "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
+                "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
                 **{
                     method: self._forwarded(name, kind)
                     for method, (name, kind) in _FORWARDED.items()

@@ -68,8 +68,8 @@ class LogRetention:
             else:
                 self._flusher.make_names_durable()
         state.recovery_point = max(state.recovery_point, offset)
-        state.log_start_offset = offset
-        self._flusher.write_point()
+        self._flusher.write_start(offset)
+        state.log_start_offset = offset  # Readers, and the leader's followers, may rely on it now.
         first = segment_of(state.segments, offset)
         for found in state.segments[:first]:
             if state.files.exists(found.path):
