@@ -15,6 +15,7 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.ids import NO_BROKER
 
 TOPIC = "clicks"
 PLACE = (TOPIC, 0)
@@ -48,25 +49,29 @@ def starts_on_all(admin: SyncAdmin) -> set[int]:
     return {log.log_start_offset for log in admin.describe_logs(TOPIC)}
 
 
+def kill_the_leader(cluster: RunningCluster, admin: SyncAdmin) -> RunningBroker:
+    """Kill it; return it once another one leads."""
+    leader = state(admin).leader
+    cluster[leader].kill()
+    wait_until(lambda: state(admin).leader not in (NO_BROKER, leader), "another one leads")
+    return cluster[leader]
+
+
 def test_records_do_not_come_back_when_each_broker_in_turn_is_killed_after_the_answer(
     cluster: RunningCluster,
 ) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=1, replication_factor=3)
         end = start = 0
-        for _ in range(3):
+        for _ in cluster.brokers:
             produce(cluster.bootstrap, end)
             end += COUNT
             start = end - 333
-            leader = cluster[state(admin).leader]
             assert admin.delete_records({PLACE: start}) == {PLACE: start}
-            leader.kill()
-            wait_until(
-                lambda gone=leader: cluster[state(admin).leader] is not gone, "another one leads"
-            )
+            killed = kill_the_leader(cluster, admin)
             assert earliest(admin) == start
             assert read(cluster.bootstrap, 0, 333) == list(range(start, end))
-            leader.start()
+            killed.start()
             wait_until(lambda: len(state(admin).isr) == 3, "all are in sync again")
             assert starts_on_all(admin) == {start}
         for broker in cluster.brokers:

@@ -362,7 +362,7 @@ class Invariants:
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
-        self._judge_deleted(what, topic_partition, leader, state)
+        self._judge_deleted(what, topic_partition, leader, state, nodes)
         self._judge_members(what, topic_partition, leader, state, nodes)
 
     def _judge_deleted(
@@ -371,17 +371,22 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
+        nodes: "dict[BrokerLife, BrokerProcess]",
     ) -> None:
-        """Records that no replica has which may lead do not come back (P71)."""
-        gone = self._gone_for_good.get(topic_partition, Offset(0))
+        """Records that were deleted for good are on no replica that may lead (P71)."""
+        gone = max(self._gone_for_good.get(topic_partition, Offset(0)), leader.low_watermark)
+        self._gone_for_good[topic_partition] = gone
         was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
-        is_void = state.unclean_epoch >= 0 or was_set_back
-        if leader.log_start_offset < gone and not is_void:
-            raise Violation(
-                f"{what}, begins at {leader.log_start_offset}, and everything before {gone} was "
-                "deleted for good"
-            )
-        self._gone_for_good[topic_partition] = max(gone, leader.low_watermark)
+        if state.unclean_epoch >= 0 or was_set_back:
+            return
+        for life in (*state.isr, *state.elr):
+            node = nodes.get(life)
+            log = None if node is None else node.log(topic_partition)
+            if log is not None and log.log_start_offset < gone:
+                raise Violation(
+                    f"{what}: everything before {gone} was deleted for good, and the log of "
+                    f"{life}, which may lead, begins at {log.log_start_offset}"
+                )
 
     def _judge_start(self, name: str, topic_partition: TopicPartition, log: PartitionLog) -> None:
         """Check that retention deletes only committed records."""

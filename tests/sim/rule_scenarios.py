@@ -184,6 +184,24 @@ class SoonGivenUp(ScenarioCluster):
     )
 
 
+class SoonDeleted(ScenarioCluster):
+    """Records are deleted while nothing is written, and disks take their time for that."""
+
+    settings = Settings(slow_flush_ms=1000)
+    topics = (
+        TopicPlan(
+            partitions=3,
+            config={"message.timestamp.type": "LogAppendTime", "retention.ms": "1000"},
+            loads=(Load(every_us=6 * SECOND, burst_max=5),),
+        ),
+    )
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        for machine in self.machines.values():
+            machine.disk.times.flush_us_min = 100 * MILLISECOND
+
+
 # --- Faults ----------------------------------------------------------------------------------
 
 
@@ -761,6 +779,17 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=again(OLDEST_IS_BACK, 8, 18, 3, 15),
         seeds=6,
         mutants=["an empty log counts for all that it has given up, whatever came in its place"],
+    ),
+    Scenario(
+        about="P71",
+        name="brokers are away while records are deleted, and are back",
+        cluster=SoonDeleted,
+        steps=again("F01", 6, 4, 8, 3),
+        seeds=6,
+        mutants=[
+            "a follower joins with records that its leader has deleted",
+            "a deletion of records counts although only its leader knows of it",
+        ],
     ),
     Scenario(
         about="P31",

@@ -414,6 +414,43 @@ def test_the_log_start_may_lie_inside_of_a_segment_and_outlives_a_power_cut() ->
         reopened.log.plan_read(Offset(32), 100, Offset(80))
 
 
+@pytest.mark.parametrize("offset", [33, 40, 79, 80])
+@pytest.mark.parametrize("dies", ["power", "process"])
+def test_records_are_deleted_up_to_an_offset_or_not_at_all_wherever_it_ends(
+    offset: int, dies: str
+) -> None:
+    seen = set()
+    for call in range(1, 200):
+        opened = filled(disk=Disk(call))
+        opened.log.flush()
+        before = opened.batches()
+        disk = opened.disk
+        disk.cut_power_at = disk.calls + call
+        try:
+            opened.log.advance_log_start(Offset(offset))
+        except PowerCut:
+            is_done = False
+            # Nobody is told of a start that is not durable.
+            is_told = opened.log.log_start_offset == offset
+        else:
+            is_done = is_told = True
+        if dies == "power":
+            disk.cut_power()
+        else:
+            disk.restart()
+        again = LogOnDisk(disk, SMALL)
+        start = again.log.log_start_offset
+        assert start == offset if is_told else start in (0, offset)
+        assert again.end == 80
+        kept = {base: batch for base, batch in before.items() if base + 2 > start}
+        assert again.batches() == kept
+        seen.add((start, is_told))
+        if is_done:
+            break
+    assert call > 10
+    assert seen >= {(0, False), (offset, True)}
+
+
 def test_truncation_ends_the_log_at_a_batch() -> None:
     opened = filled()
     before = opened.batches()

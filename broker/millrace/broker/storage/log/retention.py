@@ -1,7 +1,7 @@
 """Deletes the oldest records of a log: by the topic's retention, and where its start is advanced.
 
 Segments are deleted whole, the oldest first, and never the active one. The new log start is durable
-before a file is removed.
+before a file is removed, and before anybody sees it: followers and clients rely on it (P71).
 """
 
 from millrace.broker.storage.log.flusher import LogFlusher
