@@ -286,6 +286,8 @@ def alter(
 def delete(topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
     """Delete TOPICS with all their records. There is no way back.
 
+    A topic whose setting deletion.protection is true is refused, and then none is deleted.
+
     The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
     directories that end in `.deleted`. Remove these to have the space at once.
     """
@@ -297,6 +299,8 @@ def delete(topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> N
         if not yes:
             records = "all their records" if len(topics) > 1 else "all its records"
             _confirm(f"Delete {', '.join(topics)} with {records}?")
+        for topic in topics:  # One that is protected, for example, ends it here.
+            admin.delete_topic(topic, validate_only=True)
         for topic in topics:
             admin.delete_topic(topic)
             say(f"deleted {topic}")

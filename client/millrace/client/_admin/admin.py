@@ -184,6 +184,7 @@ class Admin:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
+            DeletionProtectedError: its setting `deletion.protection` is true; nothing was deleted.
         """
         named = cluster_pb2.TopicRef(name=str(parse_topic_name(name)))
         topic = await self._delete(named, validate_only=True)

@@ -61,6 +61,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ClassVar[ErrorCode]
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ClassVar[ErrorCode]
     ERROR_CODE_CONTROLLER_NOT_AVAILABLE: _ClassVar[ErrorCode]
+    ERROR_CODE_DELETION_PROTECTED: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -132,6 +133,7 @@ ERROR_CODE_POSITIONS_FULL: ErrorCode
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode
 ERROR_CODE_CONTROLLER_NOT_AVAILABLE: ErrorCode
+ERROR_CODE_DELETION_PROTECTED: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
