@@ -130,6 +130,11 @@ class Invariants:
         """The disk that a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
 
+    def on_trimmed(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """A client was told that the records before an offset are deleted for good."""
+        gone = self._gone_for_good.get(topic_partition, Offset(0))
+        self._gone_for_good[topic_partition] = max(gone, offset)
+
     # --- At what is stored -------------------------------------------------------------------
 
     def on_write(self, controller_epoch: ControllerEpoch, writer: str) -> None:

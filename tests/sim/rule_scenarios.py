@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tests.sim.admin import TrimRecords
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import BlockingStore, SimulatedStore
@@ -597,6 +598,27 @@ RESET_THE_NEIGHBOUR: Final = Family(
 )
 
 
+def _trim(scene: Scene) -> Undo | None:
+    """Delete all records while a broker is about to be killed; another one dies right after."""
+    if scene.administered is None:
+        return None
+    for place in scene.administered.states:
+        scene.administered.administer(TrimRecords(place))
+    first, second = scene.any_machine(), scene.any_machine()
+    scene.world.after(scene.dice.randrange(1, 60) * MILLISECOND, "one dies", first.kill)
+    scene.world.after(scene.duration_us // 3, "and is back", first.start)
+    scene.world.after(scene.duration_us // 3 + 300 * MILLISECOND, "one dies", second.kill)
+
+    def undo() -> None:
+        for each in (first, second):
+            each.start()
+
+    return undo
+
+
+TRIMMED: Final = Family("F01", "records are deleted, and brokers are killed", _trim, _ANY)
+
+
 LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _lag_and_stop, _ANY)
 
 
@@ -784,7 +806,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P71",
         name="brokers are away while records are deleted, and are back",
         cluster=SoonDeleted,
-        steps=again("F01", 6, 4, 8, 3),
+        steps=[*again("F01", 6, 4, 8, 3), *again(TRIMMED, 39, 6, 4, 5)],
         seeds=6,
         mutants=[
             "a follower joins with records that its leader has deleted",
