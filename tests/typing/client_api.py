@@ -70,6 +70,10 @@ async def asynchronous() -> None:
             dict[tuple[str, int], OffsetAndTimestamp | MillraceError],
         )
         assert_type(await admin.find_epoch_ends({("orders", 0): 3}), dict[tuple[str, int], int])
+        assert_type(
+            await admin.delete_records({("orders", 0): 1200}),
+            dict[tuple[str, int], int | MillraceError],
+        )
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
 

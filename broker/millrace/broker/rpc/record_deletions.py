@@ -99,7 +99,9 @@ class RecordDeletions:
         if not isinstance(outcome, MillraceError):
             return pb.DeletedRecords(topic_partition=named, low_watermark=outcome)
         topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
-        error = wire_error(self._partitions, outcome, topic_partition, self._listener)
+        error = wire_error(
+            self._partitions, outcome, topic_partition, self._listener, is_write=True
+        )
         return pb.DeletedRecords(topic_partition=named, error=error)
 
     def _log(

@@ -543,8 +543,9 @@ class Admin:
 
             await admin.delete_records({("orders", 0): 1200})
 
-            found = await admin.list_offsets("orders", 1672531200000)  # all before 2023
-            await admin.delete_records({at: each.offset for at, each in found.items()})
+            found = await admin.list_offsets("orders", 1672531200000)  # 2023-01-01
+            before = {at: each.offset for at, each in found.items() if each.offset >= 0}
+            await admin.delete_records(before)
 
         Partitions are independent of each other. To repeat a call is safe, and needed after an
         error that is `retriable`, or whose `appended` is MAYBE: then the records may come back.
