@@ -15,7 +15,7 @@ from millrace.client import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.core.errors import MillraceError
+from millrace.core.errors import DeletionProtectedError, MillraceError
 from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
@@ -181,19 +181,21 @@ class _FakeAdmin:
         self,
         name: str,
         *,
-        set_config: Mapping[str, str],
-        unset_config: Sequence[str],
-        partitions: int | None,
+        set_config: Mapping[str, str] | None = None,
+        unset_config: Sequence[str] = (),
+        partitions: int | None = None,
     ) -> None:
         self._cluster.on_write("alter")
         topic = self._cluster.topics[name]
-        topic.config.update(set_config)
+        topic.config.update(set_config or {})
         for each in unset_config:
             topic.config.pop(each, None)
         while partitions is not None and len(topic.replicas) < partitions:
             topic.replicas.append(topic.replicas[0])
 
     async def delete_topic(self, name: str) -> None:
+        if self._cluster.topics[name].config.get("deletion.protection") == "true":
+            raise DeletionProtectedError("it is protected")
         self._cluster.on_write("delete")
         del self._cluster.topics[name]
 

@@ -140,18 +140,20 @@ def test_topics_come_and_go_under_producers_without_harm(start_broker: StartBrok
     assert broker.stop() == 0
 
 
-def test_retention_by_size_deletes_segments_and_readers_of_them_are_told(
-    start_broker: StartBroker,
+@pytest.mark.parametrize("limit", [{"retention_bytes": 2 << 20}, {"retention_records": 3000}])
+def test_retention_by_size_or_number_deletes_segments_and_readers_of_them_are_told(
+    start_broker: StartBroker, limit: dict[str, int]
 ) -> None:
     broker = start_broker({"storage.retention_check_interval_ms": 50})
     with RawClient(broker.address) as client:
-        topic_id = client.create_topic("short", segment_bytes=1 << 20, retention_bytes=2 << 20)
+        topic_id = client.create_topic("short", segment_bytes=1 << 20, **limit)
         partition = TopicPartition(topic_id, 0)
         for _ in range(60):
             result = client.produce_batch(partition, batch_of(partition, [bytes(1000)] * 100))
             assert not result.error.code
         directory = broker.partition_directory(topic_id)
-        # Six segments of a million bytes: without the oldest three, less than the limit is left.
+        # Six segments of a million bytes, a thousand records each: without the oldest three, less
+        # than the limit is left in closed ones.
         wait_until(lambda: len(list(directory.glob("*.log"))) <= 3, "segments are deleted")
         log = client.log(partition)
         assert 0 < log.log_start_offset < log.log_end_offset == 6000

@@ -157,6 +157,15 @@ class LogMachine(RuleBasedStateMachine):
             self.start = log.log_start_offset
             assert log.size_bytes >= min(kept, log.size_bytes)
 
+    @rule(kept=st.integers(0, 40))
+    def retain_by_number(self, kept: int) -> None:
+        log = self.opened.log
+        log.config = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_records=kept)
+        before = self.end - self.start
+        if self.do(lambda: log.apply_retention(NOW, log.log_end_offset), []):
+            self.start = log.log_start_offset
+            assert self.end - self.start >= min(kept, before)
+
     @precondition(lambda self: self.end > self.start)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:

@@ -1,14 +1,18 @@
-"""Operators' requests to a simulated cluster, sent by the shipped `Admin`; answers are dropped."""
+"""Operators' requests to a simulated cluster, sent by the shipped `Admin`.
+
+Answers are dropped, except what is promised about deleted records.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.machine import ClientMachine
 
 from millrace.client import Admin
 from millrace.core.errors import MillraceError
-from millrace.core.ids import TopicId
+from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
@@ -22,21 +26,34 @@ from millrace.core.metadata.requests import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TrimRecords:
+    """Delete the records of a partition up to its present end."""
+
+    topic_partition: TopicPartition
+
+
 class Administration:
     """See the module.
 
     Args:
         topics: as they are stored.
+        on_trimmed: hears before which offset a partition's records are deleted for good.
     """
 
     def __init__(
-        self, machine: ClientMachine, bootstrap: str, topics: Mapping[TopicId, Topic]
+        self,
+        machine: ClientMachine,
+        bootstrap: str,
+        topics: Mapping[TopicId, Topic],
+        on_trimmed: Callable[[TopicPartition, Offset], None],
     ) -> None:
         self._machine = machine
         self._bootstrap = bootstrap
         self._topics = topics
+        self._on_trimmed = on_trimmed
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: Request | TrimRecords) -> None:
         """Send a request, and retry it for half a minute."""
         work = self._work(request)
         if work is not None:
@@ -47,8 +64,18 @@ class Administration:
             with suppress(MillraceError):
                 await work(admin)
 
-    def _work(self, request: Request) -> Callable[[Admin], Coroutine[Any, Any, object]] | None:
+    async def _trim(self, admin: Admin, place: tuple[str, int], key: TopicPartition) -> None:
+        end = (await admin.list_offsets([place]))[place].offset
+        outcome = (await admin.delete_records({place: end}))[place]
+        if not isinstance(outcome, MillraceError):
+            self._on_trimmed(key, Offset(outcome))
+
+    def _work(
+        self, request: Request | TrimRecords
+    ) -> Callable[[Admin], Coroutine[Any, Any, object]] | None:
         match request:
+            case TrimRecords(key) if name := self._name(key.topic_id):
+                return lambda admin: self._trim(admin, (name, key.partition), key)
             case CreateTopics(topics=[new]):
                 return lambda admin: admin.create_topic(
                     new.name, new.partitions, new.replication_factor, new.config

@@ -18,7 +18,7 @@ from typing import Final
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.admin import Administration
+from tests.sim.admin import Administration, TrimRecords
 from tests.sim.api_server import open_kubernetes_store
 from tests.sim.clients import (
     Client,
@@ -80,7 +80,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
 
-RETENTION: Final = ("retention.ms", "retention.bytes")
+RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
 """Retention deletes records only in topics that set one of them."""
 _LOOKS_EVERY_US: Final = 40 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
@@ -202,11 +202,14 @@ class SimulatedCluster:
         }
         self._bootstrap = ",".join(f"{each.host}:{_PORT}" for each in self.machines.values())
         self._clients: dict[str, ClientMachine] = {}
+        self.invariants = Invariants(self)
         self._administration = Administration(
-            self._new_client("admin"), self._bootstrap, self.stored_topics
+            self._new_client("admin"),
+            self._bootstrap,
+            self.stored_topics,
+            self.invariants.on_trimmed,
         )
         self.operator = Operator(world, self.machines)
-        self.invariants = Invariants(self)
         self._probes = Probes(self)
         self.watching = self._probes.watching
         self.running: dict[TopicId, _RunningTopic] = {}
@@ -323,7 +326,7 @@ class SimulatedCluster:
             if each.plan.is_disposable and not each.is_gone
         ]
 
-    def administer(self, request: Request) -> None:
+    def administer(self, request: Request | TrimRecords) -> None:
         if isinstance(request, ElectLeaders) and request.kind is ElectionKind.UNCLEAN:
             self._elected_uncleanly.update(dict.fromkeys(request.partitions))
         self._administration.ask(request)

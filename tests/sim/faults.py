@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
+from tests.sim.admin import TrimRecords
 from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.machine import BrokerMachine
 from tests.sim.network import Network, Weather
@@ -63,8 +64,8 @@ class Administered(Protocol):
     def disposable(self) -> list[TopicId]:
         """Topics that a fault may delete; each is created again under its name."""
 
-    def administer(self, request: Request) -> None:
-        """Send a request to the controller; the answer is dropped."""
+    def administer(self, request: Request | TrimRecords) -> None:
+        """Send a request to the cluster; the answer is dropped."""
 
 
 @dataclass(slots=True)

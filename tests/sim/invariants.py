@@ -116,6 +116,8 @@ class Invariants:
         self.renewed: dict[tuple[str, TopicPartition], int] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
+        self._gone_for_good: dict[TopicPartition, Offset] = {}
+        """The highest low watermark of any leader."""
         self._given_up: dict[TopicPartition, Offset] = {}
         """As `log_starts`, but at most the end of a leader that was elected uncleanly since: later
         offsets get other records."""
@@ -127,6 +129,11 @@ class Invariants:
         self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], _WhichDisk] = {}
         """The disk that a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
+
+    def on_trimmed(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """A client was told that the records before an offset are deleted for good."""
+        gone = self._gone_for_good.get(topic_partition, Offset(0))
+        self._gone_for_good[topic_partition] = max(gone, offset)
 
     # --- At what is stored -------------------------------------------------------------------
 
@@ -360,7 +367,31 @@ class Invariants:
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
+        self._judge_deleted(what, topic_partition, leader, state, nodes)
         self._judge_members(what, topic_partition, leader, state, nodes)
+
+    def _judge_deleted(
+        self,
+        what: _Leader,
+        topic_partition: TopicPartition,
+        leader: PartitionLeader,
+        state: PartitionState,
+        nodes: "dict[BrokerLife, BrokerProcess]",
+    ) -> None:
+        """Records that were deleted for good are on no replica that may lead (P71)."""
+        gone = max(self._gone_for_good.get(topic_partition, Offset(0)), leader.low_watermark)
+        self._gone_for_good[topic_partition] = gone
+        was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
+        if state.unclean_epoch >= 0 or was_set_back:
+            return
+        for life in (*state.isr, *state.elr):
+            node = nodes.get(life)
+            log = None if node is None else node.log(topic_partition)
+            if log is not None and log.log_start_offset < gone:
+                raise Violation(
+                    f"{what}: everything before {gone} was deleted for good, and the log of "
+                    f"{life}, which may lead, begins at {log.log_start_offset}"
+                )
 
     def _judge_start(self, name: str, topic_partition: TopicPartition, log: PartitionLog) -> None:
         """Check that retention deletes only committed records."""

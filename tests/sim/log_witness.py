@@ -118,11 +118,11 @@ class LogWitness:
 
     def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """Check the flushed offset of a log. Later records need not be on disk."""
-        path = log.segments[-1].path
-        if not machine.disk.exists(path):
-            return  # The partition was dropped in the meantime.
-        # A power cut may remove an empty log.
-        is_all = log.size_bytes > 0 and log.flushed_offset == log.log_end_offset
+        # A power cut may remove an empty segment, which holds nothing.
+        path = next((each.path for each in reversed(log.segments) if each.size), "")
+        if not path or not machine.disk.exists(path):
+            return  # Or the partition was dropped in the meantime.
+        is_all = log.flushed_offset == log.log_end_offset
         if is_all and not machine.disk.is_durable(path):
             raise Violation(f"{machine.name} takes {path} for flushed, and it is not")
         self._promises[machine.name, log.topic_partition] = _Promise(

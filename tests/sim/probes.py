@@ -18,14 +18,17 @@ from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.controller import BrokerSessions
 from millrace.broker.rpc.produce import _ProduceStream
 from millrace.broker.runtime.appender import Appender, HeldAppends
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import host
 from millrace.core.controller.controller import Controller
 from millrace.core.controller.effects import Respond
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageFullError
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
@@ -79,6 +82,7 @@ class Probes:
         self._asked: dict[tuple[Controller, int], Any] = {}
         self._allowed: dict[tuple[Controller, int], list[set[BrokerLife]]] = {}
         self._wants_to_stop: dict[object, int] = {}
+        self._retaining: set[tuple[str, TopicPartition]] = set()
         self._failed_at: dict[tuple[str, str], int] = {}  # By process and directory.
 
     @contextmanager
@@ -124,7 +128,15 @@ class Probes:
             probe(HeldAppends, "append", before=self._before_append)
             probe(PartitionLog, "append", self._on_written, failed=self._on_not_written)
             probe(PartitionLog, "flush", self._on_log_flush, failed=self._on_flush_failed)
-            probe(PartitionLog, "apply_retention", self._on_retained)
+            probe(
+                PartitionLog,
+                "apply_retention",
+                self._after_retention,
+                self._before_retention,
+                self._after_retention,
+            )
+            probe(LogRetention, "_delete_before", before=self._before_giving_up)
+            probe(Partitions, "advance_log_start", before=self._before_deletion)
             probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
             probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
             probe(LogDirectory, "open", self._on_directory_open)
@@ -391,12 +403,29 @@ class Probes:
     def _on_log_flush(self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog) -> None:
         self._logs.on_flushed(process.machine, log)
 
-    def _on_retained(
-        self, _: BrokerProcess, __: Any, deleted: int, log: PartitionLog, *___: Any
+    def _before_retention(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
+        self._retaining.add((process.name, log.topic_partition))
+
+    def _after_retention(
+        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
     ) -> None:
-        if deleted:  # Its broker may no longer lead by now.
-            epoch = log.leader_epochs.latest_epoch
-            self._cluster.invariants.on_given_up(log.topic_partition, epoch, log.log_start_offset)
+        self._retaining.discard((process.name, log.topic_partition))
+
+    def _before_giving_up(
+        self, process: BrokerProcess, retention: LogRetention, offset: Offset
+    ) -> None:
+        """A log begins later from now on, by its topic's retention or as its leader's does."""
+        state = retention._state
+        if (process.name, state.topic_partition) in self._retaining:
+            # Its broker may no longer lead by now.
+            epoch = state.epochs.current.latest_epoch
+            self._cluster.invariants.on_given_up(state.topic_partition, epoch, offset)
+
+    def _before_deletion(
+        self, _: BrokerProcess, __: Partitions, partition: Partition, start_offset: Offset
+    ) -> None:
+        epoch = partition.leader.leader_epoch
+        self._cluster.invariants.on_given_up(partition.topic_partition, epoch, start_offset)
 
     def _before_log_cut(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
         self._logs.on_cutting(process.machine, log.topic_partition)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tests.sim.admin import TrimRecords
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import BlockingStore, SimulatedStore
@@ -182,6 +183,24 @@ class SoonGivenUp(ScenarioCluster):
             loads=(Load(every_us=1500 * MILLISECOND, burst_max=5),),
         ),
     )
+
+
+class SoonDeleted(ScenarioCluster):
+    """Records are deleted while nothing is written, and disks take their time for that."""
+
+    settings = Settings(slow_flush_ms=1000)
+    topics = (
+        TopicPlan(
+            partitions=3,
+            config={"message.timestamp.type": "LogAppendTime", "retention.ms": "1000"},
+            loads=(Load(every_us=6 * SECOND, burst_max=5),),
+        ),
+    )
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        for machine in self.machines.values():
+            machine.disk.times.flush_us_min = 100 * MILLISECOND
 
 
 # --- Faults ----------------------------------------------------------------------------------
@@ -579,6 +598,27 @@ RESET_THE_NEIGHBOUR: Final = Family(
 )
 
 
+def _trim(scene: Scene) -> Undo | None:
+    """Delete all records while a broker is about to be killed; another one dies right after."""
+    if scene.administered is None:
+        return None
+    for place in scene.administered.states:
+        scene.administered.administer(TrimRecords(place))
+    first, second = scene.any_machine(), scene.any_machine()
+    scene.world.after(scene.dice.randrange(1, 60) * MILLISECOND, "one dies", first.kill)
+    scene.world.after(scene.duration_us // 3, "and is back", first.start)
+    scene.world.after(scene.duration_us // 3 + 300 * MILLISECOND, "one dies", second.kill)
+
+    def undo() -> None:
+        for each in (first, second):
+            each.start()
+
+    return undo
+
+
+TRIMMED: Final = Family("F01", "records are deleted, and brokers are killed", _trim, _ANY)
+
+
 LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _lag_and_stop, _ANY)
 
 
@@ -761,6 +801,17 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=again(OLDEST_IS_BACK, 8, 18, 3, 15),
         seeds=6,
         mutants=["an empty log counts for all that it has given up, whatever came in its place"],
+    ),
+    Scenario(
+        about="P71",
+        name="brokers are away while records are deleted, and are back",
+        cluster=SoonDeleted,
+        steps=[*again("F01", 6, 4, 8, 3), *again(TRIMMED, 39, 6, 4, 5)],
+        seeds=6,
+        mutants=[
+            "a follower joins with records that its leader has deleted",
+            "a deletion of records counts although only its leader knows of it",
+        ],
     ),
     Scenario(
         about="P31",

@@ -76,6 +76,10 @@ async def asynchronous() -> None:
         assert_type(await admin.find_epoch_ends({("orders", 0): 3}), dict[tuple[str, int], int])
         for config in (await admin.describe_broker_configs()).values():
             assert_type(config["log_dirs"], ConfigValue)
+        assert_type(
+            await admin.delete_records({("orders", 0): 1200}),
+            dict[tuple[str, int], int | MillraceError],
+        )
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
 

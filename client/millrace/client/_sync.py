@@ -533,6 +533,12 @@ class SyncAdmin:
         listing = self._admin.list_offsets(partitions, at, return_errors=return_errors)
         return self._thread.call(listing)
 
+    def delete_records(
+        self, before: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, int | MillraceError]:
+        """Delete the oldest records of partitions: see `Admin.delete_records`."""
+        return self._thread.call(self._admin.delete_records(before))
+
     def wait_for_news(self, ends: Mapping[PartitionName, int], timeout_ms: int) -> None:
         """Wait until the end of a partition moves: see `Admin.wait_for_news`."""
         self._thread.call(self._admin.wait_for_news(ends, timeout_ms))

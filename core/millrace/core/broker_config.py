@@ -453,7 +453,8 @@ class LimitsConfig:
     )
     request_timeout_ms_max: int = setting(
         60_000,
-        "The longest that a write may wait for its replicas, even if the client asks for more.",
+        "The longest that a write, or a deletion of records, may wait for its replicas, even if "
+        "the client asks for more.",
         unit=Unit.MILLISECONDS,
         minimum=100,
     )

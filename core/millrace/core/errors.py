@@ -494,6 +494,12 @@ class GroupNotEmptyError(InvalidRequestError):
     code = 60
 
 
+class DeletionProtectedError(InvalidRequestError):
+    """The topic's setting `deletion.protection` forbids to delete it."""
+
+    code = 64
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -38,7 +38,11 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
 def test_the_shell_completes_the_settings_of_topics() -> None:
     completion = ShellComplete(cli, {}, "millrace", "_MILLRACE_COMPLETE")
     found = completion.get_completions(["topic", "alter", "t", "--set"], "retention")
-    assert [item.value for item in found] == ["retention.ms=", "retention.bytes="]
+    assert [item.value for item in found] == [
+        "retention.ms=",
+        "retention.bytes=",
+        "retention.records=",
+    ]
     found = completion.get_completions(["topic", "alter", "t", "--unset"], "retention.m")
     assert [item.value for item in found] == ["retention.ms"]
 
@@ -176,6 +180,52 @@ def test_what_was_deleted_is_told_to_programs(millrace: CommandLine, topic: str)
     again = millrace.run("topic", "delete", topic, "--yes", "--output", "json")
     assert again.stdout == ""
     assert json.loads(again.stderr)["exit_code"] == again.exit_code == ExitCode.NOT_FOUND
+
+
+def test_a_topic_that_is_protected_is_not_deleted_nor_others_beside_it(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("topic", "create", "kept", "--set", "deletion.protection=true")
+    result = millrace.run("topic", "delete", topic, "kept", "--yes")
+    assert result.exit_code == ExitCode.FAILED
+    assert "DELETION_PROTECTED" in result.stderr
+    millrace.ok("topic", "describe", topic)
+    assert "millrace topic alter kept --set deletion.protection=false" in result.stderr
+    millrace.ok("topic", "alter", "kept", "--set", "deletion.protection=false")
+    millrace.ok("topic", "delete", topic, "kept", "--yes")
+
+
+def test_records_are_deleted_up_to_an_offset_a_time_or_a_number(
+    millrace: CommandLine, topic: str
+) -> None:
+    def earliest() -> int:
+        (found,) = json.loads(millrace.ok("offsets", topic, "-o", "json"))
+        return int(found["earliest"])
+
+    millrace.ok("produce", topic, stdin="".join(f"{number}\n" for number in range(100)))
+    asked = millrace.run("topic", "trim", topic, "--before", "10")
+    assert asked.exit_code == ExitCode.FAILED
+    assert "--yes" in asked.stderr
+    millrace.ok("topic", "trim", topic, "--before", "10", "--validate-only")
+    assert earliest() == 0
+    trimmed = json.loads(millrace.ok("topic", "trim", topic, "--before", "10", "-y", "-o", "json"))
+    assert trimmed == {
+        "partitions": [{"partition": 0, "earliest": 10, "deleted": 10}],
+        "refused": [],
+    }
+    millrace.ok("topic", "trim", topic, "--before", "-30", "--yes")
+    assert earliest() == 70
+    millrace.ok("topic", "trim", topic, "--before", "2000-01-01", "--yes")
+    assert earliest() == 70, "all are younger"
+    beyond = millrace.run("topic", "trim", topic, "--before", "101", "-p", "0", "--yes")
+    assert beyond.exit_code == ExitCode.NOT_FOUND
+    assert "OFFSET_OUT_OF_RANGE" in beyond.stderr
+    millrace.ok("topic", "trim", topic, "--before", "end", "--yes")
+    assert earliest() == 100
+    millrace.ok("topic", "alter", topic, "--partitions", "2")
+    vague = millrace.run("topic", "trim", topic, "--before", "100", "--yes")
+    assert vague.exit_code == ExitCode.USAGE
+    assert "--partition" in vague.stderr
 
 
 def test_nothing_is_deleted_when_one_of_the_names_is_wrong(

@@ -20,6 +20,7 @@ from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
 STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
+TOPICS = "/apis/millrace.dev/v1beta1/%s/topics"
 CONTAINER = {"name": "theirs", "image": "theirs:1"}
 VOLUME = {"name": "data", "size": "1Gi"}
 
@@ -131,6 +132,31 @@ def test_brokers_that_are_being_drained_stay_while_their_stateful_set_is_made_an
     held = operated.fake().topics[f"{operated.namespace}/t"].replicas
     alive = {each.broker_id for each in operated.fake().brokers.values()}
     assert {broker for each in held for broker in each} <= alive
+
+
+def test_a_topic_that_is_protected_stays_with_its_resource_until_that_is_lifted(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=1)]})
+    protected = {"clusterRef": {"name": "c"}, "config": {"deletion.protection": True}}
+    for name in ("t", "kept"):
+        operated.apply("topics", name, protected)
+    operated.until(lambda: is_all_settled(operated))
+    topics = operated.fake().topics
+    t, kept = (f"{operated.namespace}/{name}" for name in ("t", "kept"))
+    operated.until(lambda: set(topics) == {t, kept})
+    for name in ("t", "kept"):
+        operated.delete("topics", name)
+    operated.settle()
+    for name in ("t", "kept"):
+        assert operated.conditions("topics", name) == {"Ready": ("False", "DeletionProtected")}
+    assert "deletion.protection in spec.config to false" in operated.told("topics", "t")["Ready"][2]
+    assert set(topics) == {t, kept}
+    operated.apply("topics", "t", {**protected, "config": {"deletion.protection": False}})
+    operated.apply("topics", "kept", {**protected, "deletionPolicy": "Retain"})
+    operated.settle()
+    assert operated.get(TOPICS, "t") is operated.get(TOPICS, "kept") is None
+    assert set(topics) == {kept}
 
 
 def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(

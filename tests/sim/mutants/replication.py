@@ -52,6 +52,20 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "if False:",
     ),
     mutant(
+        "a follower joins with records that its leader has deleted",
+        "P71",
+        f"{_IN_SYNC}._joiners",
+        "and follower.progress.log_start_offset >= ends.log_start_offset",
+        "",
+    ),
+    mutant(
+        "a deletion of records counts although only its leader knows of it",
+        "P71",
+        f"{_IN_SYNC}.low_watermark",
+        "return min([log_start_offset, *starts])",
+        "return log_start_offset",
+    ),
+    mutant(
         "a follower cuts its log at its high watermark",
         "P5",
         f"{_FOLLOWER}._cut_back",

@@ -200,6 +200,7 @@ def test_commands_that_change_something_say_so() -> None:
         "topic create",
         "topic alter",
         "topic delete",
+        "topic trim",
         "cluster drain",
         "cluster undrain",
         "cluster unregister",

@@ -10,6 +10,7 @@ from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.broker_settings import describe_settings
 from millrace.broker.rpc.calls import Calls, UnaryMethod
 from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
@@ -73,6 +74,12 @@ class ClusterService:
         self._calls = calls
         self._listener = calls.listener
         self._topics = TopicDescriptions(calls.listener)
+        self._deletions = RecordDeletions(
+            partitions,
+            turns,
+            wait_ms_max=config.limits.request_timeout_ms_max,
+            listener=calls.listener,
+        )
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
@@ -83,6 +90,7 @@ class ClusterService:
                 "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
                 "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
                 "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
+                "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
                 **{
                     method: self._forwarded(name, kind)
                     for method, (name, kind) in _FORWARDED.items()

@@ -125,7 +125,7 @@ class Housekeeping:
         elif isinstance(outcome, StorageFullError | StorageBusyError):
             _log.warning("retention was refused", extra={"error": outcome.message})
         elif outcome:
-            partition.on_readers_concerned()
+            self._partitions.on_log_start_advanced(partition)
 
     async def scrub(self, opened: OpenDirectory) -> None:
         """Read some stored batches again."""

@@ -260,6 +260,13 @@ class Partitions:
                 )
             )
 
+    def on_log_start_advanced(self, partition: Partition) -> None:
+        """The oldest records of a log are deleted."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_log_start_advanced(partition.topic_partition, monotonic_now())
+            )
+
     def on_follower_progress(
         self,
         topic_partition: TopicPartition,
@@ -503,7 +510,7 @@ class Partitions:
                 effects = self.replicas.on_started_over(partition.topic_partition, monotonic_now())
                 self.perform(effects)
             case AdvanceLogStart():
-                partition.on_readers_concerned()
+                self.on_log_start_advanced(partition)
 
     def on_log_moved(self, partition: Partition, log: PartitionLog) -> None:
         """Implement `FilesOwner`."""

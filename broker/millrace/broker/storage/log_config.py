@@ -24,6 +24,8 @@ class LogConfig:
     retention_bytes: int = UNLIMITED
     """The oldest segments are deleted while the others still have this many bytes; -1 keeps
     them."""
+    retention_records: int = UNLIMITED
+    """Likewise while the others still have this many records; -1 keeps them."""
     checkpoint_bytes: int = 64 * 2**20
     """The recovery point advances after this many appended bytes; at twice that an append waits for
     it."""
@@ -39,6 +41,7 @@ class LogConfig:
             index_interval_bytes=min(topic.index_interval_bytes, storage.index_interval_bytes_max),
             retention_ms=topic.retention_ms,
             retention_bytes=topic.retention_bytes,
+            retention_records=topic.retention_records,
             checkpoint_bytes=storage.recovery_point_bytes,
             checkpoint_ms=storage.recovery_point_interval_ms,
         )

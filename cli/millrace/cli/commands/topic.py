@@ -10,12 +10,15 @@ import click
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, offline_on, print_damage
+from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.output import print_json, print_result, print_table, put, say, size
-from millrace.cli.partition_names import count
+from millrace.cli.partition_names import count, refused_documents, say_refused
+from millrace.cli.read_start import FORMS, Position, position_value
 from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.trash import IN_TRASH
-from millrace.core.errors import UnknownTopicOrPartitionError
+from millrace.cli.trimming import find_cuts
+from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millrace.client import DamagedReplica, LogDescription, TopicDescription
@@ -337,7 +340,8 @@ def alter(
 def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, output: str) -> None:
     """Delete TOPICS with all their records. There is no way back.
 
-    A regular expression never matches the topics of the cluster itself.
+    A regular expression never matches the topics of the cluster itself. A topic whose setting
+    deletion.protection is true is refused, and then none is deleted.
 
     The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
     directories that end in `.deleted`. Remove these to have the space at once.
@@ -349,13 +353,94 @@ def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, o
             if name not in known:
                 raise _nothing_to_delete(name, known)
         if not yes:
-            _confirm(names)
+            records = "all their records" if len(names) > 1 else "all its records"
+            _confirm(f"Delete {', '.join(names)} with {records}?", f"deleting {', '.join(names)}")
+        for name in names:  # One that is protected, for example, ends it here.
+            admin.delete_topic(name, validate_only=True)
         for name in names:
             admin.delete_topic(name)
             say(f"deleted {name}")
     if output == "json":
         print_json({"deleted": names})
     say(f"what was deleted {IN_TRASH}")
+
+
+@command.command(
+    "trim",
+    writes=True,
+    examples="""
+    millrace topic trim flights --before 30d       # what is older than 30 days
+    millrace topic trim flights --before -1000     # all but the last 1000 of each partition
+    millrace topic trim flights --before 1200 --partition 0 --yes
+    millrace topic trim flights --before end --validate-only
+    """,
+)
+@topic_argument()
+@click.option(
+    "--before",
+    callback=position_value,
+    metavar="POSITION",
+    required=True,
+    help=f"Records before it go: {FORMS}.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@_validate_option
+@bootstrap_option
+@output_option
+def trim(
+    *,
+    topic: str,
+    before: Position,
+    partitions: tuple[int, ...],
+    yes: bool,
+    validate_only: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Delete the oldest records of TOPIC, up to an offset or a time. There is no way back.
+
+    When it is done the records are gone on all replicas that may lead. With a time, a partition
+    keeps everything from its first record of that time on. Space is free when whole segments are
+    gone. Readers with an earlier position go on where their own settings say.
+    """
+    with connect_admin(bootstrap) as admin:
+        cuts = find_cuts(admin, topic, sorted(set(partitions)), before)
+        records = count(sum(cut.records for cut in cuts.values()), "record")
+        among = count(sum(cut.records > 0 for cut in cuts.values()), "partition")
+        wanted = {(topic, each): cut.before_offset for each, cut in cuts.items() if cut.records}
+        if wanted and not (yes or validate_only):
+            _confirm(f"Delete {records} of {among} of {topic}?", "deleting records")
+        outcomes = {} if validate_only or not wanted else admin.delete_records(wanted)
+    rows = []
+    for partition, cut in cuts.items():
+        outcome = outcomes.get((topic, partition), cut.before_offset)
+        left = cut.start_offset if isinstance(outcome, MillraceError) else outcome
+        rows.append([partition, left, left - cut.start_offset])
+    names = ("partition", "earliest", "deleted")
+    refused = {at: each for at, each in outcomes.items() if isinstance(each, MillraceError)}
+    document = {
+        "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+        "refused": refused_documents(refused),
+    }
+    print_result(output, document, [name.upper() for name in names], rows)
+    say_refused(refused)
+    if refused:
+        raise Failure(
+            f"not deleted, or not for certain, in {count(len(refused), 'partition')}",
+            "it is safe to repeat the command"
+            if any(error.retriable for error in refused.values())
+            else f"see which offsets there are with `millrace offsets {topic}`",
+            exit_code=exit_code_of(refused.values()),
+        )
+    say(f"{'would delete' if validate_only else 'deleted'} {records} of {among}")
 
 
 def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
@@ -368,14 +453,10 @@ def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
     )
 
 
-def _confirm(topics: Sequence[str]) -> None:
-    named = ", ".join(topics)
+def _confirm(question: str, act: str) -> None:
     if not sys.stdin.isatty():
-        raise Failure(
-            f"deleting {named} needs a yes, and there is no terminal to ask on", "add --yes"
-        )
-    records = "all their records" if len(topics) > 1 else "all its records"
-    if not click.confirm(f"Delete {named} with {records}?", err=True):
+        raise Failure(f"{act} needs a yes, and there is no terminal to ask on", "add --yes")
+    if not click.confirm(question, err=True):
         raise Failure("nothing was deleted")
 
 

@@ -34,7 +34,12 @@ from millrace.client._admin.groups import (
 )
 from millrace.client._admin.health import ClusterHealth, health_of
 from millrace.client._cluster import wire
-from millrace.client._cluster.arguments import checked_broker, checked_count, checked_place
+from millrace.client._cluster.arguments import (
+    checked_broker,
+    checked_count,
+    checked_place,
+    is_number,
+)
 from millrace.client._cluster.cluster import (
     ChangeResponse,
     Cluster,
@@ -51,6 +56,7 @@ from millrace.client._cluster.offsets import (
     wait_for_news,
 )
 from millrace.client._cluster.positions import KeptPositions
+from millrace.client._cluster.record_deletions import delete_records
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.core.errors import (
@@ -60,6 +66,7 @@ from millrace.core.errors import (
     ConnectionFailedError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
+    InvalidRequestError,
     MalformedRequestError,
     MillraceError,
     RetriableError,
@@ -67,7 +74,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
-from millrace.core.settings import parse
+from millrace.core.settings import INT64_MAX, parse
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
@@ -191,6 +198,7 @@ class Admin:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
+            DeletionProtectedError: its setting `deletion.protection` is true; nothing was deleted.
         """
         named = cluster_pb2.TopicRef(name=str(parse_topic_name(name)))
         topic = await self._delete(named, validate_only=True)
@@ -537,6 +545,47 @@ class Admin:
                 places = [each]
             resolved += [(place, await self._place(*place), spec) for place in places]
         return resolved
+
+    async def delete_records(
+        self, before: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, int | MillraceError]:
+        """Delete the records of partitions before an offset.
+
+        An offset in the answer is a promise: the records before it are deleted on all replicas that
+        may lead, and do not come back after a crash or an election. Space is freed by whole
+        segments. Consumers with an earlier position go on as `auto_offset_reset` says.
+
+            await admin.delete_records({("orders", 0): 1200})
+
+            found = await admin.list_offsets("orders", 1672531200000)  # 2023-01-01
+            before = {at: each.offset for at, each in found.items() if each.offset >= 0}
+            await admin.delete_records(before)
+
+        Partitions are independent of each other. To repeat a call is safe, and needed after an
+        error that is `retriable`, or whose `appended` is MAYBE: then the records may come back.
+
+        Args:
+            before: the offset, by topic and number; at most the partition's end.
+
+        Returns:
+            For each partition the first offset that is left, or why not: an
+            `OffsetOutOfRangeError` if not all records before the offset are committed,
+            `NotEnoughReplicasError` with fewer replicas in sync than `min.insync.replicas`,
+            `RequestTimedOutError` if a replica that may lead has not deleted its records in time,
+            `InvalidTopicError` for an internal topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+            InvalidRequestError: a partition or an offset is not one.
+        """
+        for place, offset in before.items():
+            if not is_number(offset) or not 0 <= offset <= INT64_MAX:
+                raise InvalidRequestError(f"{offset!r} of {place!r} is no offset: give 0 or more")
+        places = await self._places(before)
+        refused: dict[TopicPartition, MillraceError] = {}
+        wanted = {places[place]: Offset(offset) for place, offset in before.items()}
+        deleted = await delete_records(self._cluster, wanted, refused)
+        return {place: refused.get(at) or deleted[at] for place, at in places.items()}
 
     async def wait_for_news(self, ends: Mapping[PartitionName, int], timeout_ms: int) -> None:
         """Wait until the end of a partition moves, or the time is over.

@@ -97,7 +97,7 @@ async def look_up_offsets(
                 f'{at!r} is no place in a log: give "beginning" ("earliest"), "end" ("latest"), '
                 '"max_timestamp", a time in ms UTC, or AfterBytes'
             )
-    return await _ask_leaders(cluster, wanted, _list_offsets, refused)
+    return await ask_leaders(cluster, wanted, _list_offsets, refused)
 
 
 async def find_epoch_ends(
@@ -108,7 +108,7 @@ async def find_epoch_ends(
     Raises:
         As `look_up_offsets`.
     """
-    return await _ask_leaders(cluster, wanted, _find_epoch_ends)
+    return await ask_leaders(cluster, wanted, _find_epoch_ends)
 
 
 async def describe_lags(
@@ -117,7 +117,7 @@ async def describe_lags(
     refused: dict[TopicPartition, MillraceError],
 ) -> dict[TopicPartition, fetch_pb2.Lag]:
     """Return how much of each partition lies behind a position; `refused` collects the errors."""
-    return await _ask_leaders(cluster, positions, _describe_lags, refused)
+    return await ask_leaders(cluster, positions, _describe_lags, refused)
 
 
 async def wait_for_news(
@@ -153,12 +153,23 @@ async def wait_for_news(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _ask_leaders(
+async def ask_leaders(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, Wanted],
     ask: _Ask[Wanted, Found],
     refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, Found]:
+    """Ask the leader of each partition, and again after refusals that may pass.
+
+    Args:
+        cluster: whose leaders to ask.
+        wanted: the question about each partition.
+        ask: asks one broker; returns its answers, in the order of the questions.
+        refused: collects the errors of partitions, instead of raising them.
+
+    Raises:
+        MillraceError: as in `look_up_offsets`.
+    """
     shortest_ms, longest_ms = spread(_PAUSE_MS, _PAUSE_MS_MAX)
     began_at = host.monotonic_s()
     deadline = began_at + cluster.timeout_s
@@ -318,7 +329,7 @@ async def _find_epoch_ends(
         partitions=[
             fetch_pb2.LeaderEpochQuery(
                 topic_partition=wire.partition_to_wire(place),
-                current_leader_epoch=_known_epoch(cluster, place),
+                current_leader_epoch=known_epoch(cluster, place),
                 leader_epoch=epoch,
             )
             for place, epoch in wanted.items()
@@ -339,7 +350,7 @@ async def _describe_lags(
         partitions=[
             fetch_pb2.LagQuery(
                 topic_partition=wire.partition_to_wire(place),
-                current_leader_epoch=_known_epoch(cluster, place),
+                current_leader_epoch=known_epoch(cluster, place),
                 offset=offset,
             )
             for place, offset in wanted.items()
@@ -351,9 +362,10 @@ async def _describe_lags(
     ]
 
 
-def _known_epoch(cluster: Cluster, place: TopicPartition) -> int:
+def known_epoch(cluster: Cluster, place: TopicPartition) -> int:
+    """Return the leader epoch to name to a partition's leader (P6)."""
     leader = cluster.leader_of(place)
-    return -1 if leader is None else leader.leader_epoch  # P6
+    return -1 if leader is None else leader.leader_epoch
 
 
 def _query(
@@ -361,7 +373,7 @@ def _query(
 ) -> fetch_pb2.ListOffsetsPartition:
     query = fetch_pb2.ListOffsetsPartition(
         topic_partition=wire.partition_to_wire(place),
-        current_leader_epoch=_known_epoch(cluster, place),
+        current_leader_epoch=known_epoch(cluster, place),
     )
     end = log_end(at)
     if end == "beginning":

@@ -294,7 +294,7 @@ class Decisions:
     def _delete_topics(self, request: DeleteTopics) -> Decision:
 
         def delete(asked: TopicRef) -> Topic:
-            topic = topic_changes.found(self._decided, asked)
+            topic = topic_changes.deletable(self._decided, asked)
             if not request.validate_only:
                 self._decided.delete(topic)
             return topic

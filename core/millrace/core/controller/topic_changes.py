@@ -14,6 +14,7 @@ from millrace.core.controller.partitions import elections
 from millrace.core.controller.partitions.elections import Rules
 from millrace.core.errors import (
     BrokerBusyError,
+    DeletionProtectedError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -35,6 +36,7 @@ from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
 from millrace.core.metadata.topic_config import (
     KNOWN_NAMES,
+    PROTECTION_SETTING,
     SETTINGS,
     canonical_overrides,
     parse_overrides,
@@ -202,6 +204,23 @@ def found(decided: DecidedMetadata, ref: TopicRef) -> Topic:
     if topic.name.is_internal:
         raise InvalidTopicError(
             f"topic {str(topic.name)!r} belongs to the cluster itself, which alone changes it"
+        )
+    return topic
+
+
+def deletable(decided: DecidedMetadata, ref: TopicRef) -> Topic:
+    """Return the topic that a client means to delete.
+
+    Raises:
+        UnknownTopicOrPartitionError, InvalidTopicError: as in `found`.
+        DeletionProtectedError: its settings forbid it.
+    """
+    topic = found(decided, ref)
+    if topic.config.deletion_protection:
+        name = PROTECTION_SETTING
+        raise DeletionProtectedError(
+            f"topic {str(topic.name)!r} is protected against deletion, and was not deleted: set "
+            f"{name} to false first (`millrace topic alter {topic.name} --set {name}=false`)"
         )
     return topic
 

@@ -1,5 +1,6 @@
 """Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
 
+`durability`, `media`, `retention.records` and `deletion.protection` are our own.
 The texts that the user set are stored; all other settings follow the defaults here, also when a
 later release changes one. Defaults are Kafka's, except `durability` and `min.insync.replicas`:
 records are on disk, and on all replicas but one, before they are acknowledged unless a topic asks
@@ -18,6 +19,7 @@ from millrace.core.media import TopicMedia
 from millrace.core.settings import INT64_MAX, NO_LIMIT, Unit, Visibility, setting
 
 SEPARATOR: Final = "."
+PROTECTION_SETTING: Final = "deletion.protection"
 SEGMENT_MS_MIN: Final = 1_000
 """Segments do not end more often: each costs some files and flushes."""
 _PARSED_MAX: Final = 1024
@@ -70,6 +72,21 @@ class TopicConfig:
         unit=Unit.BYTES,
         maximum=INT64_MAX,
         minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    retention_records: int = setting(
+        -1,
+        "The oldest segments of a partition are deleted while the others have at least this many "
+        "records. Segments go whole, and never the one that is written to: a partition keeps up to "
+        "`segment.bytes`, or `segment.ms`, more.",
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    deletion_protection: bool = setting(
+        False,
+        "`true`: the topic cannot be deleted before this is `false` again. Its records can, by "
+        "retention and by `millrace topic trim`.",
         needs_restart=False,
     )
     segment_bytes: int = setting(

@@ -163,8 +163,14 @@ class FileJobs:
             self._begin(job)
 
     def change(self, job: ChangeLog) -> None:
-        """Begin to change the log of a replica that is open."""
-        self._changes.setdefault(job.topic_partition, set()).add(job)
+        """Begin to change the log of a replica that is open.
+
+        While the disk refuses to advance the log's start, repeated requests add no jobs.
+        """
+        changes = self._changes.setdefault(job.topic_partition, set())
+        if any(_covers(each.change, job.change) for each in changes):
+            return
+        changes.add(job)
         self._begin(job)
 
     def delete(self, topic_ids: Sequence[TopicId]) -> None:
@@ -281,3 +287,11 @@ class FileJobs:
         """Whether no log is being opened, no replica of the topics moves, and none is deleted."""
         is_moving = any(each.topic_partition.topic_id in topic_ids for each in self._moving)
         return self._deleting is None and not self._opening and not is_moving
+
+
+def _covers(under_way: Change, wanted: Change) -> bool:
+    """Return whether a change of a log makes another one needless."""
+    match under_way, wanted:
+        case AdvanceLogStart(there), AdvanceLogStart(start_offset):
+            return there >= start_offset
+    return False

@@ -25,19 +25,24 @@ event:
 | `Truncate`        | cuts the end, and what follows from   | `on_truncated`                     |
 |                   | it: producer states, indexes (P45)    |                                    |
 | `StartOver`       | deletes all, begins at an offset      | `on_started_over`                  |
-| `AdvanceLogStart` | gives up the oldest batches           |                                    |
+| `AdvanceLogStart` | gives up the oldest batches, durably  | `on_log_start_advanced`            |
 | `RecordsLost`     | tells people                          |                                    |
 
 The shell verifies both checksums of every batch before it passes a response on (P8, P66). The
 producer states are not here either: the log's append and truncation maintain them (P45), and a
 follower that becomes the leader begins with a copy of them.
 
+A leader's log may begin within a batch, where records were deleted up to an offset. An empty log
+starts over at the beginning of that batch, and gives up the records before the leader's start when
+it has the batch.
+
 Appends are pipelined: the position moves on when a batch is handed over, not when it is written. So
 the credit that the shell grants bounds the bytes under way. Before it opens a position at another
 leader, the machine waits until everything is written or has failed.
 
-After a write, a flush and a truncation the shell sends `progress` to the leader: the high watermark
-depends only on that. After a failed write the shell drops the appends that it has not done yet.
+After a write, a flush, a truncation and an advance of the log start the shell sends `progress` to
+the leader: the high watermark depends only on that, and so do deletions of records (P71). After a
+failed write the shell drops the appends that it has not done yet.
 
 Invariants: `high_watermark <= written_offset <= next_offset`; the high watermark goes back only
 after an unclean election, and when an empty log starts over.
@@ -145,7 +150,7 @@ class StartOver:
 
 @dataclass(slots=True)
 class AdvanceLogStart:
-    """Effect: delete batches before this offset. Nothing waits for it."""
+    """Effect: delete batches before this offset."""
 
     start_offset: Offset
 
@@ -195,6 +200,7 @@ class PartitionFollower:
         config: the broker's settings.
 
     Attributes:
+        durable_log_start_offset: the log's, as far as the disk has advanced it.
         next_offset: behind the last batch that was handed over to be written.
         generation: counts failed writes: work of an earlier generation is void.
     """
@@ -209,7 +215,9 @@ class PartitionFollower:
         "_partition_epoch",
         "_pause_ms",
         "_refusal_pause_ms",
+        "_starts_within",
         "_unclean_epoch",
+        "durable_log_start_offset",
         "flushed_offset",
         "generation",
         "high_watermark",
@@ -236,7 +244,7 @@ class PartitionFollower:
     ) -> None:
         assert high_watermark <= log_end_offset
         self.topic_partition = topic_partition
-        self.log_start_offset = log_start_offset
+        self.log_start_offset = self.durable_log_start_offset = log_start_offset
         self.next_offset = self.written_offset = log_end_offset
         self.flushed_offset = flushed_offset
         self.high_watermark = high_watermark
@@ -253,6 +261,8 @@ class PartitionFollower:
         self._unclean_epoch = NO_LEADER_EPOCH
         self._opened = 0
         self._pause_ms = 0
+        # The start of the leader's log, if that lies within the first batch of this empty log.
+        self._starts_within: Offset = log_start_offset
         self._forget_leader()
 
     def _forget_leader(self) -> None:
@@ -268,11 +278,15 @@ class PartitionFollower:
         """The open position, so that a lost request can be repeated (P4)."""
         return self._position() if self.phase is Phase.FETCHING else None
 
+    @property
+    def _fetch_offset(self) -> Offset:
+        return max(self.next_offset, self._starts_within)
+
     def _position(self, pause_ms: int = 0) -> FetchFrom:
         return FetchFrom(
             self.leader,
             self.leader_epoch,
-            self.next_offset,
+            self._fetch_offset,
             self._epoch_before(self.next_offset),
             self._opened,
             pause_ms,
@@ -289,7 +303,7 @@ class PartitionFollower:
         return FollowerProgress(
             self.written_offset,
             self.flushed_offset,
-            self.log_start_offset,
+            self.durable_log_start_offset,
             self._epoch_before(self.written_offset),
         )
 
@@ -347,6 +361,7 @@ class PartitionFollower:
             return []
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self._starts_within = self.log_start_offset
         self._forget_leader()
         return self._open()
 
@@ -388,13 +403,15 @@ class PartitionFollower:
         Raises:
             SafetyViolationError: committed batches would be cut; the replica is halted (P5).
         """
-        if not self._is_open(response.position) or response.fetch_offset != self.next_offset:
+        if not self._is_open(response.position) or response.fetch_offset != self._fetch_offset:
             return []
         self._refusal_pause_ms = 0
         if response.diverging is not None:
             return self._cut_back(response.diverging, response.log_start_offset)
-        if response.log_start_offset > self.next_offset:
+        if response.log_start_offset > self._fetch_offset:
             return self._start_over(response.log_start_offset)
+        if (base_offset := self._begins_before(response.batches)) is not None:
+            return self._restart_at(base_offset, self._fetch_offset)  # Nothing is lost.
         batches = self._follow_on(response.batches)
         effects: list[Effect] = []
         if batches:
@@ -421,6 +438,13 @@ class PartitionFollower:
             and position.leader_epoch == self.leader_epoch
             and position.number == self._opened
         )
+
+    def _begins_before(self, batches: Sequence[ReplicaBatch]) -> Offset | None:
+        """Return where the first batch begins, if this log is empty and begins within it."""
+        is_empty = self.next_offset == self.log_start_offset
+        if is_empty and batches and batches[0].base_offset < self.next_offset:
+            return batches[0].base_offset if self.next_offset < batches[0].next_offset else None
+        return None
 
     def _follow_on(self, batches: Sequence[ReplicaBatch]) -> list[ReplicaBatch]:
         """Return the batches up to the first that does not follow on the one before it (P8)."""
@@ -450,7 +474,7 @@ class PartitionFollower:
         """
         if not self._is_open(position):
             return []
-        if log_start_offset > self.next_offset:
+        if log_start_offset > self._fetch_offset:
             return self._start_over(log_start_offset)
         return self._open(self._config.replica_fetch_backoff_ms)
 
@@ -493,8 +517,11 @@ class PartitionFollower:
         self._guard(start_offset)
         return self._restart_at(start_offset)
 
-    def _restart_at(self, start_offset: Offset) -> list[Effect]:
+    def _restart_at(
+        self, start_offset: Offset, starts_within: Offset | None = None
+    ) -> list[Effect]:
         self.phase = Phase.CHANGING
+        self._starts_within = start_offset if starts_within is None else starts_within
         return [StartOver(start_offset)]
 
     @property
@@ -544,6 +571,11 @@ class PartitionFollower:
         next_offset = min(next_offset, self.written_offset)
         self.flushed_offset = max(self.flushed_offset, next_offset)
 
+    def on_log_start_advanced(self, log_start_offset: Offset) -> None:
+        """Note that all before it is deleted for good."""
+        # It may come late, when the log begins elsewhere.
+        self.durable_log_start_offset = min(log_start_offset, self.log_start_offset)
+
     def on_write_failed(self, base_offset: Offset) -> list[Effect]:
         """Take back the appends from `base_offset` on, where the file ends; fetch again."""
         assert base_offset >= self.written_offset
@@ -568,6 +600,7 @@ class PartitionFollower:
         assert self.phase is Phase.CHANGING
         self._guard(log_end_offset)
         self._epochs.truncate_from_end(log_end_offset)
+        self._starts_within = min(self.log_start_offset, log_end_offset)
         return self._changed(self.log_start_offset, log_end_offset)
 
     def on_started_over(self, start_offset: Offset) -> list[Effect]:
@@ -577,11 +610,12 @@ class PartitionFollower:
         # Everything before the leader's start was committed, and no longer exists.
         self.high_watermark = start_offset
         self._high_watermark_epoch = self.leader_epoch
-        self.flushed_offset = start_offset
+        self.flushed_offset = self.durable_log_start_offset = start_offset
         return self._changed(start_offset, start_offset)
 
     def _changed(self, log_start_offset: Offset, log_end_offset: Offset) -> list[Effect]:
         self.log_start_offset = min(log_start_offset, log_end_offset)
+        self.durable_log_start_offset = min(self.durable_log_start_offset, self.log_start_offset)
         self.next_offset = self.written_offset = log_end_offset
         self.flushed_offset = min(self.flushed_offset, log_end_offset)
         self.high_watermark = min(self.high_watermark, log_end_offset)

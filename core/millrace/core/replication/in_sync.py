@@ -24,6 +24,9 @@ afterwards.
 The shell need not poll. `due_at` says when time alone will change something, and a partition whose
 followers have everything waits only for events.
 
+A follower joins only if its log begins no earlier than the leader's, durably: else deleted records
+would be back when it leads. `low_watermark` says which deletions all have that may lead (P71).
+
 A follower that falls behind again and again, soon after it joined, waits longer each time before it
 may come back: a change of the in-sync replicas is not free. The first time it does not wait.
 
@@ -97,6 +100,7 @@ class LeaderEnds(NamedTuple):
     high_watermark: Offset
     leader_epoch_start_offset: Offset
     flushed_offset: Offset
+    log_start_offset: Offset
 
 
 @dataclass(slots=True, frozen=True)
@@ -350,6 +354,20 @@ class InSyncReplicas:
                 smallest = kept
         return smallest
 
+    def low_watermark(self, log_start_offset: Offset) -> Offset:
+        """Return before which offset all replicas that may lead have deleted everything (P71).
+
+        Args:
+            log_start_offset: of the leader's log.
+        """
+        others = dict.fromkeys((*self.maximal_isr, *self.state.elr))
+        others.pop(self._broker, None)
+        found = [self._follower(life) for life in others]
+        starts = [
+            UNKNOWN_OFFSET if each is None else each.progress.log_start_offset for each in found
+        ]
+        return min([log_start_offset, *starts])
+
     def _follower(self, life: BrokerLife) -> Follower | None:
         """Return what is known of a life of a broker; None: nothing that counts."""
         follower = self._followers.get(life.broker_id)
@@ -544,14 +562,17 @@ class InSyncReplicas:
         """Return the lives that may join (P22): caught up in this epoch, registered, and not
         fenced.
 
-        A joining one must have all committed records. A new leader's high watermark may be behind
-        the true one, which is at most where its epoch began: below that no follower joins (P11).
+        A joining one must have all committed records, and none that was deleted (P71). A new
+        leader's high watermark may be behind the true one, which is at most where its epoch began:
+        below that no follower joins (P11).
         """
         least = max(ends.high_watermark, ends.leader_epoch_start_offset)
         return tuple(
             follower.life
             for follower in self._candidates(rules, now)
-            if follower.life and follower.progress.kept(rules.durability) >= least
+            if follower.life
+            and follower.progress.kept(rules.durability) >= least
+            and follower.progress.log_start_offset >= ends.log_start_offset
         )
 
     def _lags(

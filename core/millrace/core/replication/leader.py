@@ -81,6 +81,7 @@ from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
+_NO_RECORDS_DELETED: Final = Offset(0)
 
 
 class Acks(Enum):
@@ -134,6 +135,7 @@ class PartitionLeader:
         written_offset: the same.
         flushed_offset: up to here the log survives a power cut.
         high_watermark: the last one that this replica knew; may be behind the true one (P68).
+        log_start_offset: of the log, durably.
         standings: every registered broker.
         config: the broker's settings.
         now: the time.
@@ -141,6 +143,7 @@ class PartitionLeader:
     Attributes:
         generation: counts failed writes: work of an earlier generation is void.
         leader_epoch_start_offset: end of the log when this epoch began.
+        log_start_offset: of the log, as far as the disk has advanced it.
     """
 
     __slots__ = (
@@ -156,6 +159,7 @@ class PartitionLeader:
         "high_watermark",
         "leader_epoch",
         "leader_epoch_start_offset",
+        "log_start_offset",
         "next_offset",
         "producers",
         "rules",
@@ -176,6 +180,7 @@ class PartitionLeader:
         flushed_offset: Offset,
         high_watermark: Offset,
         now: MonotonicMs,
+        log_start_offset: Offset = _NO_RECORDS_DELETED,
         standings: Mapping[BrokerId, BrokerStanding] | None = None,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
@@ -191,6 +196,7 @@ class PartitionLeader:
         self.flushed_offset = flushed_offset
         self.high_watermark = high_watermark
         self.leader_epoch_start_offset = next_offset
+        self.log_start_offset = log_start_offset
         self.generation = 0
         self._in_sync = InSyncReplicas(broker, state, standings or {}, config, now)
         self._given: deque[_Given] = deque()
@@ -366,6 +372,33 @@ class PartitionLeader:
         self.check_end_offset()
         epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
         return epochs.end_offset_for(epoch, self.written_offset)
+
+    # --- Deleting records --------------------------------------------------------------------
+
+    def check_deletable(self, offset: Offset) -> None:
+        """Refuse to delete the records before an offset, if that is not possible now (P71).
+
+        Raises:
+            OffsetNotAvailableError: as in `check_end_offset`.
+            OffsetOutOfRangeError: not all of them are committed.
+            NotEnoughReplicasError: too few replicas are in sync: others may come back to lead.
+        """
+        self.check_end_offset()
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records can be deleted up to offset {self.high_watermark}, where those that are "
+                f"committed end, not to {offset}; nothing was deleted",
+                topic_partition=self.topic_partition,
+            )
+        if self._in_sync.is_short(self.rules):
+            raise NotEnoughReplicasError(
+                self._too_few("nothing was deleted"), topic_partition=self.topic_partition
+            )
+
+    @property
+    def low_watermark(self) -> Offset:
+        """All records before it are deleted, and no replica that may lead has them (P71)."""
+        return self._in_sync.low_watermark(self.log_start_offset)
 
     # --- Appending ---------------------------------------------------------------------------
 
@@ -588,6 +621,7 @@ class PartitionLeader:
             self.high_watermark,
             self.leader_epoch_start_offset,
             self.flushed_offset,
+            self.log_start_offset,
         )
 
     def _observe(self, now: MonotonicMs) -> None:

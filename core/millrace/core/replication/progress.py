@@ -18,6 +18,7 @@ class FollowerProgress(NamedTuple):
     flushed_offset: Offset
     """Behind the last batch that survives a power cut."""
     log_start_offset: Offset
+    """All before it is deleted, also after a power cut (P71)."""
     last_fetched_epoch: LeaderEpoch
     """Of the last batch that is written; -1 when there is none."""
 

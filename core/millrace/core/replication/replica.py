@@ -45,7 +45,10 @@ from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 
 class ReplicaLog(Protocol):
-    """The log that a role begins with. Read only while nothing is on its way to the disk."""
+    """The log that a role begins with. Read only while nothing is on its way to the disk.
+
+    Its start may advance at any time; it is durable when it is visible.
+    """
 
     @property
     def log_start_offset(self) -> Offset: ...
@@ -257,6 +260,7 @@ class Replica:
                 written_offset=end,
                 flushed_offset=self._log.flushed_offset,
                 high_watermark=self.follower.high_watermark,
+                log_start_offset=self._log.log_start_offset,
                 now=now,
                 standings=self._standings,
                 config=self._config,
@@ -331,6 +335,13 @@ class Replica:
         """The log is empty, as the follower wanted."""
         assert self.follower is not None
         return [*self.follower.on_started_over(self._log.log_start_offset), *self._settle(now)]
+
+    def on_log_start_advanced(self) -> None:
+        """The log begins later, durably: by retention, or as a leader or a client wanted."""
+        if self.leader is not None:
+            self.leader.log_start_offset = self._log.log_start_offset
+        elif self.follower is not None:
+            self.follower.on_log_start_advanced(self._log.log_start_offset)
 
     # --- Answers of the leader ---------------------------------------------------------------
 

@@ -143,7 +143,7 @@ class Completed:
 
 @dataclass(slots=True)
 class Advanced:
-    """Effect: wake all readers of the partition: its role or high watermark has changed."""
+    """Effect: wake all readers of the partition: its role, high watermark or start has changed."""
 
     topic_partition: TopicPartition
 
@@ -620,6 +620,16 @@ class Replicas:
         if held is None:
             return []
         return self._note(topic_partition, held, held.replica.on_started_over(now), now)
+
+    def on_log_start_advanced(
+        self, topic_partition: TopicPartition, now: MonotonicMs
+    ) -> list[Effect]:
+        """The oldest records of a log are deleted, durably: readers must check their positions."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        held.replica.on_log_start_advanced()
+        return [*self._note(topic_partition, held, [], now), Advanced(topic_partition)]
 
     def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
         """Give credit back for what is written, or, with `is_void`, never will be."""

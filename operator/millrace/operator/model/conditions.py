@@ -22,6 +22,7 @@ class Reason(StrEnum):
     CANNOT_GROW = "CannotGrow"
     CANNOT_SHRINK = "CannotShrink"
     CURRENT = "Current"
+    DELETION_PROTECTED = "DeletionProtected"
     GROWING = "Growing"
     IN_SYNC = "InSync"
     INVALID = "Invalid"

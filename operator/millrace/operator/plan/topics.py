@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from millrace.core.media import Media, TopicMedia
-from millrace.core.metadata.topic_config import canonical_overrides
+from millrace.core.metadata.topic_config import PROTECTION_SETTING, canonical_overrides
 from millrace.operator.model.conditions import Reason
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
@@ -139,6 +139,15 @@ def actions(
     if (count is not None or is_misplaced) and not found.moving:
         steps.append(MoveReplicas(name=name, replication_factor=count, media=media))
     return steps
+
+
+def protects(topic: Topic) -> bool:
+    """Return whether the resource asks that its topic is not deleted.
+
+    A wrong setting elsewhere in the resource does not lift the protection.
+    """
+    value = topic.spec.config.get(PROTECTION_SETTING)
+    return str(value).lower() == "true"
 
 
 def misplaced(

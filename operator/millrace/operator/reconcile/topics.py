@@ -2,6 +2,7 @@
 
 A Topic gets a finalizer before its topic is created, so that the topic is deleted with it. It never
 holds a deletion up for long: when the Cluster is gone, or being deleted, the finalizer is removed.
+Only a Topic that protects its topic stays until a person lifts that, and its condition says so.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media
+from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, TOPIC
@@ -42,6 +44,7 @@ from millrace.operator.plan.topics import (
     MoveReplicas,
     actions,
     misplaced,
+    protects,
     topic_name,
 )
 from millrace.operator.reconcile.brokers import Brokers, Found
@@ -58,6 +61,14 @@ _REASONS: Final[Mapping[type[MillraceError], Reason]] = {
 }
 _AT_ONCE: Final = 16
 """How many topics are worked on side by side."""
+_PROTECTED: Final = Condition(
+    "Ready",
+    False,
+    Reason.DELETION_PROTECTED,
+    "the topic is protected against deletion: it stays, and so does this resource. To delete both, "
+    f"set {PROTECTION_SETTING} in spec.config to false; to delete only the resource, set "
+    "spec.deletionPolicy to Retain",
+)
 STEADY_S: Final = 60.0
 BUSY_S: Final = 2.0
 
@@ -331,10 +342,17 @@ class _Work:
         if FINALIZER not in (document["metadata"].get("finalizers") or ()):
             return True
         if is_ours and topic.spec.deletion_policy is Deletion.DELETE:
+            if protects(topic):
+                await self._tell(document, _PROTECTED)
+                return True  # Its next change is looked at.
             if self.found is None:
                 return await self._cannot_delete(document, "none of the brokers answers")
-            if name in self.found.topics:
+            described = self.found.topics.get(name)
+            if described is not None:
                 try:
+                    if found_topic(described).overrides.get(PROTECTION_SETTING) == "true":
+                        # The resource has ceased to ask for it.
+                        await self.admin.alter_topic(name, unset_config=[PROTECTION_SETTING])
                     await self.admin.delete_topic(name)
                 except MillraceError as error:
                     return await self._cannot_delete(document, str(error))

@@ -316,6 +316,40 @@ class DescribeBrokerConfigResponse(_message.Message):
     config: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
     def __init__(self, config: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ...) -> None: ...
 
+class DeleteRecordsRequest(_message.Message):
+    __slots__ = ("partitions", "request_timeout_ms")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[RecordsToDelete]
+    request_timeout_ms: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[RecordsToDelete, _Mapping]]] = ..., request_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class RecordsToDelete(_message.Message):
+    __slots__ = ("topic_partition", "current_leader_epoch", "before_offset")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    current_leader_epoch: int
+    before_offset: int
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., before_offset: _Optional[int] = ...) -> None: ...
+
+class DeleteRecordsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[DeletedRecords]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[DeletedRecords, _Mapping]]] = ...) -> None: ...
+
+class DeletedRecords(_message.Message):
+    __slots__ = ("error", "topic_partition", "low_watermark")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOW_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    topic_partition: _common_pb2.TopicPartition
+    low_watermark: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., low_watermark: _Optional[int] = ...) -> None: ...
+
 class DrainBrokerRequest(_message.Message):
     __slots__ = ("broker_id", "undrain")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]

@@ -70,6 +70,11 @@ class ClusterStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/DeleteRecords',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
         self.DrainBroker = channel.unary_unary(
                 '/millrace.proto.v1.Cluster/DrainBroker',
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.SerializeToString,
@@ -144,6 +149,13 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRecords(self, request, context):
+        """Deletes the oldest records of partitions that this broker leads.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainBroker(self, request, context):
         """Takes a broker out of service, or back.
         """
@@ -209,6 +221,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.DescribeBrokerConfig,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsResponse.SerializeToString,
             ),
             'DrainBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainBroker,
@@ -420,6 +437,33 @@ class Cluster:
             '/millrace.proto.v1.Cluster/DescribeBrokerConfig',
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeBrokerConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/DeleteRecords',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -68,6 +68,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_STALE_MEMBER_EPOCH: _ClassVar[ErrorCode]
     ERROR_CODE_UNRELEASED_INSTANCE_ID: _ClassVar[ErrorCode]
     ERROR_CODE_GROUP_NOT_EMPTY: _ClassVar[ErrorCode]
+    ERROR_CODE_DELETION_PROTECTED: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -146,6 +147,7 @@ ERROR_CODE_FENCED_MEMBER_EPOCH: ErrorCode
 ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode
 ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode
 ERROR_CODE_GROUP_NOT_EMPTY: ErrorCode
+ERROR_CODE_DELETION_PROTECTED: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

@@ -157,6 +157,9 @@ class Partitions:
     def all(self) -> list[Held]:
         return list(self.held.values())
 
+    def on_log_start_advanced(self, partition: Held) -> None:
+        partition.on_readers_concerned()
+
     def find(self, number: int) -> Held | None:
         return None if number in self.gone else self.held.get(number)
 

@@ -375,6 +375,28 @@ def test_retention_by_size_keeps_as_much_as_it_says() -> None:
     assert min(LogOnDisk(opened.disk).batches()) == opened.log.log_start_offset
 
 
+@pytest.mark.parametrize(
+    ("records", "start"), [(0, 72), (8, 72), (9, 64), (40, 40), (71, 8), (72, 8), (73, 0), (-1, 0)]
+)
+def test_retention_by_number_keeps_at_least_as_many_records_as_it_says(
+    records: int, start: int
+) -> None:
+    opened = filled()
+    opened.log.config = LogConfig(retention_records=records, retention_ms=-1)
+    assert opened.log.apply_retention(NOW, opened.end) == start // 8
+    assert opened.log.log_start_offset == min(opened.batches()) == start
+    assert opened.log.apply_retention(NOW, opened.end) == 0
+    opened.disk.cut_power()
+    assert min(LogOnDisk(opened.disk).batches()) == start
+
+
+def test_retention_by_number_keeps_what_is_not_committed() -> None:
+    opened = filled()
+    opened.log.config = LogConfig(retention_records=1, retention_ms=-1)
+    assert opened.log.apply_retention(NOW, Offset(23)) == 2
+    assert opened.log.log_start_offset == 16
+
+
 def test_retention_by_time_deletes_even_the_active_segment() -> None:
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
     assert opened.log.apply_retention(WallMs(1200), opened.end) == 0
@@ -415,6 +437,43 @@ def test_the_log_start_may_lie_inside_of_a_segment_and_outlives_a_power_cut() ->
     assert reopened.log.offset_for_timestamp(WallMs(0)) == (33, 1160)
     with pytest.raises(OffsetOutOfRangeError):
         reopened.log.plan_read(Offset(32), 100, Offset(80))
+
+
+@pytest.mark.parametrize("offset", [33, 40, 79, 80])
+@pytest.mark.parametrize("dies", ["power", "process"])
+def test_records_are_deleted_up_to_an_offset_or_not_at_all_wherever_it_ends(
+    offset: int, dies: str
+) -> None:
+    seen = set()
+    for call in range(1, 200):
+        opened = filled(disk=Disk(call))
+        opened.log.flush()
+        before = opened.batches()
+        disk = opened.disk
+        disk.cut_power_at = disk.calls + call
+        try:
+            opened.log.advance_log_start(Offset(offset))
+        except PowerCut:
+            is_done = False
+            # Nobody is told of a start that is not durable.
+            is_told = opened.log.log_start_offset == offset
+        else:
+            is_done = is_told = True
+        if dies == "power":
+            disk.cut_power()
+        else:
+            disk.restart()
+        again = LogOnDisk(disk, SMALL)
+        start = again.log.log_start_offset
+        assert start == offset if is_told else start in (0, offset)
+        assert again.end == 80
+        kept = {base: batch for base, batch in before.items() if base + 2 > start}
+        assert again.batches() == kept
+        seen.add((start, is_told))
+        if is_done:
+            break
+    assert call > 10
+    assert seen >= {(0, False), (offset, True)}
 
 
 def test_truncation_ends_the_log_at_a_batch() -> None:

@@ -15,6 +15,7 @@ from millrace.core.controller.effects import (
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
+    DeletionProtectedError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -670,6 +671,19 @@ def test_a_topic_may_be_named_by_its_id_and_both_must_agree(driver: ControllerDr
     ):
         error = only(driver.ask(DeleteTopics(topics=[ref])))
         assert isinstance(error, UnknownTopicOrPartitionError)
+
+
+def test_a_topic_that_is_protected_is_not_deleted(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t", config={"deletion.protection": "true"})))
+    for ref in (TopicRef(name="t"), TopicRef(topic_id=topic.topic_id)):
+        for validate_only in (True, False):
+            refused = DeleteTopics(topics=[ref], validate_only=validate_only)
+            error = only(driver.ask(refused))
+            assert isinstance(error, DeletionProtectedError)
+            assert "millrace topic alter t --set deletion.protection=false" in error.message
+    driver.ask(alter("t", set_config={"deletion.protection": "false"}))
+    the_topic(driver.ask(delete("t")))
+    assert not driver.image.topics
 
 
 def test_a_topic_made_again_under_its_name_is_another_one(driver: ControllerDriver) -> None:

@@ -17,6 +17,8 @@ def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
         "media": "any",
         "retention.ms": 604_800_000,
         "retention.bytes": -1,
+        "retention.records": -1,
+        "deletion.protection": False,
         "segment.bytes": 1_073_741_824,
         "segment.ms": 604_800_000,
         "index.interval.bytes": 4096,

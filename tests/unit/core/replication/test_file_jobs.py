@@ -28,7 +28,7 @@ from millrace.core.replication.file_jobs import (
     QueuedJob,
     SetFilesAside,
 )
-from millrace.core.replication.follower import Truncate
+from millrace.core.replication.follower import AdvanceLogStart, Truncate
 from millrace.core.replication.placement import Move
 from millrace.core.topics import parse_topic_name
 
@@ -227,6 +227,22 @@ def test_what_fails_of_a_replica_that_is_given_up_has_no_consequence(shell: Shel
         assert shell.fail(each, DAMAGED) is Outcome.VOID
     assert shell.wait(RETRY_MS) == []
     assert shell.is_idle
+
+
+def test_a_log_start_that_waits_for_the_disk_is_not_ordered_again_unless_it_is_later(
+    shell: Shell,
+) -> None:
+    first = shell.change(ChangeLog(of(), AdvanceLogStart(Offset(5))))
+    shell.fail(first, FULL)
+    for offset in (4, 5):
+        shell.jobs.change(ChangeLog(of(), AdvanceLogStart(Offset(offset))))
+    assert shell.ready() == []
+    later = shell.change(ChangeLog(of(), AdvanceLogStart(Offset(6))))
+    assert shell.wait(RETRY_MS) == [first]
+    for each in (first, later):
+        shell.done(each)
+    assert shell.is_idle
+    shell.done(shell.change(ChangeLog(of(), AdvanceLogStart(Offset(6)))))
 
 
 # --- Deleted topics ----------------------------------------------------------------------------

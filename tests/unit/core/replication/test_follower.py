@@ -103,7 +103,7 @@ def response(
     assert position is not None
     return FetchResponse(
         position,
-        machine.next_offset,
+        position.fetch_offset,
         Offset(high_watermark),
         Offset(log_start),
         batches,
@@ -458,6 +458,67 @@ def test_the_log_start_follows_the_leaders_as_far_as_the_log_is_committed() -> N
     assert machine.on_written(Offset(8)) == [AdvanceLogStart(Offset(6))]
     assert machine.on_fetch_response(response(machine, high_watermark=8, log_start=2)) == []
     assert machine.position == position(8, 5, 1)
+
+
+def test_a_follower_reports_a_log_start_once_it_is_durable() -> None:
+    machine = follower((1, 0), end=4, high_watermark=4)
+    machine.on_fetch_response(response(machine, high_watermark=4, log_start=3))
+    assert (machine.log_start_offset, machine.progress.log_start_offset) == (3, 0)
+    machine.on_log_start_advanced(Offset(2))  # An earlier one.
+    assert machine.progress.log_start_offset == 2
+    machine.on_log_start_advanced(Offset(3))
+    assert machine.progress.log_start_offset == 3
+
+
+def test_a_log_start_that_is_durable_while_the_log_starts_over_is_not_taken_for_the_new_one() -> (
+    None
+):
+    machine = follower((1, 0), end=4, high_watermark=4)
+    assert machine.on_fetch_response(response(machine, log_start=9)) == [StartOver(Offset(9))]
+    machine.on_log_start_advanced(Offset(9))  # The disk is ahead of its report.
+    assert machine.progress.log_start_offset == 0
+    machine.on_started_over(Offset(9))
+    assert machine.progress.log_start_offset == 9
+
+
+def test_an_empty_log_starts_over_where_the_batch_begins_that_holds_the_leaders_start() -> None:
+    machine = follower(high_watermark=0)
+    assert machine.on_fetch_response(response(machine, log_start=5)) == [StartOver(Offset(5))]
+    machine.on_started_over(Offset(5))
+    first, second = batch(3, 8), batch(8, 9)
+    answer = response(machine, first, second, high_watermark=9, log_start=5)
+    assert machine.on_fetch_response(answer) == [StartOver(Offset(3))]
+    # It does not ask for what its leader has deleted: that would be out of its range.
+    assert machine.on_started_over(Offset(3)) == [position(5, NO_LEADER_EPOCH, 3)]
+    answer = response(machine, first, second, high_watermark=9, log_start=5)
+    assert machine.on_fetch_response(answer) == [Append([first, second])]
+    assert machine.on_written(Offset(9)) == [AdvanceLogStart(Offset(5))]
+    assert machine.position == position(9, EPOCH, 3)
+    assert machine.progress.log_start_offset == 3
+    machine.on_log_start_advanced(Offset(5))
+    assert machine.progress.log_start_offset == 5
+
+
+def test_a_first_batch_that_was_not_written_is_asked_for_again() -> None:
+    machine = follower()
+    machine.on_fetch_response(response(machine, log_start=5))
+    machine.on_started_over(Offset(5))
+    machine.on_fetch_response(response(machine, batch(3, 8), high_watermark=8, log_start=5))
+    machine.on_started_over(Offset(3))
+    machine.on_fetch_response(response(machine, batch(3, 8), high_watermark=8, log_start=5))
+    assert machine.on_write_failed(Offset(3)) == [
+        position(5, NO_LEADER_EPOCH, 4, pause_ms=PAUSE),
+    ]
+    # Another leader may begin earlier.
+    assert machine.on_state(state_of(OTHER, 6, 8)) == [
+        FetchFrom(OTHER, LeaderEpoch(6), Offset(3), NO_LEADER_EPOCH, 5)
+    ]
+
+
+def test_a_log_with_records_never_starts_over_for_a_batch_that_begins_before_its_end() -> None:
+    machine = follower((1, 0), end=4, high_watermark=2)
+    answer = response(machine, batch(3, 8), high_watermark=8)
+    assert machine.on_fetch_response(answer) == [position(4, 1, 2, pause_ms=PAUSE)]
 
 
 # --- The high watermark --------------------------------------------------------------------------

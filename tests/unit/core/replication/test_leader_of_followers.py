@@ -108,6 +108,7 @@ class Leading:
         end: int,
         flushed: int | None = None,
         *,
+        start: int = 0,
         leader_epoch: int | None = None,
         last_epoch: int | None = None,
     ) -> list[Waiter]:
@@ -117,7 +118,7 @@ class Leading:
         progress = FollowerProgress(
             Offset(end),
             Offset(end if flushed is None else flushed),
-            Offset(0),
+            Offset(start),
             LeaderEpoch(last_epoch),
         )
         epoch = self.machine.leader_epoch if leader_epoch is None else LeaderEpoch(leader_epoch)
@@ -627,6 +628,55 @@ def test_nobody_joins_below_the_start_of_the_leaders_epoch() -> None:
     assert leading.pass_time(1000) is None
     leading.report(SECOND, 5)
     assert leading.pass_time(1000) is not None
+
+
+def test_a_follower_joins_only_without_the_records_that_its_leader_has_deleted() -> None:
+    leading = Leading((LEADER, FIRST), end=5, epochs=((1, 0),))
+    leading.machine.log_start_offset = Offset(3)
+    leading.report(SECOND, 5, start=2)
+    assert leading.pass_time(1000) is None
+    leading.report(SECOND, 5, start=3)
+    proposal = leading.pass_time(1000)
+    assert proposal is not None
+    assert proposal.isr == ALL
+
+
+def test_the_low_watermark_waits_for_all_replicas_that_may_lead() -> None:
+    leading = Leading((LEADER, FIRST), end=5, epochs=((1, 0),))
+    leading.machine.log_start_offset = Offset(5)
+    assert leading.machine.low_watermark < 0, "a member is silent"
+    leading.report(FIRST, 5, start=4)
+    leading.report(SECOND, 5, start=1)
+    assert leading.machine.low_watermark == 4, "one that is not in sync does not count"
+    leading.report(SECOND, 5, start=5)
+    leading.pass_time(1000)  # It is proposed, so it may be in sync by now.
+    leading.report(FIRST, 5, start=5)
+    assert leading.machine.low_watermark == 5
+    short = replace(state_of((LEADER,), partition_epoch=8), elr=(FIRST,))
+    leading.machine.on_state(short, STANDINGS, leading.now)
+    leading.report(FIRST, 5, start=2)
+    assert leading.machine.low_watermark == 2, "an eligible one counts"
+    alone = replace(state_of((LEADER,), partition_epoch=9), elr=())
+    leading.machine.on_state(alone, STANDINGS, leading.now)
+    assert leading.machine.low_watermark == 5
+
+
+def test_records_are_deleted_only_up_to_the_high_watermark_and_with_enough_replicas() -> None:
+    leading = Leading(end=5, high_watermark=4, epochs=((1, 0),))
+    with pytest.raises(OffsetNotAvailableError):
+        leading.machine.check_deletable(Offset(3))
+    for follower in (FIRST, SECOND):
+        leading.report(follower, 5)
+    leading.append()
+    for offset in (0, 5):
+        leading.machine.check_deletable(Offset(offset))
+    for offset in (-1, 6):
+        with pytest.raises(OffsetOutOfRangeError, match="up to offset 5"):
+            leading.machine.check_deletable(Offset(offset))
+    fallen_short = replace(state_of((LEADER,), partition_epoch=8), elr=(FIRST,))
+    leading.machine.on_state(fallen_short, STANDINGS, leading.now)
+    with pytest.raises(NotEnoughReplicasError, match="nothing was deleted"):
+        leading.machine.check_deletable(Offset(1))
 
 
 def test_a_fenced_follower_and_one_of_another_life_do_not_join() -> None:

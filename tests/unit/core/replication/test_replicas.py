@@ -44,7 +44,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
-from millrace.core.replication.follower import Append, Truncate
+from millrace.core.replication.follower import AdvanceLogStart, Append, Truncate
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replicas import (
@@ -536,6 +536,39 @@ def test_what_is_fetched_is_appended_and_its_credit_comes_back_when_it_is_writte
     assert request is not None
     assert request.credit_bytes == size
     assert request.progress[0][1].log_end_offset == 5
+
+
+def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follower: World) -> None:
+    handle = follower.handle()
+    follower.log.end_at(5)
+    follower.log.log_start_offset = Offset(2)
+    # The disk may be ahead of what the follower has ordered.
+    assert follower.machine.on_log_start_advanced(follower.partition, NOW) == [
+        Advanced(follower.partition)
+    ]
+    (change,) = follower.fetched(handle, 5)
+    assert isinstance(change, LogChange)
+    follower.machine.on_written(follower.partition, Offset(5), NOW)
+    fetched = Fetched(
+        handle=handle,
+        fetch_offset=Offset(5),
+        high_watermark=Offset(5),
+        log_start_offset=Offset(2),
+        batches=(),
+        size=0,
+    )
+    effects = follower.machine.on_fetched(follower.leader, fetched, NOW)
+    assert [each.change for each in effects if isinstance(each, LogChange)] == [
+        AdvanceLogStart(Offset(2))
+    ]
+    session = follower.machine.sessions[follower.leader]
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.progress[0][1].log_start_offset == 0
+    follower.machine.on_log_start_advanced(follower.partition, NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.progress[0][1].log_start_offset == 2
 
 
 def test_what_comes_for_a_position_that_was_left_is_dropped_and_its_credit_comes_back(

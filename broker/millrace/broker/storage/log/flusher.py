@@ -179,20 +179,23 @@ class LogFlusher:
         state = self._state
         if state.health.is_closed or not (self._has_line or self._names_are_durable):
             return
-        committed = max(state.log_start_offset, min(state.high_watermark, state.recovery_point))
-        self._checkpoints.put(
-            state.topic_partition,
-            RecoveryPoint(state.log_start_offset, state.recovery_point, committed),
-        )
+        self._put_point(state.log_start_offset)
 
-    def write_point(self) -> None:
-        """Make the log's recovery point durable now.
+    def write_start(self, offset: Offset) -> None:
+        """Make a later log start durable; it counts once this returns.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused. After a crash either start may be the log's.
         """
-        self.note_point()
+        self._put_point(offset)
         self._checkpoints.write()
+
+    def _put_point(self, start: Offset) -> None:
+        state = self._state
+        committed = max(start, min(state.high_watermark, state.recovery_point))
+        self._checkpoints.put(
+            state.topic_partition, RecoveryPoint(start, state.recovery_point, committed)
+        )
 
     @property
     def _has_line(self) -> bool:

@@ -310,7 +310,7 @@ class PartitionLog:
     # --- Deleting records --------------------------------------------------------------------
 
     def apply_retention(self, now: WallMs, limit_offset: Offset) -> int:
-        """Delete the oldest segments beyond the limits of time or size; return how many.
+        """Delete the oldest segments beyond the limits of time, size or number; return how many.
 
         Args:
             now: the time.

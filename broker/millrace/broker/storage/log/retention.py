@@ -1,7 +1,7 @@
 """Deletes the oldest records of a log: by the topic's retention, and where its start is advanced.
 
 Segments are deleted whole, the oldest first, and never the active one. The new log start is durable
-before a file is removed.
+before a file is removed, and before anybody sees it: followers and clients rely on it (P71).
 """
 
 from millrace.broker.storage.log.flusher import LogFlusher
@@ -23,7 +23,7 @@ class LogRetention:
         self._writer = writer
 
     def apply(self, now: WallMs, limit_offset: Offset) -> int:
-        """Delete the segments beyond the limits of time or size; return how many."""
+        """Delete the segments beyond the limits of time, size or number; return how many."""
         state = self._state
         with state.lock:
             state.health.check_open()
@@ -68,8 +68,8 @@ class LogRetention:
             else:
                 self._flusher.make_names_durable()
         state.recovery_point = max(state.recovery_point, offset)
-        state.log_start_offset = offset
-        self._flusher.write_point()
+        self._flusher.write_start(offset)
+        state.log_start_offset = offset  # Readers, and the leader's followers, may rely on it now.
         first = segment_of(state.segments, offset)
         for found in state.segments[:first]:
             if state.files.exists(found.path):
@@ -97,7 +97,11 @@ def overtaken(
     size = sum(segment.size for segment in segments)
     for number, segment in enumerate(segments[:-1]):
         size -= segment.size
-        is_too_much = config.retention_bytes != UNLIMITED and size >= config.retention_bytes
+        records = segments[-1].next_offset - segment.next_offset
+        is_too_much = (
+            UNLIMITED != config.retention_bytes <= size
+            or UNLIMITED != config.retention_records <= records
+        )
         if segment.next_offset > limit_offset or not (
             is_too_much or is_old(segment, config.retention_ms, now)
         ):
