@@ -207,7 +207,8 @@ def test_commands_that_change_something_say_so() -> None:
         "elect-leaders",
         "reassign apply",
         "reassign cancel",
-        "positions delete",
+        "group reset",
+        "group delete",
     }
     assert {name for name, each in commands(cli) if each.writes} == writing
 

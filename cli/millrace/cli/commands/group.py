@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -316,7 +317,7 @@ def _watch(admin: "SyncAdmin", names: Sequence[str], interval: float) -> None:
 @click.option("--shift", type=int, metavar="N", help="So many records forward, or back (-100).")
 @click.option(
     "--file",
-    type=click.File("rb"),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Positions from a file, as --dry-run --output json prints them.",
 )
 @click.option(
@@ -335,7 +336,7 @@ def reset(
     name: str,
     to: str | None,
     shift: int | None,
-    file: BinaryIO | None,
+    file: Path | None,
     topics: tuple[str, ...],
     dry_run: bool,
     yes: bool,
@@ -368,7 +369,7 @@ def reset(
         plan = plan_reset(
             admin,
             group,
-            read_positions(file.read(), file.name) if file is not None else places,
+            read_positions(file.read_bytes(), str(file)) if file is not None else places,
             to=to,
             shift=shift,
         )
