@@ -19,6 +19,7 @@ from millrace.cli.commands import (
     perf,
     positions,
     produce,
+    quota,
     reassign,
     topic,
     up,
@@ -50,7 +51,7 @@ def cli() -> None:
 
 for _module in (
     *(up, broker, topic, produce, consume, offsets, positions),
-    *(cluster, reassign, elect_leaders, log, perf, operator, completion),
+    *(quota, cluster, reassign, elect_leaders, log, perf, operator, completion),
 ):
     cli.add_command(_module.command)
 

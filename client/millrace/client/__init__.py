@@ -30,6 +30,7 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._admin.health import ClusterHealth, PartitionHealth
 from millrace.client._admin.plans import plan_reassignment
+from millrace.client._admin.quotas import QuotaDescription, QuotaUse
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.client.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
@@ -52,6 +53,7 @@ from millrace.core.errors import (
     InvalidGroupError,
     InvalidPartitionsError,
     InvalidPositionError,
+    InvalidQuotaError,
     InvalidRecordError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -65,6 +67,8 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     PositionsFullError,
     PreferredLeaderNotAvailableError,
+    QuotaNotFoundError,
+    QuotasFullError,
     ReassignmentReason,
     ReassignmentRefusedError,
     RetriableError,
@@ -154,6 +158,7 @@ __all__ = [
     "InvalidGroupError",
     "InvalidPartitionsError",
     "InvalidPositionError",
+    "InvalidQuotaError",
     "InvalidRecordError",
     "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
@@ -174,6 +179,10 @@ __all__ = [
     "PositionsFullError",
     "PreferredLeaderNotAvailableError",
     "Producer",
+    "QuotaDescription",
+    "QuotaNotFoundError",
+    "QuotaUse",
+    "QuotasFullError",
     "ReassignmentReason",
     "ReassignmentRefusedError",
     "Record",

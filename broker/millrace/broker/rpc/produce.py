@@ -5,6 +5,9 @@ checks every batch; the loop gives offsets and hands the batches to the append t
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
 stream are given offsets in the order in which they came, and answered as they finish. A batch for a
 leader that does not know of its election yet waits for the metadata (`EarlyRequests`).
+
+A client that exceeds a quota is answered at once, and told how long to wait; its stream is not read
+meanwhile (`Throttle`).
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
@@ -50,6 +54,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.requests import AllocateProducerIds
+from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
 from millrace.core.replication.leader import Acks, Waiter
@@ -123,9 +128,11 @@ class ProduceService:
         early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        quotas: Quotas,
         calls: Calls,
     ) -> None:
         self.partitions = partitions
+        self.quotas = quotas
         self.channel = channel
         self.early = early
         self.checkers = cycle(checkers)
@@ -289,12 +296,14 @@ class _ProduceStream:
         self._context = context
         self._memory = memory
         self._caller = caller
+        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, asyncio.Event())
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
+        self._must_tell_delay = False  # To a client that gets no answers.
         self._ended = asyncio.Event()
         self._has_outgoing = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
@@ -303,7 +312,10 @@ class _ProduceStream:
         self._drained.set()
 
     async def run(self) -> None:
-        await run_until_first(self._write(), self._serve())
+        try:
+            await run_until_first(self._write(), self._serve())
+        finally:
+            self._throttle.close()
 
     def end(self) -> None:
         """End the stream because the broker stops: answer received requests, then close."""
@@ -338,12 +350,14 @@ class _ProduceStream:
         while self._is_full:
             self._drained.clear()
             await self._drained.wait()
+        await self._throttle.wait()
         return await self._context.read()
 
     async def _read(self) -> None:
         service = self._service
         while isinstance(message := await self._next_message(), bytes):  # Then it is EOF.
             size = len(message)
+            self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
             self._in_check += 1
@@ -460,6 +474,7 @@ class _ProduceStream:
             request.outstanding += 1
         if not waiter.is_duplicate:
             service.metrics.appended(partition.topic, batch.checked)
+            self._throttle.charge_topic(partition.topic, batch.checked.length)
         return waiter
 
     def _on_refused(self, error: MillraceError) -> None:
@@ -520,8 +535,11 @@ class _ProduceStream:
                 )
         if request.is_awaited or is_refused:
             self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
-        else:
-            self._drained.set()
+            return
+        self._drained.set()
+        if self._throttle.delay_ms():
+            self._must_tell_delay = True
+            self._has_outgoing.set()
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
@@ -541,9 +559,12 @@ class _ProduceStream:
             if self._gathering is not None:
                 self._gathering.cancel()
                 self._gathering = None
-            while self._outgoing:
+            while self._outgoing or self._must_tell_delay:
+                self._must_tell_delay = False
                 self._take_outgoing()
-                response = pb.ProduceResponse(answers=self._in_write)
+                response = pb.ProduceResponse(
+                    answers=self._in_write, throttle_time_ms=self._throttle.delay_ms()
+                )
                 await self._context.write(response.SerializeToString())
                 self._in_write = []
                 self._drained.set()

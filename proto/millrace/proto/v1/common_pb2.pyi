@@ -61,6 +61,9 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ClassVar[ErrorCode]
     ERROR_CODE_UNKNOWN_PRODUCER_ID: _ClassVar[ErrorCode]
     ERROR_CODE_CONTROLLER_NOT_AVAILABLE: _ClassVar[ErrorCode]
+    ERROR_CODE_INVALID_QUOTA: _ClassVar[ErrorCode]
+    ERROR_CODE_QUOTA_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_QUOTAS_FULL: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -132,6 +135,9 @@ ERROR_CODE_POSITIONS_FULL: ErrorCode
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode
 ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode
 ERROR_CODE_CONTROLLER_NOT_AVAILABLE: ErrorCode
+ERROR_CODE_INVALID_QUOTA: ErrorCode
+ERROR_CODE_QUOTA_NOT_FOUND: ErrorCode
+ERROR_CODE_QUOTAS_FULL: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

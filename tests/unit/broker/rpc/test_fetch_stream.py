@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from tests.fakes.call_context import CALLER, CallContext, calls_of
+from tests.fakes.quotas import no_quotas
 
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -120,6 +121,7 @@ async def _news_while_another_waits_for_the_disk() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        quotas=no_quotas(),
         calls=calls_of(),
     )
     call: Any = CallContext()
@@ -168,6 +170,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        quotas=no_quotas(),
         calls=calls_of(),
     )
     epoch = LeaderEpoch(EPOCH + 1)

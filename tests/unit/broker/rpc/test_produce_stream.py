@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.quotas import no_quotas
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.rpc.produce import ProduceService
@@ -123,6 +124,7 @@ class Served:
             early=EarlyRequests(early_wait_ms),
             limits=LimitsConfig(),
             metrics=metrics,
+            quotas=no_quotas(),
             calls=calls_of(metrics=metrics),
         )
 
