@@ -206,6 +206,8 @@ def test_commands_that_change_something_say_so() -> None:
         "reassign apply",
         "reassign cancel",
         "positions delete",
+        "quota set",
+        "quota delete",
     }
     assert {name for name, each in commands(cli) if each.writes} == writing
 

@@ -72,6 +72,8 @@ _GATHER_BYTES = 256 << 10
 """Bytes of many requests. Below that latency matters, above the rate."""
 _GATHER_ANSWERS = 4
 """Answers that are sent without waiting for more."""
+_TELL_AGAIN_MS = 100
+"""How much longer than it has to a client may wait without being told."""
 _SWEEP_SECONDS = 0.1
 """Pause between two looks for requests whose time is up."""
 
@@ -303,7 +305,9 @@ class _ProduceStream:
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
-        self._must_tell_delay = False  # To a client that gets no answers.
+        # To a client that gets no answers; or that the delay that it was told is over.
+        self._must_tell_delay = False
+        self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()
         self._has_outgoing = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
@@ -351,6 +355,8 @@ class _ProduceStream:
             self._drained.clear()
             await self._drained.wait()
         await self._throttle.wait()
+        if self._is_delayed_for_nothing:
+            self._tell_delay()
         return await self._context.read()
 
     async def _read(self) -> None:
@@ -538,8 +544,24 @@ class _ProduceStream:
             return
         self._drained.set()
         if self._throttle.delay_ms():
-            self._must_tell_delay = True
-            self._has_outgoing.set()
+            self._tell_delay()
+
+    @property
+    def _is_delayed_for_nothing(self) -> bool:
+        """Whether the quota has changed, and the client waits for longer than it has to."""
+        waits_ms = self._told_until - monotonic_now()
+        return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
+
+    def _tell_delay(self) -> None:
+        self._must_tell_delay = True
+        self._has_outgoing.set()
+
+    def _delay_to_tell(self) -> int:
+        """Return the client's delay; 1 ms ends one that it was told before, 0 tells nothing."""
+        delay_ms = self._throttle.delay_ms() or int(self._is_delayed_for_nothing)
+        if delay_ms:
+            self._told_until = monotonic_now() + delay_ms
+        return delay_ms
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
@@ -563,7 +585,7 @@ class _ProduceStream:
                 self._must_tell_delay = False
                 self._take_outgoing()
                 response = pb.ProduceResponse(
-                    answers=self._in_write, throttle_time_ms=self._throttle.delay_ms()
+                    answers=self._in_write, throttle_time_ms=self._delay_to_tell()
                 )
                 await self._context.write(response.SerializeToString())
                 self._in_write = []

@@ -1,23 +1,16 @@
 """`millrace quota`: how much clients and topics may produce and fetch."""
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.cli.cluster import connect_admin, suggestions
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.output import print_json, print_result, print_table, put, say
+from millrace.core.settings import Unit, parse_number
 
 if TYPE_CHECKING:
     from millrace.client import QuotaDescription, QuotaUse
-
-_RATE: Final = re.compile(r"(\d+)\s*([kKMGT]i?)?B?(?:/s)?", re.ASCII)
-_UNITS: Final[dict[str, int]] = {"": 1} | {
-    prefix + binary: base**power
-    for power, prefix in enumerate("kMGT", 1)
-    for binary, base in (("", 1000), ("i", 1024))
-}
 
 
 @click.group(
@@ -43,10 +36,10 @@ class _Rate(click.ParamType[int]):
     name = "RATE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = _RATE.fullmatch(value.strip())
-        if found is None:
-            self.fail(f"{value!r}: write bytes a second, such as 500kB, 10MB or 1MiB", param, ctx)
-        return int(found[1]) * _UNITS[(found[2] or "").replace("K", "k")]
+        try:
+            return parse_number(value.removesuffix("/s"), Unit.BYTES)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}; it is bytes a second, such as 10MB", param, ctx)
 
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -177,7 +170,7 @@ def set_(
     each client id; principal; each principal and client id; each principal and each client id; each
     principal; client id; each client id. Those of its topics and their namespaces count beside it.
 
-    A RATE is bytes a second, such as 500kB, 10MB (10,000,000) or 1MiB.
+    A RATE is bytes a second, such as 500kB, 10MB (10,000,000 bytes) or 1MiB.
     """
     entity = {word: _named(word, whom) for word in ("principal", "client_id", "topic", "namespace")}
     with connect_admin(bootstrap) as admin:

@@ -276,12 +276,12 @@ class Sender:
                 self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
     def on_throttled(self, broker_id: BrokerId, throttle_ms: int, now: MonotonicMs) -> int:
-        """A broker delays this client by its quota: send nothing meanwhile.
+        """A broker delays this client by its quota: send nothing meanwhile. The last word counts.
 
         The broker does not read what is under way either: its answers may take so much longer.
 
         Returns:
-            The time in ms by which sending is delayed further than it was.
+            The time in ms by which sending is delayed further than it was; negative: less far.
         """
         broker = self._brokers[broker_id]
         before = max(now, broker.not_before)
@@ -291,7 +291,7 @@ class Sender:
         )
         for request in broker.requests.values():
             request.deadline = max(request.deadline, deadline)
-        return max(0, broker.not_before - before)
+        return broker.not_before - before
 
     def on_late_refusal(self, broker_id: BrokerId) -> None:
         """A broker refused a batch that had counted as done (`acks=0`): look up the leader.

@@ -646,7 +646,7 @@ def test_a_pause_is_counted_once() -> None:
     sender.poll(at(0))
     assert sender.on_throttled(BROKER, 500, at(100)) == 500
     assert sender.on_throttled(BROKER, 700, at(300)) == 400
-    assert sender.on_throttled(BROKER, 100, at(400)) == 0
+    assert sender.on_throttled(BROKER, 100, at(400)) == -500  # The quota has changed.
 
 
 def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> None:
