@@ -84,7 +84,7 @@ def test_a_producer_is_held_to_its_quota_is_told_so_and_a_change_counts_at_once(
             assert free.producer.metrics()["throttled_ms"] == 0
             (use,) = admin.describe_quotas(["slow"])["slow"].uses
             assert (use.kind, use.client_id) == ("produce", "slow")
-            assert use.limit_bytes_per_second == RATE
+            assert use.limit_per_second == RATE
             assert use.throttled_ms > 1000
             name = 'millrace_quota_throttled_seconds_total{kind="produce",quota="slow"}'
             wait_until(lambda: broker.metrics().get(name, 0) > 1, "the metric tells of it")
@@ -143,6 +143,23 @@ def test_a_consumer_is_held_to_its_quota(start_broker: StartBroker) -> None:
         seconds, told_ms = read("free")
         assert seconds < 1.5
         assert told_ms == 0
+
+
+def test_a_client_that_keeps_the_broker_busy_is_slowed_and_no_other(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("t")
+        admin.set_quota("busy", client_id="busy", request_percent=1)
+        with load(broker.address, "t", "busy") as busy, load(broker.address, "t", "free") as free:
+            wait_until(lambda: busy.producer.metrics()["throttled_ms"] > 0, "it is told")
+            busy_rate, free_rate = rates_of(busy, free, seconds=3)
+            assert busy_rate < free_rate / 3
+            (use,) = admin.describe_quotas(["busy"])["busy"].uses
+            assert (use.kind, use.client_id, use.limit_per_second) == ("request", "busy", 10_000)
+            assert use.used_per_second > 0
+            assert free.producer.metrics()["throttled_ms"] == 0
 
 
 def test_a_topics_quota_is_for_all_its_producers_together(start_broker: StartBroker) -> None:
@@ -205,7 +222,7 @@ def test_a_limit_for_the_cluster_is_one_limit_whoever_leads_and_outlives_the_con
 def _has_all(admin: SyncAdmin, limit: int) -> Callable[[], bool]:
     def look() -> bool:
         uses = admin.describe_quotas(["app"])["app"].uses
-        return any(use.limit_bytes_per_second > 0.9 * limit for use in uses)
+        return any(use.limit_per_second > 0.9 * limit for use in uses)
 
     return look
 

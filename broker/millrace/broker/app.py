@@ -513,7 +513,14 @@ class Broker:
         for listener, each in wanted:
             watch = ConnectionWatch(listener, self._listener_limits, self._metrics)
             bound.append(
-                ClientListener(listener, each, self._listener_limits, self._refusals, watch)
+                ClientListener(
+                    listener,
+                    each,
+                    self._listener_limits,
+                    self._refusals,
+                    watch=watch,
+                    quotas=self._quotas,
+                )
             )
             self._duties.begin(watch.run(bound[-1].port))
         return bound

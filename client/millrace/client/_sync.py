@@ -556,6 +556,7 @@ class SyncAdmin:
         namespace: str | None = None,
         produce_bytes_per_second: int | None = None,
         fetch_bytes_per_second: int | None = None,
+        request_percent: int | None = None,
         per_broker: bool = False,
         validate_only: bool = False,
     ) -> QuotaDescription:
@@ -569,6 +570,7 @@ class SyncAdmin:
                 namespace=namespace,
                 produce_bytes_per_second=produce_bytes_per_second,
                 fetch_bytes_per_second=fetch_bytes_per_second,
+                request_percent=request_percent,
                 per_broker=per_broker,
                 validate_only=validate_only,
             )

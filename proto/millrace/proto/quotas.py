@@ -9,6 +9,7 @@ from millrace.proto.v1 import cluster_pb2 as pb
 _TO_WIRE: Final = {
     QuotaKind.PRODUCE: pb.QUOTA_KIND_PRODUCE,
     QuotaKind.FETCH: pb.QUOTA_KIND_FETCH,
+    QuotaKind.REQUEST: pb.QUOTA_KIND_REQUEST,
 }
 _FROM_WIRE: Final[Mapping[int, QuotaKind]] = {number: each for each, number in _TO_WIRE.items()}
 
@@ -27,6 +28,7 @@ def quota_to_wire(quota: Quota) -> pb.Quota:
         produce_bytes_per_second=quota.produce_bytes_per_second,
         fetch_bytes_per_second=quota.fetch_bytes_per_second,
         per_broker=quota.is_per_broker,
+        request_percent=quota.request_percent,
     )
 
 
@@ -47,6 +49,7 @@ def quota_from_wire(message: pb.Quota) -> Quota:
         fetch_bytes_per_second=message.fetch_bytes_per_second
         if message.HasField("fetch_bytes_per_second")
         else None,
+        request_percent=message.request_percent if message.HasField("request_percent") else None,
         is_per_broker=message.per_broker,
     )
 

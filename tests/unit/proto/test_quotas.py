@@ -23,7 +23,7 @@ from millrace.proto.v1 import cluster_pb2
 def test_a_quota_comes_back_as_it_was(entity: QuotaEntity) -> None:
     for quota in (
         Quota(name="a", entity=entity, produce_bytes_per_second=1, is_per_broker=True),
-        Quota(name="a", entity=entity, fetch_bytes_per_second=0),
+        Quota(name="a", entity=entity, fetch_bytes_per_second=0, request_percent=9),
     ):
         message = cluster_pb2.Quota.FromString(quota_to_wire(quota).SerializeToString())
         assert quota_from_wire(message) == quota

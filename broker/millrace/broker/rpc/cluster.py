@@ -296,8 +296,8 @@ class ClusterService:
             response.uses.append(
                 pb.QuotaUse(
                     bucket=bucket_to_wire(state.bucket),
-                    bytes_per_second=state.bytes_per_second,
-                    limit_bytes_per_second=state.limit,
+                    used_per_second=state.used,
+                    limit_per_second=state.limit,
                     delay_ms=state.delay_ms,
                     throttled_ms=state.throttled_ms,
                 )

@@ -13,6 +13,7 @@ A reader that exceeds a quota gets its answer, which says how long it waits for 
 
 import asyncio
 from dataclasses import dataclass, replace
+from time import thread_time_ns
 
 import grpc
 
@@ -552,9 +553,11 @@ class _FetchStream:
         del self._refused[:PARTITIONS_IN_RESPONSE]
         self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
+        begun = thread_time_ns()
         batches = self._service.reader.read_cached(reads)
         if batches is None:
             batches = await self._service.reader.read(reads)
+            begun = thread_time_ns()  # The loop has done other work meanwhile.
         sent = []
         unused = iter(batches)
         for plan in plans:
@@ -587,6 +590,7 @@ class _FetchStream:
         header = pb.FetchHeader(partitions=partitions)
         if self._throttle is not None:
             self._throttle.charge(sum(map(len, sent)))
+            self._throttle.charge_time(thread_time_ns() - begun)
             header.throttle_time_ms = self._throttle.delay_ms()
         message = encode_fetch_response(header, sent)
         session.on_responded(monotonic_now())

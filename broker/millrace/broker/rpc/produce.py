@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
+from time import thread_time_ns
 
 import grpc
 
@@ -90,6 +91,8 @@ class _CheckedBatch:
 
 
 _CheckedRequest = tuple[pb.ProduceHeader, list[_CheckedBatch] | MillraceError]
+_TimedCheck = tuple[_CheckedRequest, int]
+"""With the nanoseconds of the thread that it took; 0: they were not measured."""
 
 
 @dataclass(slots=True, eq=False)
@@ -234,6 +237,14 @@ class ProduceService:
                 appended=Appended.NO,
             )
 
+    def timed_check(self, message: bytes) -> _TimedCheck:
+        """Split a message and check its batches; measure that if a quota asks for it."""
+        if not self.quotas.limits_requests:
+            return self.check(message), 0
+        begun = thread_time_ns()
+        checked = self.check(message)
+        return checked, thread_time_ns() - begun
+
     def check(self, message: bytes) -> _CheckedRequest:
         """Split a message and check its batches; runs on the checking thread.
 
@@ -369,28 +380,38 @@ class _ProduceStream:
             self._in_check += 1
 
             def done(
-                result: _CheckedRequest | None,
+                result: _TimedCheck | None,
                 error: BaseException | None,
                 size: int = size,
             ) -> None:
                 self._on_checked(size, result, error)
 
-            self._checker.submit(done, service.check, message)
+            self._checker.submit(done, service.timed_check, message)
             del message, done
 
     def _on_checked(
         self,
         size: int,
-        result: _CheckedRequest | None,
+        result: _TimedCheck | None,
         error: BaseException | None,
     ) -> None:
         self._in_check -= 1
-        service = self._service
         if result is None:
             assert error is not None
             self._refuse(size, 0, error)
             return
-        header, checked = result
+        request, nanoseconds = result
+        if not self._service.quotas.limits_requests:
+            self._take(size, request)
+            return
+        begun = thread_time_ns()
+        self._take(size, request)
+        self._throttle.charge_time(nanoseconds + thread_time_ns() - begun)
+
+    def _take(self, size: int, request_checked: _CheckedRequest) -> None:
+        """Append what can be appended of a checked request."""
+        service = self._service
+        header, checked = request_checked
         if isinstance(checked, MillraceError):
             self._refuse(size, header.correlation_id, checked)
             return

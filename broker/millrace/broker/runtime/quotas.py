@@ -45,6 +45,11 @@ class Quotas:
         self.meters.on_quotas(cluster.quotas, brokers, monotonic_now())
         self._wake()
 
+    @property
+    def limits_requests(self) -> bool:
+        """Whether any quota limits the time of requests."""
+        return self.meters.table.has_request_quotas
+
     def throttle(self, kind: QuotaKind, caller: Caller, changed: asyncio.Event) -> "Throttle":
         """Return the throttle of a client's stream, which closes it at its end.
 
@@ -101,23 +106,19 @@ class Throttle:
         self._kind = kind
         self._caller = caller
         self._generation = 0  # Of the quotas in which the following were looked up; 0: of none.
-        self._caller_meters: Sequence[Meter] = ()
+        self._caller_meters: dict[QuotaKind, Sequence[Meter]] = {}
         self._topic_meters: dict[str, Sequence[Meter]] = {}
         self._debts: dict[Meter, float] = {}  # Until when this stream waits for each.
 
     def charge(self, size: int) -> None:
         """Charge bytes to the client."""
-        if not self._meters.table.has_caller_quotas:
-            return
-        now = monotonic_now()
-        self._follow()
-        found = self._caller_meters
-        if not found or found[0].is_dropped:
-            caller = self._caller
-            found = self._caller_meters = self._meters.caller(
-                self._kind, caller.principal, caller.client_id, now
-            )
-        self._charge(found, size, now)
+        if self._meters.table.has_caller_quotas:
+            self._charge_caller(self._kind, size)
+
+    def charge_time(self, nanoseconds: int) -> None:
+        """Charge time of the processor to the client."""
+        if self._meters.table.has_request_quotas:
+            self._charge_caller(QuotaKind.REQUEST, nanoseconds // 1000)
 
     def charge_topic(self, topic: str, size: int) -> None:
         """Charge bytes to a topic and its namespace, for all clients together."""
@@ -162,11 +163,22 @@ class Throttle:
         self._debts = {}
         self._quotas.forget_delayed(self)
 
+    def _charge_caller(self, kind: QuotaKind, amount: int) -> None:
+        now = monotonic_now()
+        self._follow()
+        found = self._caller_meters.get(kind)
+        if found is None or any(each.is_dropped for each in found):
+            caller = self._caller
+            found = self._caller_meters[kind] = self._meters.caller(
+                kind, caller.principal, caller.client_id, now
+            )
+        self._charge(found, amount, now)
+
     def _follow(self) -> None:
         """Look quotas up again if they have changed."""
         if self._generation != self._meters.generation:
             self._generation = self._meters.generation
-            self._caller_meters = ()
+            self._caller_meters = {}
             self._topic_meters = {}
 
     def _charge(self, meters: Sequence[Meter], size: int, now: MonotonicMs) -> None:

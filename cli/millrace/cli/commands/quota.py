@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """,
 )
 def command() -> None:
-    """Limit how much clients and topics may produce and fetch.
+    """Limit how much clients and topics may produce and fetch, and how busy they keep brokers.
 
     Clients that exceed a quota are delayed, and told so; they get no errors. A change counts at
     once, for clients that are connected, too.
@@ -67,11 +67,12 @@ def list_(bootstrap: str, output: str) -> None:
             each.subject,
             _rate(each.produce_bytes_per_second),
             _rate(each.fetch_bytes_per_second),
+            _percent(each.request_percent),
             _scope(each),
         ]
         for each in quotas
     ]
-    columns = ["QUOTA", "FOR", "PRODUCE", "FETCH", "PER"]
+    columns = ["QUOTA", "FOR", "PRODUCE", "FETCH", "REQUEST TIME", "PER"]
     print_result(output, [_document(each) for each in quotas], columns, rows)
 
 
@@ -100,9 +101,9 @@ def describe(name: str, bootstrap: str, output: str) -> None:
         print_json({**_document(quota), "uses": [_use_document(use) for use in uses]})
         return
     put(f"{quota.name}: for {quota.subject}, per {_scope(quota)}")
-    limits = {"produce": quota.produce_bytes_per_second, "fetch": quota.fetch_bytes_per_second}
-    for kind, limit in limits.items():
-        put(f"  {kind}: {_rate(limit) or 'no limit'}")
+    put(f"  produce: {_rate(quota.produce_bytes_per_second) or 'no limit'}")
+    put(f"  fetch: {_rate(quota.fetch_bytes_per_second) or 'no limit'}")
+    put(f"  request time: {_percent(quota.request_percent) or 'no limit'}, per broker")
     put()
     if not uses:
         say("nobody uses anything of it now")
@@ -114,8 +115,8 @@ def describe(name: str, bootstrap: str, output: str) -> None:
                 use.kind,
                 _who(use),
                 use.broker_id,
-                _rate(use.bytes_per_second),
-                _rate(use.limit_bytes_per_second),
+                _amount(use.kind, use.used_per_second),
+                _amount(use.kind, use.limit_per_second),
                 f"{use.delay_ms:,} ms" if use.delay_ms else None,
                 f"{use.throttled_ms / 1000:,.1f} s" if use.throttled_ms else None,
             ]
@@ -147,6 +148,11 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 @click.option("--produce", type=_Rate(), help="Most bytes a second to produce, such as 10MB.")
 @click.option("--fetch", type=_Rate(), help="Most bytes a second to fetch.")
 @click.option(
+    "--request-percent",
+    type=click.IntRange(1, 10_000),
+    help="Most time of one processor, on each broker, for the clients' requests.",
+)
+@click.option(
     "--per-broker", is_flag=True, help="The limits are for each broker, and not for the cluster."
 )
 @click.option("--validate-only", is_flag=True, help="Check everything, change nothing.")
@@ -157,6 +163,7 @@ def set_(
     name: str,
     produce: int | None,
     fetch: int | None,
+    request_percent: int | None,
     per_broker: bool,
     validate_only: bool,
     bootstrap: str,
@@ -179,6 +186,7 @@ def set_(
             **entity,
             produce_bytes_per_second=produce,
             fetch_bytes_per_second=fetch,
+            request_percent=request_percent,
             per_broker=per_broker,
             validate_only=validate_only,
         )
@@ -225,6 +233,7 @@ def _document(quota: "QuotaDescription") -> dict[str, Any]:
         "namespace": quota.namespace,
         "produce_bytes_per_second": quota.produce_bytes_per_second,
         "fetch_bytes_per_second": quota.fetch_bytes_per_second,
+        "request_percent": quota.request_percent,
         "per_broker": quota.per_broker,
     }
 
@@ -237,8 +246,8 @@ def _use_document(use: "QuotaUse") -> dict[str, Any]:
         "topic": use.topic,
         "namespace": use.namespace,
         "broker": use.broker_id,
-        "bytes_per_second": use.bytes_per_second,
-        "limit_bytes_per_second": use.limit_bytes_per_second,
+        "used_per_second": use.used_per_second,
+        "limit_per_second": use.limit_per_second,
         "delay_ms": use.delay_ms,
         "throttled_ms": use.throttled_ms,
     }
@@ -251,6 +260,15 @@ def _who(use: "QuotaUse") -> str:
 
 def _scope(quota: "QuotaDescription") -> str:
     return "broker" if quota.per_broker else "cluster"
+
+
+def _amount(kind: str, amount: int) -> str | None:
+    """Write a use or a limit for a person."""
+    return f"{amount / 10_000:,.1f} %" if kind == "request" else _rate(amount)
+
+
+def _percent(percent: int | None) -> str | None:
+    return None if percent is None else f"{percent} %"
 
 
 def _rate(bytes_per_second: int | None) -> str | None:

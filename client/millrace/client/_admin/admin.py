@@ -705,6 +705,7 @@ class Admin:
         namespace: str | None = None,
         produce_bytes_per_second: int | None = None,
         fetch_bytes_per_second: int | None = None,
+        request_percent: int | None = None,
         per_broker: bool = False,
         validate_only: bool = False,
     ) -> QuotaDescription:
@@ -721,6 +722,8 @@ class Admin:
             name: of the quota, `name` or `namespace/name`.
             principal, client_id, topic, namespace: for whom it is.
             produce_bytes_per_second, fetch_bytes_per_second: the limits; None: no limit.
+            request_percent: the limit of the time of one processor that a broker spends on the
+                clients' requests; always for each broker, and not for topics.
             per_broker: the limits are for each broker, and not for the cluster.
             validate_only: check everything and change nothing.
 
@@ -736,6 +739,7 @@ class Admin:
                 ),
                 produce_bytes_per_second=produce_bytes_per_second,
                 fetch_bytes_per_second=fetch_bytes_per_second,
+                request_percent=request_percent,
                 is_per_broker=per_broker,
             )
         )
@@ -783,7 +787,7 @@ class Admin:
         Brokers that are fenced or do not answer are left out.
 
             for use in (await admin.describe_quotas(["reports"]))["reports"].uses:
-                print(use.client_id, use.broker_id, use.bytes_per_second, use.delay_ms)
+                print(use.client_id, use.broker_id, use.used_per_second, use.delay_ms)
 
         Raises:
             QuotaNotFoundError: one of them does not exist.

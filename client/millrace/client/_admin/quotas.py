@@ -9,11 +9,12 @@ from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.proto.quotas import quota_from_wire
 from millrace.proto.v1 import cluster_pb2
 
-QuotaKindName: TypeAlias = Literal["produce", "fetch"]
+QuotaKindName: TypeAlias = Literal["produce", "fetch", "request"]
 
 _KINDS: Final[Mapping[int, QuotaKindName]] = {
     cluster_pb2.QUOTA_KIND_PRODUCE: "produce",
     cluster_pb2.QUOTA_KIND_FETCH: "fetch",
+    cluster_pb2.QUOTA_KIND_REQUEST: "request",
 }
 
 
@@ -32,10 +33,10 @@ class QuotaUse:
     namespace: str
     """The namespace, if the quota is for namespaces; else empty."""
     broker_id: BrokerId
-    bytes_per_second: int
-    """Used, averaged over about a second."""
-    limit_bytes_per_second: int
-    """What may be used at this broker: the limit, or the broker's share of it."""
+    used_per_second: int
+    """Averaged over about a second: bytes, or microseconds of request time."""
+    limit_per_second: int
+    """What may be used at this broker, likewise: the limit, or the broker's share of it."""
     delay_ms: int
     """How long the next request would be delayed; 0: not."""
     throttled_ms: int
@@ -55,6 +56,8 @@ class QuotaDescription:
     """None: no limit."""
     fetch_bytes_per_second: int | None
     """None: no limit."""
+    request_percent: int | None
+    """Of the time of one processor of each broker; None: no limit."""
     per_broker: bool
     """The limits are for each broker, and not for the cluster."""
     uses: tuple[QuotaUse, ...] = ()
@@ -84,6 +87,7 @@ def described(quota: Quota, uses: Iterable[QuotaUse] = ()) -> QuotaDescription:
         entity.namespace,
         quota.produce_bytes_per_second,
         quota.fetch_bytes_per_second,
+        quota.request_percent,
         quota.is_per_broker,
         tuple(uses),
     )
@@ -114,8 +118,8 @@ def _use(broker_id: BrokerId, use: cluster_pb2.QuotaUse) -> QuotaUse:
         bucket.topic,
         bucket.namespace,
         broker_id,
-        use.bytes_per_second,
-        use.limit_bytes_per_second,
+        use.used_per_second,
+        use.limit_per_second,
         use.delay_ms,
         use.throttled_ms,
     )

@@ -39,14 +39,14 @@ class BucketState(NamedTuple):
     """What people are told of a bucket at one broker.
 
     Attributes:
-        bytes_per_second: used, averaged over about a second.
-        limit: in bytes a second, of this broker alone.
+        used: a second, averaged over about one; bytes, or microseconds of request time.
+        limit: likewise, of this broker alone.
         delay_ms: how long the next user would wait now.
         throttled_ms: how long it was in debt, all in all.
     """
 
     bucket: Bucket
-    bytes_per_second: int
+    used: int
     limit: int
     delay_ms: int
     throttled_ms: int
@@ -123,8 +123,8 @@ class Meters:
             then = before[bucket.quota].limit(bucket.kind) or limit
             if meter.share is not None:
                 # Until the controller has divided the new limit.
-                meter.share = None if quota.is_per_broker else meter.share * limit / then
-            meter.set_rate(self._rate(quota, limit, meter.share), now)
+                meter.share = meter.share * limit / then if quota.is_shared(bucket.kind) else None
+            meter.set_rate(self._rate(quota, bucket.kind, meter.share), now)
 
     def caller(
         self, kind: QuotaKind, principal: str, client_id: str, now: MonotonicMs
@@ -159,7 +159,7 @@ class Meters:
             meter.measure(now)
             if not meter.is_saturated and meter.used < 1:
                 del self._active[bucket]
-            elif not self._quotas[bucket.quota].is_per_broker:
+            elif self._quotas[bucket.quota].is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))
         shared.sort(key=lambda use: use.bytes_per_second, reverse=True)
         return shared[:REPORTED_MAX]
@@ -171,10 +171,10 @@ class Meters:
             meter, quota = self._meters.get(bucket), self._quotas.get(bucket.quota)
             limit = None if quota is None else quota.limit(bucket.kind)
             # The controller may know a later quota, or an earlier one, than this broker.
-            if meter is None or quota is None or limit is None or quota.is_per_broker:
+            if meter is None or quota is None or limit is None or not quota.is_shared(bucket.kind):
                 continue
             meter.share = min(share, limit)
-            rate = self._rate(quota, limit, meter.share)
+            rate = self._rate(quota, bucket.kind, meter.share)
             has_changed |= rate != meter.rate
             meter.set_rate(rate, now)
         return has_changed
@@ -201,15 +201,19 @@ class Meters:
                 bucket = Bucket(quota.name, bucket.kind)
                 meter = self._meters.get(bucket)
         if meter is None:
-            limit = quota.limit(bucket.kind)
-            assert limit is not None
             meter = self._meters[bucket] = Meter(
-                self._rate(quota, limit, None), bucket=bucket, charged_at=now, _measured_at=now
+                self._rate(quota, bucket.kind, None),
+                paid_until=now,  # A new client has saved up nothing.
+                bucket=bucket,
+                charged_at=now,
+                _measured_at=now,
             )
         return meter
 
-    def _rate(self, quota: Quota, limit: int, share: float | None) -> float:
-        if quota.is_per_broker:
+    def _rate(self, quota: Quota, kind: QuotaKind, share: float | None) -> float:
+        limit = quota.limit(kind)
+        assert limit is not None
+        if not quota.is_shared(kind):
             return limit
         return max(_RATE_MIN, limit / self._brokers if share is None else share)
 

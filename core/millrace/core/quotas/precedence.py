@@ -27,6 +27,7 @@ class QuotaTable:
             if quota.limit(kind) is not None
         }
         self.has_caller_quotas = False
+        self.has_request_quotas = any(kind is QuotaKind.REQUEST for kind, _ in self._quotas)
         self.has_topic_quotas = False
         for _, entity in self._quotas:
             is_about_topics = entity.topic is not None or entity.namespace is not None

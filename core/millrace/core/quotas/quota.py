@@ -1,4 +1,4 @@
-"""A quota: for whom it is, and how much they may produce and fetch.
+"""A quota: for whom it is, and how much they may produce, fetch and keep brokers busy.
 
 A quota is a named object. It is for clients, by principal, by client id, or by both; or for a
 topic, or for a namespace. An empty name stands for each of a kind that has no quota of its own, and
@@ -6,9 +6,11 @@ every one of them has the whole limit for itself: Kafka's default. Two quotas ca
 same.
 
 A limit is for the whole cluster, and the controller divides it among the brokers (`shares`); or it
-is for each broker, as in Kafka. A quota never refuses anything: brokers delay who exceeds it.
+is for each broker, as in Kafka. That of request time always is: it protects a broker's processor. A
+quota never refuses anything: brokers delay who exceeds it.
 
-Sources: KIP-13 and KIP-55 for quotas by client id and user, KIP-546 for the empty name.
+Sources: KIP-13 and KIP-55 for quotas by client id and user, KIP-124 for request time, KIP-546 for
+the empty name.
 """
 
 import re
@@ -25,6 +27,9 @@ EACH: Final = ""
 RATE_MIN: Final = 1024
 RATE_MAX: Final = 1 << 40
 """Bounds of a limit, in bytes a second. Below, one batch would be delayed for minutes."""
+PERCENT_MAX: Final = 10_000
+"""Largest limit of request time, in percent of one processor."""
+_MICROSECONDS_IN_PERCENT: Final = 10_000
 PRINCIPAL_CHARACTERS_MAX: Final = 255
 QUOTA_NAME_LENGTH_MAX: Final = 253
 
@@ -36,6 +41,7 @@ class QuotaKind(StrEnum):
 
     PRODUCE = "produce"
     FETCH = "fetch"
+    REQUEST = "request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,7 @@ class Quota:
         entity: for whom.
         produce_bytes_per_second: of record batches and their requests; None: no limit.
         fetch_bytes_per_second: of record batches; None: no limit.
+        request_percent: of the time of one processor of each broker; None: no limit.
         is_per_broker: the limits are for each broker, and not for the cluster.
     """
 
@@ -83,13 +90,23 @@ class Quota:
     entity: QuotaEntity
     produce_bytes_per_second: int | None = None
     fetch_bytes_per_second: int | None = None
+    request_percent: int | None = None
     is_per_broker: bool = False
 
     def limit(self, kind: QuotaKind) -> int | None:
-        """Return a limit in bytes a second; None: there is none."""
-        if kind is QuotaKind.PRODUCE:
-            return self.produce_bytes_per_second
-        return self.fetch_bytes_per_second
+        """Return a limit a second, in bytes or, of request time, in microseconds; None: none."""
+        match kind:
+            case QuotaKind.PRODUCE:
+                return self.produce_bytes_per_second
+            case QuotaKind.FETCH:
+                return self.fetch_bytes_per_second
+            case QuotaKind.REQUEST:
+                percent = self.request_percent
+                return None if percent is None else percent * _MICROSECONDS_IN_PERCENT
+
+    def is_shared(self, kind: QuotaKind) -> bool:
+        """Whether all brokers share a limit."""
+        return not self.is_per_broker and kind is not QuotaKind.REQUEST
 
 
 class Bucket(NamedTuple):
@@ -118,22 +135,34 @@ def checked(quota: Quota) -> Quota:
     """
     checked_quota_name(quota.name)
     entity = _checked_entity(quota)
-    for kind in QuotaKind:
+    for kind in (QuotaKind.PRODUCE, QuotaKind.FETCH):
         limit = quota.limit(kind)
         if limit is not None and not RATE_MIN <= limit <= RATE_MAX:
             raise InvalidQuotaError(
                 f"quota {quota.name!r}: the limit to {kind} is {limit} bytes a second, and must "
                 f"be {RATE_MIN} to {RATE_MAX}; leave it out for no limit"
             )
+    percent = quota.request_percent
+    if percent is not None and not 1 <= percent <= PERCENT_MAX:
+        raise InvalidQuotaError(
+            f"quota {quota.name!r}: the limit of request time is {percent} percent, and must be 1 "
+            f"to {PERCENT_MAX}; leave it out for no limit"
+        )
+    if percent is not None and (entity.topic is not None or entity.namespace is not None):
+        raise InvalidQuotaError(
+            f"quota {quota.name!r}: a limit of request time is for clients, and not for topics"
+        )
     if all(quota.limit(kind) is None for kind in QuotaKind):
         raise InvalidQuotaError(
-            f"quota {quota.name!r} limits nothing: set a limit to produce or to fetch, or delete it"
+            f"quota {quota.name!r} limits nothing: set a limit to produce, to fetch or of request "
+            "time, or delete it"
         )
     return Quota(
         name=quota.name,
         entity=entity,
         produce_bytes_per_second=quota.produce_bytes_per_second,
         fetch_bytes_per_second=quota.fetch_bytes_per_second,
+        request_percent=percent,
         is_per_broker=quota.is_per_broker,
     )
 

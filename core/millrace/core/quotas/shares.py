@@ -124,8 +124,8 @@ class QuotaShares:
         shares = []
         for bucket in sorted(self._reported.get(broker_id, ())):
             quota = quotas.get(bucket.quota)
-            limit = None if quota is None or quota.is_per_broker else quota.limit(bucket.kind)
-            if limit is not None:
+            limit = None if quota is None else quota.limit(bucket.kind)
+            if quota is not None and limit is not None and quota.is_shared(bucket.kind):
                 heard = limit - limit * silent // count
                 share = divided(heard, self._demands[bucket], count)[broker_id]
                 shares.append(BucketShare(bucket, share))

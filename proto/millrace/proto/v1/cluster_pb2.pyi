@@ -26,6 +26,7 @@ class QuotaKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     QUOTA_KIND_UNSPECIFIED: _ClassVar[QuotaKind]
     QUOTA_KIND_PRODUCE: _ClassVar[QuotaKind]
     QUOTA_KIND_FETCH: _ClassVar[QuotaKind]
+    QUOTA_KIND_REQUEST: _ClassVar[QuotaKind]
 CONFIG_SOURCE_UNSPECIFIED: ConfigSource
 CONFIG_SOURCE_DEFAULT: ConfigSource
 CONFIG_SOURCE_BROKER: ConfigSource
@@ -36,6 +37,7 @@ ELECTION_KIND_UNCLEAN: ElectionKind
 QUOTA_KIND_UNSPECIFIED: QuotaKind
 QUOTA_KIND_PRODUCE: QuotaKind
 QUOTA_KIND_FETCH: QuotaKind
+QUOTA_KIND_REQUEST: QuotaKind
 
 class GetMetadataRequest(_message.Message):
     __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation")
@@ -386,18 +388,20 @@ class PartitionResult(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...
 
 class Quota(_message.Message):
-    __slots__ = ("name", "entity", "produce_bytes_per_second", "fetch_bytes_per_second", "per_broker")
+    __slots__ = ("name", "entity", "produce_bytes_per_second", "fetch_bytes_per_second", "per_broker", "request_percent")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ENTITY_FIELD_NUMBER: _ClassVar[int]
     PRODUCE_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     FETCH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     PER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_PERCENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     entity: QuotaEntity
     produce_bytes_per_second: int
     fetch_bytes_per_second: int
     per_broker: bool
-    def __init__(self, name: _Optional[str] = ..., entity: _Optional[_Union[QuotaEntity, _Mapping]] = ..., produce_bytes_per_second: _Optional[int] = ..., fetch_bytes_per_second: _Optional[int] = ..., per_broker: _Optional[bool] = ...) -> None: ...
+    request_percent: int
+    def __init__(self, name: _Optional[str] = ..., entity: _Optional[_Union[QuotaEntity, _Mapping]] = ..., produce_bytes_per_second: _Optional[int] = ..., fetch_bytes_per_second: _Optional[int] = ..., per_broker: _Optional[bool] = ..., request_percent: _Optional[int] = ...) -> None: ...
 
 class QuotaEntity(_message.Message):
     __slots__ = ("principal", "client_id", "topic", "namespace")
@@ -470,18 +474,18 @@ class DescribeQuotasResponse(_message.Message):
     def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., uses: _Optional[_Iterable[_Union[QuotaUse, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class QuotaUse(_message.Message):
-    __slots__ = ("bucket", "bytes_per_second", "limit_bytes_per_second", "delay_ms", "throttled_ms")
+    __slots__ = ("bucket", "used_per_second", "limit_per_second", "delay_ms", "throttled_ms")
     BUCKET_FIELD_NUMBER: _ClassVar[int]
-    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    LIMIT_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    USED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     THROTTLED_MS_FIELD_NUMBER: _ClassVar[int]
     bucket: QuotaBucket
-    bytes_per_second: int
-    limit_bytes_per_second: int
+    used_per_second: int
+    limit_per_second: int
     delay_ms: int
     throttled_ms: int
-    def __init__(self, bucket: _Optional[_Union[QuotaBucket, _Mapping]] = ..., bytes_per_second: _Optional[int] = ..., limit_bytes_per_second: _Optional[int] = ..., delay_ms: _Optional[int] = ..., throttled_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, bucket: _Optional[_Union[QuotaBucket, _Mapping]] = ..., used_per_second: _Optional[int] = ..., limit_per_second: _Optional[int] = ..., delay_ms: _Optional[int] = ..., throttled_ms: _Optional[int] = ...) -> None: ...
 
 class QuotaBucket(_message.Message):
     __slots__ = ("quota", "kind", "principal", "client_id", "topic", "namespace")

@@ -60,8 +60,10 @@ def test_each_kind_of_limit_is_looked_up_by_itself() -> None:
     table = QuotaTable(
         [quota("a", QuotaEntity(principal="alice"), fetch=7000), quota("c", ORDER[-1])]
     )
+    assert not table.has_request_quotas
+    assert table.of_caller(QuotaKind.REQUEST, "alice", "app") is None
     names = {}
-    for kind in QuotaKind:
+    for kind in (PRODUCE, FETCH):
         found = table.of_caller(kind, "alice", "app")
         assert found is not None
         names[kind] = found[0].name

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from millrace.core.errors import InvalidQuotaError
@@ -77,11 +79,27 @@ def test_any_other_subject_is_refused(entity: dict[str, str | None]) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, RATE_MIN - 1, RATE_MAX + 1, 1 << 70])
-@pytest.mark.parametrize("kind", [*QuotaKind])
+@pytest.mark.parametrize("kind", [QuotaKind.PRODUCE, QuotaKind.FETCH])
 def test_a_limit_out_of_bounds_is_refused(limit: int, kind: QuotaKind) -> None:
     limits = {"produce": None, "fetch": None, kind.value: limit}
     with pytest.raises(InvalidQuotaError, match=f"the limit to {kind} is {limit} bytes"):
         checked(quota(**limits))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("percent", [0, -1, 10_001])
+def test_a_limit_of_request_time_out_of_bounds_is_refused(percent: int) -> None:
+    with pytest.raises(InvalidQuotaError, match=f"{percent} percent"):
+        checked(replace(quota(), request_percent=percent))
+
+
+def test_a_limit_of_request_time_is_for_clients_and_for_each_broker() -> None:
+    found = checked(replace(quota(produce=None), request_percent=5))
+    assert found.limit(QuotaKind.REQUEST) == 50_000  # Microseconds.
+    assert not found.is_shared(QuotaKind.REQUEST)
+    assert found.is_shared(QuotaKind.PRODUCE)
+    for entity in ({"topic": "t"}, {"namespace": "n"}):
+        with pytest.raises(InvalidQuotaError, match="not for topics"):
+            checked(replace(quota(entity={**entity}), request_percent=5))
 
 
 def test_a_quota_limits_something() -> None:

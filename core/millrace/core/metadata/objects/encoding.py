@@ -130,6 +130,7 @@ def quota_state(quota: Quota) -> dict[str, Any]:
         "namespace": entity.namespace,
         "principal": entity.principal,
         "produce_bytes_per_second": quota.produce_bytes_per_second,
+        "request_percent": quota.request_percent,
         "topic": entity.topic,
     }
     return {name: value for name, value in state.items() if value is not None}
@@ -256,6 +257,7 @@ def _quota(state: Any) -> Quota:
         ),
         produce_bytes_per_second=state.get("produce_bytes_per_second"),
         fetch_bytes_per_second=state.get("fetch_bytes_per_second"),
+        request_percent=state.get("request_percent"),
         is_per_broker=state.get("is_per_broker", False),
     )
 

@@ -75,7 +75,7 @@ CLUSTER = ClusterState(
     last_broker_epoch=BrokerEpoch(3),
     next_producer_id=ProducerId(2000),
     quotas={
-        "each": Quota(name="each", entity=QuotaEntity(principal=""), produce_bytes_per_second=5000),
+        "each": Quota(name="each", entity=QuotaEntity(principal=""), request_percent=7),
         "team/orders": Quota(
             name="team/orders",
             entity=QuotaEntity(topic="shop/orders"),
