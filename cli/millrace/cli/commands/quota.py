@@ -259,7 +259,8 @@ def _who(use: "QuotaUse") -> str:
 
 
 def _scope(quota: "QuotaDescription") -> str:
-    return "broker" if quota.per_broker else "cluster"
+    limits = quota.produce_bytes_per_second, quota.fetch_bytes_per_second
+    return "broker" if quota.per_broker or limits == (None, None) else "cluster"
 
 
 def _amount(kind: str, amount: int) -> str | None:

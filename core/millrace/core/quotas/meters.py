@@ -3,7 +3,7 @@
 `Meters` has a limiter for each bucket in use. The rate of a bucket follows from its quota: the
 limit itself where that is for each broker; else this broker's share of it, which the controller
 sends (`shares`). Without a share, as at first, the limit is divided by the number of brokers. A
-share outlasts the loss of the controller.
+share outlasts the loss of the controller, but not its use.
 
 A stream keeps its limiters (`caller`, `topic`) until `generation` changes. A bucket that nobody has
 charged for a while is dropped (`expire`), and says so to streams that keep its limiter
@@ -26,6 +26,8 @@ IDLE_MS: Final = 60_000
 """How long nobody has charged a bucket that is dropped; longer than any debt that still counts."""
 REPORTED_MAX: Final = 1000
 """Buckets in one report to the controller."""
+_QUIET_MS: Final = 1000
+"""How long nobody has charged a bucket that counts as not used."""
 _SMOOTHING_MS: Final = 500
 """Over how long a rate is averaged."""
 _SATURATED_SHARE: Final = 0.2
@@ -98,7 +100,7 @@ class Meters:
         self._quotas: Mapping[str, Quota] = {}
         self._brokers = 1
         self._meters: dict[Bucket, Meter] = {}
-        self._active: dict[Bucket, Meter] = {}  # Charged since their use was 0.
+        self._active: dict[Bucket, Meter] = {}  # Those in use.
         self._expired_at = MonotonicMs(0)
 
     def on_quotas(self, quotas: Mapping[str, Quota], brokers: int, now: MonotonicMs) -> None:
@@ -157,9 +159,13 @@ class Meters:
         shared = []
         for bucket, meter in list(self._active.items()):
             meter.measure(now)
-            if not meter.is_saturated and meter.used < 1:
+            quota = self._quotas[bucket.quota]
+            if max(meter.charged_at, meter.paid_until) + _QUIET_MS < now:
                 del self._active[bucket]
-            elif self._quotas[bucket.quota].is_shared(bucket.kind):
+                meter.used = 0
+                meter.share = None  # Others get it; who comes next begins as new.
+                meter.set_rate(self._rate(quota, bucket.kind, None), now)
+            elif quota.is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))
         shared.sort(key=lambda use: use.bytes_per_second, reverse=True)
         return shared[:REPORTED_MAX]

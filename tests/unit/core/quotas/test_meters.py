@@ -119,7 +119,9 @@ def test_clients_beyond_the_bound_share_one_bucket_and_others_are_not_slowed() -
 
 
 def test_what_is_used_of_shared_quotas_is_reported_while_it_is_used() -> None:
-    meters = meters_of(quota(1_000_000), quota(name="own", client_id="mine", per_broker=True))
+    meters = meters_of(
+        quota(1_000_000), quota(1_000_000, name="own", client_id="mine", per_broker=True)
+    )
     (meter,) = meters.caller(PRODUCE, "p", "app", at(0))
     (mine,) = meters.caller(PRODUCE, "p", "mine", at(0))
     for now in range(0, 3000, 10):
@@ -131,9 +133,12 @@ def test_what_is_used_of_shared_quotas_is_reported_while_it_is_used() -> None:
     assert use.bucket == meter.bucket
     assert use.bytes_per_second == pytest.approx(100_000, rel=0.05)
     assert not use.is_saturated
-    for now in range(3000, 20_000, 250):
-        uses = meters.uses(at(now))
-    assert uses == []
+    meters.on_shares([BucketShare(meter.bucket, 1000)], at(3000))
+    assert len(meters.uses(at(3900))) == 1
+    assert meters.uses(at(4100)) == []
+    assert [each.used for each in meters.states(at(4100))] == [0, 0]
+    # Who comes now does not begin with the small share of an idle broker.
+    assert meter.rate == pytest.approx(1_000_000 / 3)
 
 
 def test_a_bucket_in_debt_most_of_the_time_is_saturated_whatever_it_uses() -> None:
