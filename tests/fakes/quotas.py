@@ -44,8 +44,9 @@ def follow(quotas: Quotas, *changed: Quota, brokers: int = 1) -> None:
     quotas.on_image(image)
 
 
-def owe(quotas: Quotas, kind: QuotaKind, caller: Caller, size: int) -> None:
-    """Let another stream of a client exceed its quota."""
+def owe(quotas: Quotas, kind: QuotaKind, caller: Caller, size: int, topic: str = "t") -> None:
+    """Let another stream of a client exceed its quota, and that of a topic."""
     other = quotas.throttle(kind, caller, asyncio.Event())
     other.charge(size)
+    other.charge_topic(topic, size)
     other.close()

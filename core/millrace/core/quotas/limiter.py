@@ -69,6 +69,10 @@ class Limiter:
         """Drop the debt: nobody waits for it any more."""
         self.paid_until = _NEVER
 
+    def passed_in_debt_ms(self, now: float) -> float:
+        """Return how long it has been in debt, all in all, without the debt that lies ahead."""
+        return self.throttled_ms - self.delay_ms(now)
+
     def delay_ms(self, now: float) -> float:
         """Return how long it is in debt; 0: it is not."""
         return max(0.0, self.paid_until - now)

@@ -79,8 +79,7 @@ class Meter(Limiter):
         rate = (self.total - self._total_then) * 1000 / elapsed
         weight = min(1.0, elapsed / _SMOOTHING_MS)
         self.used += (rate - self.used) * weight
-        # The debt that lies ahead is counted in `throttled_ms`, and is no time passed yet.
-        throttled = self.throttled_ms - self.delay_ms(now)
+        throttled = self.passed_in_debt_ms(now)
         self.is_saturated = throttled - self._throttled_then > elapsed * _SATURATED_SHARE
         self._measured_at, self._total_then, self._throttled_then = now, self.total, throttled
 
@@ -193,7 +192,7 @@ class Meters:
                 round(meter.used),
                 round(meter.rate),
                 round(meter.delay_ms(now)),
-                round(meter.throttled_ms),
+                round(meter.passed_in_debt_ms(now)),
             )
             for bucket, meter in self._meters.items()
         ]

@@ -340,8 +340,9 @@ def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
         async with serving() as (the, call):
             the.lead(HERE, 2)
             follow(the.quotas, limit(produce=1024, entity=entity))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
             call.produce(0, epoch=2)
-            assert (await response_of(call)).throttle_time_ms > 100
+            assert (await response_of(call)).throttle_time_ms > 50_000
             follow(the.quotas)
 
     asyncio.run(story())
@@ -369,10 +370,11 @@ def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
         async with serving() as (the, call):
             the.lead(HERE, 2)
             follow(the.quotas, limit(produce=1024))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
             call.produce(0, epoch=2, acks=0)
             told = await response_of(call)
             assert not told.answers
-            assert told.throttle_time_ms > 100
+            assert told.throttle_time_ms > 50_000
             follow(the.quotas)
 
     asyncio.run(story())
@@ -383,8 +385,9 @@ def test_a_delayed_stream_ends_at_once_and_is_forgotten() -> None:
         async with serving() as (the, call):
             the.lead(HERE, 2)
             follow(the.quotas, limit(produce=1024))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
             call.produce(0, epoch=2)
-            assert (await response_of(call)).throttle_time_ms > 100
+            assert (await response_of(call)).throttle_time_ms > 50_000
             (stream,) = the.service._connections[CALLER.address][1]
             stream.end()
 

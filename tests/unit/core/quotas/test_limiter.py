@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,8 +53,19 @@ def test_the_time_in_debt_is_counted_once() -> None:
     for now in (0, 100, 200):
         charge(limiter, 1000, now)
     assert limiter.throttled_ms == limiter.paid_until == 2800
+    assert limiter.passed_in_debt_ms(1000) == 1000
     charge(limiter, 300, 10_000)
     assert limiter.throttled_ms == 2900
+    assert limiter.passed_in_debt_ms(20_000) == 2900
+
+
+def test_the_time_that_passed_in_debt_does_not_change_with_the_rate() -> None:
+    limiter = Limiter(1000)
+    charge(limiter, 10_200, 0)
+    assert limiter.passed_in_debt_ms(3000) == 3000
+    limiter.set_rate(1_000_000, 3000)
+    assert limiter.passed_in_debt_ms(3000) == 3000
+    assert limiter.passed_in_debt_ms(20_000) == pytest.approx(3007)
 
 
 def test_a_forgiven_limiter_delays_nobody() -> None:
