@@ -298,7 +298,7 @@ class LossyBroker(RuleBasedStateMachine):
         connection, correlation_id, answers = self.answers.pop(index)
         if connection == self.connection:
             now = MonotonicMs(self.now)
-            self.sender.on_answer(BROKER, correlation_id, answers, 0, now)
+            self.sender.on_answer(BROKER, correlation_id, answers, now)
             self.step()
 
     @precondition(lambda self: self.connection)
@@ -363,7 +363,7 @@ class LossyBroker(RuleBasedStateMachine):
                 connection, correlation_id, answers = self.answers.pop(0)
                 if connection == self.connection:
                     now = MonotonicMs(self.now)
-                    self.sender.on_answer(BROKER, correlation_id, answers, 0, now)
+                    self.sender.on_answer(BROKER, correlation_id, answers, now)
                     self.step()
             self.now += 200
             self.step()

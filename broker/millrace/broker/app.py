@@ -53,6 +53,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.file_system import FileSystem
@@ -195,6 +196,7 @@ class Broker:
         )
         self._metrics.request_memory_bytes.set_function(lambda: memory.used)
         self._early = EarlyRequests()
+        self._quotas = Quotas(config.quotas, self._metrics.quotas)
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
         ]
@@ -307,6 +309,7 @@ class Broker:
         )
         # The metrics page is served already, and many logs may take minutes to open.
         duties.begin(housekeeping.observe())
+        duties.begin(self._quotas.run())
         await self._take_up_partitions(channel, lifecycle, partitions)
 
         for each in listeners:
@@ -421,6 +424,7 @@ class Broker:
             reluctance=reluctance,
             media=partitions.placement.working_media,
             outside_address=outside_address,
+            quotas=self._quotas,
         )
 
     async def _leave(self, lifecycle: BrokerLifecycle) -> None:
@@ -477,6 +481,7 @@ class Broker:
         """Follow the metadata; return once the logs are open, and this broker may lead."""
         duties = self._duties
         channel.add_image_callback(partitions.on_image)
+        channel.add_image_callback(self._quotas.on_image)
         duties.begin(partitions.tick())
         await duties.unless_over(partitions.settled())
         await duties.unless_over(lifecycle.until_unfenced())
@@ -508,7 +513,14 @@ class Broker:
         for listener, each in wanted:
             watch = ConnectionWatch(listener, self._listener_limits, self._metrics)
             bound.append(
-                ClientListener(listener, each, self._listener_limits, self._refusals, watch)
+                ClientListener(
+                    listener,
+                    each,
+                    self._listener_limits,
+                    self._refusals,
+                    watch=watch,
+                    quotas=self._quotas,
+                )
             )
             self._duties.begin(watch.run(bound[-1].port))
         return bound
@@ -545,6 +557,7 @@ class Broker:
             early=self._early,
             limits=limits,
             metrics=self._metrics,
+            quotas=self._quotas,
             calls=calls,
         )
         self._duties.begin(produce.sweep())
@@ -555,6 +568,7 @@ class Broker:
             turns=self._turns,
             limits=limits,
             metrics=self._metrics,
+            quotas=self._quotas,
             calls=calls,
         )
         cluster = ClusterService(
@@ -563,6 +577,7 @@ class Broker:
             partitions=partitions,
             config=self._config,
             turns=self._turns,
+            quotas=self._quotas,
             calls=calls,
         )
         names = NamePartitions(partitions, channel, calls.listener)

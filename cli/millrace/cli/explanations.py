@@ -13,6 +13,7 @@ from millrace.core.topics import INTERNAL_PREFIX
 _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.ConnectionFailedError: ExitCode.UNREACHABLE,
     errors.UnknownTopicOrPartitionError: ExitCode.NOT_FOUND,
+    errors.QuotaNotFoundError: ExitCode.NOT_FOUND,
     errors.OffsetOutOfRangeError: ExitCode.NOT_FOUND,
     errors.LogTruncatedError: ExitCode.NOT_FOUND,
     errors.RequestTimedOutError: ExitCode.TIMED_OUT,
@@ -34,6 +35,7 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     ),
     errors.OffsetOutOfRangeError: "see which offsets there are with `millrace offsets {topic}`",
     errors.LogTruncatedError: "see which offsets there are with `millrace offsets {topic}`",
+    errors.QuotaNotFoundError: "list them with `millrace quota list`",
     errors.StorageFullError: (
         "keep less: `millrace topic alter {topic} --set retention.bytes=...`; what was deleted "
         f"{IN_TRASH}"

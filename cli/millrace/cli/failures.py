@@ -35,7 +35,7 @@ _MEANINGS = {
     ExitCode.FAILED: "refused or failed; the message says why",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNREACHABLE: "no broker can be reached",
-    ExitCode.NOT_FOUND: "no such topic, partition or offset",
+    ExitCode.NOT_FOUND: "no such topic, partition, offset or quota",
     ExitCode.TIMED_OUT: "not done in time; a write may have been done all the same",
     ExitCode.DAMAGED: "damaged data was found",
     ExitCode.UNHEALTHY: "the cluster lacks a leader, a replica or a controller",

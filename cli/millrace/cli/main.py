@@ -21,6 +21,7 @@ from millrace.cli.commands import (
     perf,
     produce,
     profile,
+    quota,
     reassign,
     topic,
     up,
@@ -51,7 +52,7 @@ def cli() -> None:
 
 
 for _module in (
-    *(up, broker, topic, produce, consume, copy, offsets, group),
+    *(up, broker, topic, produce, consume, copy, offsets, group, quota),
     *(cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
 ):
     cli.add_command(_module.command)

@@ -31,6 +31,7 @@ from millrace.client._admin.descriptions import (
 from millrace.client._admin.groups import GroupDescription, GroupListing, Lag, MemberDescription
 from millrace.client._admin.health import ClusterHealth, PartitionHealth
 from millrace.client._admin.plans import plan_reassignment
+from millrace.client._admin.quotas import QuotaDescription, QuotaUse
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.client.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
@@ -54,6 +55,7 @@ from millrace.core.errors import (
     InvalidGroupError,
     InvalidPartitionsError,
     InvalidPositionError,
+    InvalidQuotaError,
     InvalidRecordError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -67,6 +69,8 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     PositionsFullError,
     PreferredLeaderNotAvailableError,
+    QuotaNotFoundError,
+    QuotasFullError,
     ReassignmentReason,
     ReassignmentRefusedError,
     RequestTimedOutError,
@@ -160,6 +164,7 @@ __all__ = [
     "InvalidGroupError",
     "InvalidPartitionsError",
     "InvalidPositionError",
+    "InvalidQuotaError",
     "InvalidRecordError",
     "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
@@ -182,6 +187,10 @@ __all__ = [
     "PositionsFullError",
     "PreferredLeaderNotAvailableError",
     "Producer",
+    "QuotaDescription",
+    "QuotaNotFoundError",
+    "QuotaUse",
+    "QuotasFullError",
     "ReassignmentReason",
     "ReassignmentRefusedError",
     "Record",

@@ -23,6 +23,7 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._admin.groups import GroupDescription, GroupListing, Lag
 from millrace.client._admin.health import ClusterHealth
+from millrace.client._admin.quotas import QuotaDescription
 from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.reading import Start
@@ -388,6 +389,10 @@ class SyncConsumer:
         """Return how many records are still to be handed out, per partition."""
         return self._thread.call(self._consumer.lag())
 
+    def metrics(self) -> dict[str, int]:
+        """Return counters since the start: see `Consumer.metrics`."""
+        return self._consumer.metrics()
+
     def close(self) -> None:
         """Release everything; closing twice is harmless."""
         self._thread.call(self._consumer.close())
@@ -558,6 +563,48 @@ class SyncAdmin:
     def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
         """Return the settings of the brokers: see `Admin.describe_broker_configs`."""
         return self._thread.call(self._admin.describe_broker_configs())
+
+    def set_quota(
+        self,
+        name: str,
+        *,
+        principal: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        namespace: str | None = None,
+        produce_bytes_per_second: int | None = None,
+        fetch_bytes_per_second: int | None = None,
+        request_percent: int | None = None,
+        per_broker: bool = False,
+        validate_only: bool = False,
+    ) -> QuotaDescription:
+        """Make a quota, or replace the one of this name: see `Admin.set_quota`."""
+        return self._thread.call(
+            self._admin.set_quota(
+                name,
+                principal=principal,
+                client_id=client_id,
+                topic=topic,
+                namespace=namespace,
+                produce_bytes_per_second=produce_bytes_per_second,
+                fetch_bytes_per_second=fetch_bytes_per_second,
+                request_percent=request_percent,
+                per_broker=per_broker,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_quota(self, name: str, *, validate_only: bool = False) -> None:
+        """Delete a quota: see `Admin.delete_quota`."""
+        self._thread.call(self._admin.delete_quota(name, validate_only=validate_only))
+
+    def list_quotas(self) -> list[QuotaDescription]:
+        """Return all quotas by name, without their use."""
+        return self._thread.call(self._admin.list_quotas())
+
+    def describe_quotas(self, names: Iterable[str] | None = None) -> dict[str, QuotaDescription]:
+        """Return quotas with what is used of them: see `Admin.describe_quotas`."""
+        return self._thread.call(self._admin.describe_quotas(names))
 
     def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]

@@ -500,6 +500,24 @@ class DeletionProtectedError(InvalidRequestError):
     code = 64
 
 
+class InvalidQuotaError(InvalidRequestError):
+    """A quota, or its name, breaks a rule, or another quota is for the same."""
+
+    code = 70
+
+
+class QuotaNotFoundError(InvalidRequestError):
+    """There is no quota of that name."""
+
+    code = 71
+
+
+class QuotasFullError(InvalidRequestError):
+    """The cluster has no room for another quota."""
+
+    code = 72
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -55,7 +55,7 @@ def parse_topic_name(text: str, default: str = DEFAULT_NAMESPACE) -> TopicName:
     namespace, slash, name = text.rpartition("/")
     if not slash:
         namespace = default
-    if len(namespace) > NAMESPACE_LENGTH_MAX or not _NAMESPACE.fullmatch(namespace):
+    if not is_namespace(namespace):
         raise InvalidTopicError(
             f"topic {text!r}: the namespace {namespace!r} must be 1 to {NAMESPACE_LENGTH_MAX} "
             "lower case letters, digits or hyphens, and begin and end with a letter or digit"
@@ -66,3 +66,8 @@ def parse_topic_name(text: str, default: str = DEFAULT_NAMESPACE) -> TopicName:
             "underscores or hyphens, and neither '.' nor '..'"
         )
     return TopicName(namespace, name)
+
+
+def is_namespace(text: str) -> bool:
+    """Return whether a text is the name of a namespace."""
+    return len(text) <= NAMESPACE_LENGTH_MAX and _NAMESPACE.fullmatch(text) is not None

@@ -209,6 +209,8 @@ def test_commands_that_change_something_say_so() -> None:
         "reassign cancel",
         "group reset",
         "group delete",
+        "quota set",
+        "quota delete",
     }
     assert {name for name, each in commands(cli) if each.writes} == writing
 

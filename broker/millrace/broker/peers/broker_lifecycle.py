@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.runtime.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TopicPartition
 from millrace.core.media import Media
@@ -38,6 +39,7 @@ class BrokerLifecycle:
         reluctance: returns why the broker is reluctant to lead.
         media: returns the media of its working log directories.
         outside_address: returns where clients of the outside listener connect.
+        quotas: of its clients.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class BrokerLifecycle:
         reluctance: Callable[[], Reluctance],
         media: Callable[[], tuple[Media, ...]],
         outside_address: Callable[[], str],
+        quotas: Quotas,
     ) -> None:
         self._channel = channel
         self._life = life
@@ -58,6 +61,7 @@ class BrokerLifecycle:
         self._reluctance = reluctance
         self._media = media
         self._outside_address = outside_address
+        self._quotas = quotas
 
     async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
         """Send a heartbeat, with the log ends that the controller asked for.
@@ -76,8 +80,10 @@ class BrokerLifecycle:
             reluctance=self._reluctance(),
             media=self._media(),
             outside_address=self._outside_address(),
+            quota_uses=self._quotas.uses(),
         )
         answer: HeartbeatAnswer = await channel.request(request)
+        self._quotas.on_shares(answer.quota_shares)
         return answer
 
     async def until_unfenced(self) -> None:

@@ -34,8 +34,10 @@ from millrace.core.metadata.requests import (
     RenewReplicas,
     ReplicaRenewal,
 )
+from millrace.core.quotas.shares import BucketShare, BucketUse
 from millrace.proto.errors import error_from_wire, error_to_wire
 from millrace.proto.media import media_set_from_wire, media_to_wire
+from millrace.proto.quotas import bucket_from_wire, bucket_to_wire
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
 
@@ -110,6 +112,14 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
                     media=map(media_to_wire, request.media),
                     outside_address=request.outside_address,
+                    quota_uses=[
+                        pb.SharedQuotaUse(
+                            bucket=bucket_to_wire(use.bucket),
+                            bytes_per_second=use.bytes_per_second,
+                            saturated=use.is_saturated,
+                        )
+                        for use in request.quota_uses
+                    ],
                 )
             )
         case AlterPartitions():
@@ -187,6 +197,11 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
                 media=media_set_from_wire(heartbeat.media),
                 outside_address=heartbeat.outside_address,
+                quota_uses=[
+                    BucketUse(bucket, each.bytes_per_second, each.saturated)
+                    for each in heartbeat.quota_uses
+                    if (bucket := bucket_from_wire(each.bucket)) is not None
+                ],
             )
         case "alter_partitions":
             return AlterPartitions(
@@ -273,7 +288,14 @@ def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerRespo
             )
         case Heartbeat():
             return pb.ControllerResponse(
-                heartbeat=pb.HeartbeatResponse(is_fenced=result.is_fenced, may_stop=result.may_stop)
+                heartbeat=pb.HeartbeatResponse(
+                    is_fenced=result.is_fenced,
+                    may_stop=result.may_stop,
+                    quota_shares=[
+                        pb.QuotaShare(bucket=bucket_to_wire(bucket), bytes_per_second=share)
+                        for bucket, share in result.quota_shares
+                    ],
+                )
             )
         case AlterPartitions():
             return pb.ControllerResponse(
@@ -321,7 +343,16 @@ def response_from_proto(message: pb.ControllerResponse) -> Any:
             registered = message.register_broker
             return BrokerLife(BrokerId(registered.broker_id), BrokerEpoch(registered.broker_epoch))
         case "heartbeat":
-            return HeartbeatAnswer(message.heartbeat.is_fenced, message.heartbeat.may_stop)
+            heartbeat = message.heartbeat
+            return HeartbeatAnswer(
+                heartbeat.is_fenced,
+                heartbeat.may_stop,
+                [
+                    BucketShare(bucket, each.bytes_per_second)
+                    for each in heartbeat.quota_shares
+                    if (bucket := bucket_from_wire(each.bucket)) is not None
+                ],
+            )
         case "alter_partitions":
             return _errors(message.alter_partitions.partitions)
         case "renew_replicas":

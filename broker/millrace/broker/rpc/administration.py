@@ -29,6 +29,7 @@ from millrace.core.metadata.model import Listener, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
@@ -36,11 +37,14 @@ from millrace.core.metadata.requests import (
     NewTopic,
     Reassignment,
     ReassignPartitions,
+    SetQuotas,
     TopicChange,
     TopicRef,
     UnregisterBroker,
 )
+from millrace.core.quotas.quota import Quota, QuotaKind
 from millrace.proto.errors import error_to_wire
+from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
 
@@ -48,7 +52,10 @@ _TOPICS_AT_ONCE: Final = 50
 _PARTITIONS_AT_ONCE: Final = 500
 """Entries that the machine decides in one go."""
 
-_Large = CreateTopics | AlterTopics | DeleteTopics | ElectLeaders
+_QUOTAS_AT_ONCE: Final = 10
+"""Likewise; each is compared with all others."""
+
+_Large = CreateTopics | AlterTopics | DeleteTopics | ElectLeaders | SetQuotas | DeleteQuotas
 
 
 async def administer(
@@ -107,6 +114,10 @@ class _Administration:
                 return await self._reassign_partitions(message.reassign_partitions)
             case "elect_leaders":
                 return await self._elect_leaders(message.elect_leaders)
+            case "set_quotas":
+                return await self._set_quotas(message.set_quotas)
+            case "delete_quotas":
+                return await self._delete_quotas(message.delete_quotas)
         raise MalformedRequestError("the request is none that this controller knows")
 
     async def _decide(self, request: _Large, at_once: int, *entries: str) -> list[Any]:
@@ -307,3 +318,30 @@ class _Administration:
                 result.error.CopyFrom(error_to_wire(image.in_words(outcome), is_write=True))
             results.append(result)
         return results
+
+    async def _set_quotas(self, request: cluster_pb2.SetQuotasRequest) -> _Answer:
+        quotas = [quota_from_wire(each) for each in request.quotas]
+        self._line.name(f"{each.name} ({_limits_in_words(each)})" for each in quotas)
+        change = SetQuotas(quotas=quotas, validate_only=request.validate_only)
+        outcomes = await self._decide(change, _QUOTAS_AT_ONCE, "quotas")
+        response = cluster_pb2.SetQuotasResponse(results=map(_quota_result, outcomes))
+        return pb.ControllerResponse(set_quotas=response), outcomes
+
+    async def _delete_quotas(self, request: cluster_pb2.DeleteQuotasRequest) -> _Answer:
+        self._line.name(request.names)
+        deletion = DeleteQuotas(names=tuple(request.names), validate_only=request.validate_only)
+        outcomes = await self._decide(deletion, _QUOTAS_AT_ONCE, "names")
+        response = cluster_pb2.DeleteQuotasResponse(results=map(_quota_result, outcomes))
+        return pb.ControllerResponse(delete_quotas=response), outcomes
+
+
+def _limits_in_words(quota: Quota) -> str:
+    limits = [f"{kind} {quota.limit(kind)}" for kind in QuotaKind if quota.limit(kind) is not None]
+    per_broker = ["per broker"] if quota.is_per_broker else []
+    return ", ".join([str(quota.entity), *limits, *per_broker])
+
+
+def _quota_result(outcome: Quota | MillraceError) -> cluster_pb2.QuotaResult:
+    if isinstance(outcome, MillraceError):
+        return cluster_pb2.QuotaResult(error=error_to_wire(outcome, is_write=True))
+    return cluster_pb2.QuotaResult(quota=quota_to_wire(outcome))

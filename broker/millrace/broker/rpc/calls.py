@@ -4,8 +4,9 @@ Each call has one `Caller`, made when it begins: a stream of requests costs one.
 in a handler ends the call, is named in its trailing metadata, and is recorded with the caller.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -16,10 +17,13 @@ from google.protobuf.message import Message
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.refusals import Refusals, printable
 from millrace.broker.rpc.requests import Request, decode_request
+from millrace.broker.runtime.loop_time import LoopTime
+from millrace.broker.runtime.quotas import Quotas
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import Appended, MessageTooLargeError, MillraceError
 from millrace.core.metadata.model import Listener
+from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
 
 Stream = grpc.aio.ServicerContext[bytes, bytes]
@@ -30,6 +34,8 @@ StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
 """A method with a stream in each direction."""
 
 _SOFTWARE_CHARACTERS_MAX: Final = 100
+_CALL_DELAY_SECONDS_MAX: Final = 1.0
+"""Longest delay of a call by a quota: its client waits for the answer, and not for long."""
 
 _R = TypeVar("_R", bound=Request)
 
@@ -41,13 +47,21 @@ class Calls:
         listener: which one of the broker it is.
         limits: of requests and answers.
         refusals: records each.
+        quotas: of clients; None: brokers have none.
 
     Attributes:
         listener: as given.
         refusals: as given.
     """
 
-    def __init__(self, listener: Listener, limits: LimitsConfig, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        limits: LimitsConfig,
+        refusals: Refusals,
+        quotas: Quotas | None = None,
+    ) -> None:
+        self._quotas = quotas
         self.listener = listener
         self._limits = limits
         self.refusals = refusals
@@ -80,12 +94,34 @@ class Calls:
     ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
         async def call(data: bytes, context: Stream) -> bytes:
             async with self._begun(context, name) as caller:
-                request = decode_request(kind, data, self._limits.request_entries_max)
-                response = await method(request, caller)
-                self._check_size(response)
-                return response.SerializeToString()
+                if self._quotas is None or not self._quotas.limits_requests:
+                    return await answer(data, caller)
+                return await self._within_quota(self._quotas, answer(data, caller), caller)
+
+        async def answer(data: bytes, caller: Caller) -> bytes:
+            request = decode_request(kind, data, self._limits.request_entries_max)
+            response = await method(request, caller)
+            self._check_size(response)
+            return response.SerializeToString()
 
         return call
+
+    async def _within_quota(
+        self, quotas: Quotas, answer: Coroutine[Any, Any, bytes], caller: Caller
+    ) -> bytes:
+        """Begin a call once its client has paid for the earlier ones, and charge its time."""
+        throttle = quotas.throttle(QuotaKind.REQUEST, caller, asyncio.Event())
+        timed = LoopTime(answer)
+        try:
+            throttle.charge_time(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CALL_DELAY_SECONDS_MAX):
+                    await throttle.wait()
+            return await timed
+        finally:
+            answer.close()  # Unless it has run.
+            throttle.charge_time(timed.nanoseconds)
+            throttle.close()
 
     def _stream(
         self, name: str, serve: StreamMethod

@@ -17,6 +17,7 @@ from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.broker.runtime.quotas import Quotas
 from millrace.core.broker_config import LimitsConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.metadata.model import Listener
 
@@ -46,6 +47,7 @@ class ClientListener:
         limits: of its connections and messages.
         refusals: records refused requests.
         watch: of its connections.
+        quotas: of its clients.
 
     Attributes:
         calls: for its services.
@@ -59,10 +61,12 @@ class ClientListener:
         config: ListenerConfig | OutsideListenerConfig,
         limits: LimitsConfig,
         refusals: Refusals,
+        *,
         watch: ConnectionWatch,
+        quotas: Quotas,
     ) -> None:
         self._server = make_server(limits, watch)
-        self.calls = Calls(listener, limits, refusals)
+        self.calls = Calls(listener, limits, refusals, quotas)
         section = "listener" if listener is Listener.CLIENTS else "outside_listener"
         self.port, self.address = bind(self._server, config, who="clients", section=section)
         self._health = health.aio.HealthServicer()

@@ -15,6 +15,7 @@ from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.turns import Turns
 from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.broker_config import BrokerConfig
@@ -33,6 +34,7 @@ from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import CLIENT_PROTOCOL, check_client
 from millrace.proto.media import media_to_wire
+from millrace.proto.quotas import bucket_to_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
@@ -46,8 +48,11 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "UnregisterBroker": ("unregister_broker", pb.UnregisterBrokerRequest),
     "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
     "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
+    "SetQuotas": ("set_quotas", pb.SetQuotasRequest),
+    "DeleteQuotas": ("delete_quotas", pb.DeleteQuotasRequest),
 }
 """Methods that the controller answers: the field in its messages, and the request class."""
+_QUOTA_USES_MAX: Final = 10_000
 _WITH_TOPICS: Final = (pb.CreateTopicsResponse, pb.AlterTopicsResponse, pb.DeleteTopicsResponse)
 
 
@@ -64,9 +69,11 @@ class ClusterService:
         partitions: Partitions,
         config: BrokerConfig,
         turns: Turns,
+        quotas: Quotas,
         calls: Calls,
     ) -> None:
         self._broker_id = broker_id
+        self._quotas = quotas
         self._channel = channel
         self._partitions = partitions
         self._config = config
@@ -91,6 +98,7 @@ class ClusterService:
                 "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
                 "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
                 "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
+                "DescribeQuotas": (self._describe_quotas, pb.DescribeQuotasRequest),
                 **{
                     method: self._forwarded(name, kind)
                     for method, (name, kind) in _FORWARDED.items()
@@ -283,6 +291,35 @@ class ClusterService:
         return pb.DescribeBrokerConfigResponse(
             config=describe_settings(self._config, self._channel.config)
         )
+
+    async def _describe_quotas(
+        self, request: pb.DescribeQuotasRequest, _: object
+    ) -> pb.DescribeQuotasResponse:
+        image = self._channel.metadata
+        wanted = set(request.names)
+        response = pb.DescribeQuotasResponse(metadata_epoch=image.epoch)
+        for name, quota in sorted(image.cluster.quotas.items()):
+            if not wanted or name in wanted:
+                response.quotas.append(quota_to_wire(quota))
+        if request.without_use:
+            return response
+        work = self._turns.work()
+        for state in self._quotas.states():
+            await work.give_way()
+            if wanted and state.bucket.quota not in wanted:
+                continue
+            if len(response.uses) == _QUOTA_USES_MAX:
+                break
+            response.uses.append(
+                pb.QuotaUse(
+                    bucket=bucket_to_wire(state.bucket),
+                    used_per_second=state.used,
+                    limit_per_second=state.limit,
+                    delay_ms=state.delay_ms,
+                    throttled_ms=state.throttled_ms,
+                )
+            )
+        return response
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

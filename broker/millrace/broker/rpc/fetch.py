@@ -6,10 +6,14 @@ without decoding them, and writes one response. `SessionReader` decides what may
 waits until gRPC has taken that response, so a reader that does not read costs the broker only one
 response. A position at a leader that does not know of its election yet waits for the metadata
 (`EarlyRequests`).
+
+A reader that exceeds a quota gets its answer, which says how long it waits for the next one
+(`Throttle`).
 """
 
 import asyncio
 from dataclasses import dataclass, replace
+from time import thread_time_ns
 
 import grpc
 
@@ -21,6 +25,7 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.runtime.turns import Turns
@@ -61,6 +66,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records.header import Buffer
 from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.core.replication.progress import FollowerProgress
@@ -77,6 +83,7 @@ class SessionService:
     Args:
         replication: settings for followers; None: it serves consumers.
         calls: of the listener.
+        quotas: of clients; None: followers have none.
     """
 
     def __init__(
@@ -90,8 +97,10 @@ class SessionService:
         metrics: BrokerMetrics,
         calls: Calls,
         replication: ReplicationConfig | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.replication = replication
+        self.quotas = quotas
         self.calls = calls
         self.listener = calls.listener
         self.early = early
@@ -109,10 +118,10 @@ class SessionService:
             max_wait_ms_max=limits.fetch_wait_ms_max,
         )
 
-    async def fetch(self, context: Stream, _: Caller) -> None:
+    async def fetch(self, context: Stream, caller: Caller) -> None:
         """Serve a stream."""
         self.metrics.fetch_streams.inc()
-        stream = _FetchStream(self, context)
+        stream = _FetchStream(self, context, caller)
         if self._is_ending:
             stream.end()
         self._streams.add(stream)
@@ -164,6 +173,7 @@ class FetchService(SessionService):
         turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        quotas: Quotas,
         calls: Calls,
     ) -> None:
         super().__init__(
@@ -174,6 +184,7 @@ class FetchService(SessionService):
             limits=limits,
             metrics=metrics,
             calls=calls,
+            quotas=quotas,
         )
         self._lookups = OffsetLookups(
             partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max, listener=self.listener
@@ -237,6 +248,7 @@ class _FetchStream:
         self,
         service: SessionService,
         context: Stream,
+        caller: Caller,
     ) -> None:
         self._service = service
         self._context = context
@@ -244,6 +256,10 @@ class _FetchStream:
         self._refused: list[pb.FetchedPartition] = []
         self._early: dict[int, _EarlyPosition] = {}
         self._wake = asyncio.Event()
+        quotas = service.quotas
+        self._throttle = (
+            None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake)
+        )
         self._is_configured = False
         self._reader = SessionReader()
         self._has_room = asyncio.Event()
@@ -265,6 +281,8 @@ class _FetchStream:
         self._early.clear()
         for position in list(self._session.positions.values()):
             self._leave(position.handle)
+        if self._throttle is not None:
+            self._throttle.close()
 
     def on_advanced(self, handle: int) -> None:
         """A partition has news."""
@@ -446,8 +464,9 @@ class _FetchStream:
         session = self._session
         while True:
             self._wake.clear()
-            self._pause_ms = 0
-            plans = await self._plan() if session.can_send else []
+            self._pause_ms = 0 if self._throttle is None else self._throttle.delay_ms()
+            # A reader that exceeds its quota still gets errors at once.
+            plans = await self._plan() if session.can_send and not self._pause_ms else []
             if not plans and not self._refused:
                 await self._wait(self._pause_ms)
                 continue
@@ -535,9 +554,11 @@ class _FetchStream:
         del self._refused[:PARTITIONS_IN_RESPONSE]
         self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
+        begun = thread_time_ns()
         batches = self._service.reader.read_cached(reads)
         if batches is None:
             batches = await self._service.reader.read(reads)
+            begun = thread_time_ns()  # The loop has done other work meanwhile.
         sent = []
         unused = iter(batches)
         for plan in plans:
@@ -561,11 +582,18 @@ class _FetchStream:
                 if position.is_at_end:
                     self._leave(position.handle)
                 self._service.metrics.fetched(partition.topic, plan.length)
+                if self._throttle is not None:
+                    self._throttle.charge_topic(partition.topic, plan.length)
                 if self._reader.on_sent(position, plan.length):
                     self._service.metrics.replication.caught_up(plan.length)
                 if self._reader.has_everything(position, partition.replica, partition.log):
                     session.on_nothing([position])
-        message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
+        header = pb.FetchHeader(partitions=partitions)
+        if self._throttle is not None:
+            self._throttle.charge(sum(map(len, sent)))
+            self._throttle.charge_time(thread_time_ns() - begun)
+            header.throttle_time_ms = self._throttle.delay_ms()
+        message = encode_fetch_response(header, sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds only the message.
         await self._context.write(message)

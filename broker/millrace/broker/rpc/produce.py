@@ -5,6 +5,9 @@ checks every batch; the loop gives offsets and hands the batches to the append t
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
 stream are given offsets in the order in which they came, and answered as they finish. A batch for a
 leader that does not know of its election yet waits for the metadata (`EarlyRequests`).
+
+A client that exceeds a quota is answered at once, and told how long to wait; its stream is not read
+meanwhile (`Throttle`).
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
+from time import thread_time_ns
 
 import grpc
 
@@ -24,6 +28,7 @@ from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
@@ -50,6 +55,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.requests import AllocateProducerIds
+from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
 from millrace.core.replication.leader import Acks, Waiter
@@ -67,6 +73,8 @@ _GATHER_BYTES = 256 << 10
 """Bytes of many requests. Below that latency matters, above the rate."""
 _GATHER_ANSWERS = 4
 """Answers that are sent without waiting for more."""
+_TELL_AGAIN_MS = 100
+"""How much longer than it has to a client may wait without being told."""
 _SWEEP_SECONDS = 0.1
 """Pause between two looks for requests whose time is up."""
 
@@ -83,6 +91,8 @@ class _CheckedBatch:
 
 
 _CheckedRequest = tuple[pb.ProduceHeader, list[_CheckedBatch] | MillraceError]
+_TimedCheck = tuple[_CheckedRequest, int]
+"""With the nanoseconds of the thread that it took; 0: they were not measured."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,9 +133,11 @@ class ProduceService:
         early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        quotas: Quotas,
         calls: Calls,
     ) -> None:
         self.partitions = partitions
+        self.quotas = quotas
         self.channel = channel
         self.early = early
         self.checkers = cycle(checkers)
@@ -225,6 +237,14 @@ class ProduceService:
                 appended=Appended.NO,
             )
 
+    def timed_check(self, message: bytes) -> _TimedCheck:
+        """Split a message and check its batches; measure that if a quota asks for it."""
+        if not self.quotas.limits_requests:
+            return self.check(message), 0
+        begun = thread_time_ns()
+        checked = self.check(message)
+        return checked, thread_time_ns() - begun
+
     def check(self, message: bytes) -> _CheckedRequest:
         """Split a message and check its batches; runs on the checking thread.
 
@@ -289,12 +309,16 @@ class _ProduceStream:
         self._context = context
         self._memory = memory
         self._caller = caller
+        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, asyncio.Event())
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
+        # To a client that gets no answers; or that the delay that it was told is over.
+        self._must_tell_delay = False
+        self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()
         self._has_outgoing = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
@@ -303,7 +327,10 @@ class _ProduceStream:
         self._drained.set()
 
     async def run(self) -> None:
-        await run_until_first(self._write(), self._serve())
+        try:
+            await run_until_first(self._write(), self._serve())
+        finally:
+            self._throttle.close()
 
     def end(self) -> None:
         """End the stream because the broker stops: answer received requests, then close."""
@@ -338,39 +365,53 @@ class _ProduceStream:
         while self._is_full:
             self._drained.clear()
             await self._drained.wait()
+        await self._throttle.wait()
+        if self._is_delayed_for_nothing:
+            self._tell_delay()
         return await self._context.read()
 
     async def _read(self) -> None:
         service = self._service
         while isinstance(message := await self._next_message(), bytes):  # Then it is EOF.
             size = len(message)
+            self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
             self._in_check += 1
 
             def done(
-                result: _CheckedRequest | None,
+                result: _TimedCheck | None,
                 error: BaseException | None,
                 size: int = size,
             ) -> None:
                 self._on_checked(size, result, error)
 
-            self._checker.submit(done, service.check, message)
+            self._checker.submit(done, service.timed_check, message)
             del message, done
 
     def _on_checked(
         self,
         size: int,
-        result: _CheckedRequest | None,
+        result: _TimedCheck | None,
         error: BaseException | None,
     ) -> None:
         self._in_check -= 1
-        service = self._service
         if result is None:
             assert error is not None
             self._refuse(size, 0, error)
             return
-        header, checked = result
+        request, nanoseconds = result
+        if not self._service.quotas.limits_requests:
+            self._take(size, request)
+            return
+        begun = thread_time_ns()
+        self._take(size, request)
+        self._throttle.charge_time(nanoseconds + thread_time_ns() - begun)
+
+    def _take(self, size: int, request_checked: _CheckedRequest) -> None:
+        """Append what can be appended of a checked request."""
+        service = self._service
+        header, checked = request_checked
         if isinstance(checked, MillraceError):
             self._refuse(size, header.correlation_id, checked)
             return
@@ -460,6 +501,7 @@ class _ProduceStream:
             request.outstanding += 1
         if not waiter.is_duplicate:
             service.metrics.appended(partition.topic, batch.checked)
+            self._throttle.charge_topic(partition.topic, batch.checked.length)
         return waiter
 
     def _on_refused(self, error: MillraceError) -> None:
@@ -520,8 +562,27 @@ class _ProduceStream:
                 )
         if request.is_awaited or is_refused:
             self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
-        else:
-            self._drained.set()
+            return
+        self._drained.set()
+        if self._throttle.delay_ms():
+            self._tell_delay()
+
+    @property
+    def _is_delayed_for_nothing(self) -> bool:
+        """Whether the quota has changed, and the client waits for longer than it has to."""
+        waits_ms = self._told_until - monotonic_now()
+        return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
+
+    def _tell_delay(self) -> None:
+        self._must_tell_delay = True
+        self._has_outgoing.set()
+
+    def _delay_to_tell(self) -> int:
+        """Return the client's delay; 1 ms ends one that it was told before, 0 tells nothing."""
+        delay_ms = self._throttle.delay_ms() or int(self._is_delayed_for_nothing)
+        if delay_ms:
+            self._told_until = monotonic_now() + delay_ms
+        return delay_ms
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
@@ -541,9 +602,12 @@ class _ProduceStream:
             if self._gathering is not None:
                 self._gathering.cancel()
                 self._gathering = None
-            while self._outgoing:
+            while self._outgoing or self._must_tell_delay:
+                self._must_tell_delay = False
                 self._take_outgoing()
-                response = pb.ProduceResponse(answers=self._in_write)
+                response = pb.ProduceResponse(
+                    answers=self._in_write, throttle_time_ms=self._delay_to_tell()
+                )
                 await self._context.write(response.SerializeToString())
                 self._in_write = []
                 self._drained.set()

@@ -33,6 +33,7 @@ from millrace.client._admin.groups import (
     list_groups,
 )
 from millrace.client._admin.health import ClusterHealth, health_of
+from millrace.client._admin.quotas import QuotaDescription, described, descriptions
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import (
     checked_broker,
@@ -69,14 +70,17 @@ from millrace.core.errors import (
     InvalidRequestError,
     MalformedRequestError,
     MillraceError,
+    QuotaNotFoundError,
     RetriableError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
+from millrace.core.quotas.quota import Quota, QuotaEntity, checked, checked_quota_name
 from millrace.core.settings import INT64_MAX, parse
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.errors import error_from_wire
+from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
 _PAUSE_S: Final = 0.1
@@ -764,6 +768,149 @@ class Admin:
             raise
         except (MillraceError, TimeoutError):
             return None
+
+    async def set_quota(
+        self,
+        name: str,
+        *,
+        principal: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        namespace: str | None = None,
+        produce_bytes_per_second: int | None = None,
+        fetch_bytes_per_second: int | None = None,
+        request_percent: int | None = None,
+        per_broker: bool = False,
+        validate_only: bool = False,
+    ) -> QuotaDescription:
+        """Make a quota, or replace the one of this name; it counts at once.
+
+        A quota is for clients, by `principal`, `client_id` or both; or for a `topic`, or for a
+        `namespace`. An empty name stands for each that has no quota of its own. Clients that exceed
+        it are delayed.
+
+            await admin.set_quota("reports", client_id="report", fetch_bytes_per_second=10_000_000)
+            await admin.set_quota("others", principal="", produce_bytes_per_second=1_000_000)
+
+        Args:
+            name: of the quota, `name` or `namespace/name`.
+            principal, client_id, topic, namespace: for whom it is.
+            produce_bytes_per_second, fetch_bytes_per_second: the limits; None: no limit.
+            request_percent: the limit of the time of one processor that a broker spends on the
+                clients' requests; always for each broker, and not for topics.
+            per_broker: the limits are for each broker, and not for the cluster.
+            validate_only: check everything and change nothing.
+
+        Raises:
+            InvalidQuotaError: it breaks a rule, or another quota is for the same.
+            QuotasFullError: there is no room for another one.
+        """
+        quota = checked(
+            Quota(
+                name=name,
+                entity=QuotaEntity(
+                    principal=principal, client_id=client_id, topic=topic, namespace=namespace
+                ),
+                produce_bytes_per_second=produce_bytes_per_second,
+                fetch_bytes_per_second=fetch_bytes_per_second,
+                request_percent=request_percent,
+                is_per_broker=per_broker,
+            )
+        )
+        request = cluster_pb2.SetQuotasRequest(
+            quotas=[quota_to_wire(quota)], validate_only=validate_only
+        )
+        return await self._change_quota(lambda c: c.cluster.SetQuotas(request))
+
+    async def delete_quota(self, name: str, *, validate_only: bool = False) -> None:
+        """Delete a quota; whom it delayed goes on at once.
+
+        Raises:
+            QuotaNotFoundError: there is no such quota.
+        """
+        names = [checked_quota_name(name)]
+        check = cluster_pb2.DeleteQuotasRequest(names=names, validate_only=True)
+        await self._change_quota(lambda c: c.cluster.DeleteQuotas(check))
+        if not validate_only:
+            request = cluster_pb2.DeleteQuotasRequest(names=names)
+            with suppress(QuotaNotFoundError):  # The answer to the first attempt was lost.
+                await self._change_quota(lambda c: c.cluster.DeleteQuotas(request))
+
+    async def list_quotas(self) -> list[QuotaDescription]:
+        """Return all quotas by name, without their use."""
+        request = cluster_pb2.DescribeQuotasRequest(without_use=True)
+
+        async def ask(connection: Connection) -> cluster_pb2.DescribeQuotasResponse:
+            response: cluster_pb2.DescribeQuotasResponse = await connection.cluster.DescribeQuotas(
+                request
+            )
+            if response.metadata_epoch < self._cluster.metadata_epoch:
+                raise ConnectionFailedError(
+                    f"the broker at {connection.address} lags behind what is known already"
+                )
+            return response
+
+        response = await self._cluster.call(ask)
+        return [described(quota_from_wire(each)) for each in response.quotas]
+
+    async def describe_quotas(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, QuotaDescription]:
+        """Return quotas by name, with what is used of them at each broker; None: all.
+
+        Brokers that are fenced or do not answer are left out.
+
+            for use in (await admin.describe_quotas(["reports"]))["reports"].uses:
+                print(use.client_id, use.broker_id, use.used_per_second, use.delay_ms)
+
+        Raises:
+            QuotaNotFoundError: one of them does not exist.
+        """
+        wanted = None if names is None else [checked_quota_name(name) for name in names]
+        if wanted == []:
+            return {}
+        request = cluster_pb2.DescribeQuotasRequest(names=wanted or ())
+        await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
+        asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
+        told = await asyncio.gather(*(self._describe_quotas(each, request) for each in asked))
+        answers = {
+            broker.broker_id: answer
+            for broker, answer in zip(asked, told, strict=True)
+            if answer is not None
+        }
+        if not answers:
+            raise ConnectionFailedError("no broker has answered: are they running?")
+        found = descriptions(answers)
+        for name in wanted or ():
+            if name not in found:
+                raise QuotaNotFoundError(f"there is no quota {name!r}")
+        return found
+
+    async def _describe_quotas(
+        self, broker: BrokerInfo, request: cluster_pb2.DescribeQuotasRequest
+    ) -> cluster_pb2.DescribeQuotasResponse | None:
+        """Return what a broker says; None: it did not answer."""
+
+        async def describe(connection: Connection) -> cluster_pb2.DescribeQuotasResponse:
+            response: cluster_pb2.DescribeQuotasResponse = await connection.cluster.DescribeQuotas(
+                request
+            )
+            return response
+
+        return await self._ask(broker, describe)
+
+    async def _change_quota(
+        self, method: Callable[[Connection], Awaitable[cluster_pb2.SetQuotasResponse]]
+    ) -> QuotaDescription:
+        """Let the controller change one quota; retry while there is no controller."""
+
+        async def attempt(timeout_s: float) -> cluster_pb2.QuotaResult:
+            response = await self._cluster.change(method, timeout_s)
+            (result,) = response.results
+            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            return result
+
+        return described(quota_from_wire((await self._until_done(attempt)).quota))
 
     async def resolve_initial(
         self, name: str, proposals: Mapping[PartitionName, Position]

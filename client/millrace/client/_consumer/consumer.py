@@ -268,6 +268,13 @@ class Consumer:
         with self._core.exclusive():
             return await self._core.lag()
 
+    def metrics(self) -> dict[str, int]:
+        """Return counters since the start.
+
+        `throttled_ms` is for how long quotas have delayed answers, each broker's counted by itself.
+        """
+        return {"throttled_ms": self._core.throttled_ms}
+
     async def close(self) -> None:
         """Release everything; closing twice is harmless."""
         if not self._core.is_closed:

@@ -20,6 +20,7 @@ from millrace.proto.v1 import fetch_pb2
 _METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
 
 OnFetched = Callable[[BrokerId, list[FetchedPartition]], None]
+OnThrottled = Callable[[BrokerId, int], None]
 OnBroken = Callable[[BrokerId, "FetchStream", str], None]
 
 
@@ -32,6 +33,7 @@ class FetchStream:
         settings: of the session; they go with the first message.
         partition_bytes_max: bytes of one partition in one response.
         on_fetched: broker and news.
+        on_throttled: the broker delays this client, by its quota: broker, ms.
         on_broken: the stream ended, other than by `close()`.
     """
 
@@ -43,6 +45,7 @@ class FetchStream:
         settings: fetch_pb2.FetchSettings,
         partition_bytes_max: int,
         on_fetched: OnFetched,
+        on_throttled: OnThrottled,
         on_broken: OnBroken,
     ) -> None:
         self.broker_id = broker_id
@@ -50,6 +53,7 @@ class FetchStream:
         self._settings: fetch_pb2.FetchSettings | None = settings
         self._partition_bytes_max = partition_bytes_max
         self._on_fetched = on_fetched
+        self._on_throttled = on_throttled
         self._on_broken = on_broken
         self._messages: deque[fetch_pb2.FetchRequest] = deque()
         self._has_message = asyncio.Event()
@@ -108,6 +112,8 @@ class FetchStream:
         try:
             async for message in self._call:
                 header, parts = codec.decode_fetch_response(message)
+                if header.throttle_time_ms:
+                    self._on_throttled(self.broker_id, header.throttle_time_ms)
                 self._on_fetched(
                     self.broker_id,
                     [

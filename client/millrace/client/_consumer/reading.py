@@ -18,6 +18,7 @@ from millrace.client._cluster.arguments import LogEnd, checked_place, is_number,
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
+from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.fetch_stream import FetchStream
 from millrace.client._consumer.membership import Callbacks, Membership
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Records, record_type
@@ -119,6 +120,9 @@ class ConsumerCore:
         reset = _RESETS[log_end(config.auto_offset_reset)]
         self._fetcher = Fetcher(reset, config.fetch_max_bytes, router)
         self._lock = threading.Lock()
+        self.throttled_ms = 0
+        """For how long quotas have delayed answers."""
+        self._throttling = ThrottlingNotice("consumer")
         self._tasks = Tasks(loop, "consumer")
         self._streams = BrokerStreams(
             self.cluster,
@@ -655,6 +659,10 @@ class ConsumerCore:
             self._fetcher.on_fetched(broker_id, news, monotonic_ms())
         self._step()
 
+    def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
+        self.throttled_ms += throttle_ms  # Each is told once, with what it is for.
+        self._throttling.on_throttled(broker_id, throttle_ms)
+
     def _open_stream(self, broker_id: BrokerId, connection: Connection) -> FetchStream:
         return FetchStream(
             broker_id,
@@ -662,6 +670,7 @@ class ConsumerCore:
             settings=self._settings,
             partition_bytes_max=self._partition_bytes_max,
             on_fetched=self._on_fetched,
+            on_throttled=self._on_throttled,
             on_broken=self._streams.on_broken,
         )
 

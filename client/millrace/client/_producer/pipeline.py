@@ -21,6 +21,7 @@ from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._producer.handles import own
 from millrace.client._producer.produce_stream import ProduceStream
 from millrace.client._producer.settings import ProducerConfig
@@ -101,6 +102,7 @@ class ProducerCounters:
     failed_records: int = 0
     repeated_batches: int = 0
     refused_requests: int = 0
+    throttled_ms: int = 0
 
 
 class Pipeline:
@@ -154,6 +156,7 @@ class Pipeline:
         self._untold: dict[MillraceError, int] = {}
         """Failures since the last flush, in order, and their numbers of records. Handles may have
         reported some."""
+        self._throttling = ThrottlingNotice("producer")
         self._tasks = Tasks(loop, "producer")
         # Only the loop uses the machine, so it needs no lock.
         self._streams = BrokerStreams(
@@ -604,23 +607,31 @@ class Pipeline:
             acks=self.config.acks,
             request_timeout_ms=self.config.request_timeout_ms,
             on_answer=self._on_answer,
+            on_throttled=self._on_throttled,
             on_written=self._on_written,
             on_late_refusal=self._on_late_refusal,
             on_broken=self._streams.on_broken,
         )
 
+    def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
+        self.counters.throttled_ms += self._sender.on_throttled(
+            broker_id, throttle_ms, monotonic_ms()
+        )
+        self._throttling.on_throttled(broker_id, throttle_ms)
+        self._step()
+
     def _on_answer(
-        self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer], throttle_ms: int
+        self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer]
     ) -> None:
         for answer in answers:
             if isinstance(answer, Refusal):
                 self._streams.learn_address(answer.error)
-        self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
+        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_ms())
         self._step()
 
     def _on_written(self, broker_id: BrokerId, correlation_id: int, batches: int) -> None:
         answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * batches
-        self._sender.on_answer(broker_id, correlation_id, answers, 0, monotonic_ms())
+        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_ms())
         self._step()
 
     def _on_late_refusal(self, broker_id: BrokerId, errors: Sequence[MillraceError]) -> None:

@@ -25,7 +25,8 @@ from millrace.proto.v1 import produce_pb2
 
 _METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 
-OnAnswer = Callable[[BrokerId, int, Sequence[Answer], int], None]
+OnAnswer = Callable[[BrokerId, int, Sequence[Answer]], None]
+OnThrottled = Callable[[BrokerId, int], None]
 OnWritten = Callable[[BrokerId, int, int], None]
 OnLateRefusal = Callable[[BrokerId, Sequence[MillraceError]], None]
 OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
@@ -39,7 +40,8 @@ class ProduceStream:
         connection: the greeted connection.
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
-        on_answer: broker, correlation id, answers in the order of the request, pause asked for.
+        on_answer: broker, correlation id, answers in the order of the request.
+        on_throttled: the broker delays this client, by its quota: broker, ms.
         on_written: with `acks=0` the transport has a request: broker, correlation id, batches.
         on_late_refusal: with `acks=0` the broker refused something of a request: broker, errors.
         on_broken: the stream ended, other than by `close()`.
@@ -53,6 +55,7 @@ class ProduceStream:
         acks: int,
         request_timeout_ms: int,
         on_answer: OnAnswer,
+        on_throttled: OnThrottled,
         on_written: OnWritten,
         on_late_refusal: OnLateRefusal,
         on_broken: OnBroken,
@@ -62,6 +65,7 @@ class ProduceStream:
         self._acks = acks
         self._request_timeout_ms = request_timeout_ms
         self._on_answer = on_answer
+        self._on_throttled = on_throttled
         self._on_written = on_written
         self._on_late_refusal = on_late_refusal
         self._on_broken = on_broken
@@ -146,8 +150,10 @@ class ProduceStream:
     async def _read(self) -> None:
         try:
             async for response in self._call:
+                if response.throttle_time_ms:  # First: the answers let more be sent.
+                    self._on_throttled(self.broker_id, response.throttle_time_ms)
                 for answer in response.answers:
-                    self._answer(answer, response.throttle_time_ms)
+                    self._answer(answer)
             code, details = await self._call.code(), await self._call.details()
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
@@ -156,7 +162,7 @@ class ProduceStream:
             self._break_if_given_up()
             raise
 
-    def _answer(self, response: produce_pb2.ProduceAnswer, throttle_time_ms: int) -> None:
+    def _answer(self, response: produce_pb2.ProduceAnswer) -> None:
         if self._acks == 0:
             refused = [response.error, *(result.error for result in response.results)]
             errors = [error_from_wire(each) for each in refused if each.code]
@@ -172,7 +178,7 @@ class ProduceStream:
         if len(answers) != count:
             self._break(f"{len(answers)} results came for {count} batches")
             return
-        self._on_answer(self.broker_id, response.correlation_id, answers, throttle_time_ms)
+        self._on_answer(self.broker_id, response.correlation_id, answers)
 
     def _break_if_given_up(self) -> None:
         if is_cancelled_by(self.connection):

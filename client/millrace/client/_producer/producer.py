@@ -199,7 +199,8 @@ class RecordSink:
 
         With `acks=0` records count as acknowledged once the transport has them. Requests that a
         broker refused afterwards, at least in part, are counted in `refused_requests`: their
-        records may be lost.
+        records may be lost. `throttled_ms` is for how long quotas have delayed requests, each
+        broker's counted by itself.
         """
         counters = self._pipeline.counters
         return {
@@ -212,6 +213,7 @@ class RecordSink:
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
             "refused_requests": counters.refused_requests,
+            "throttled_ms": counters.throttled_ms,
             "buffer_available_bytes": self._intakes.available,
             "buffer_total_bytes": self._intakes.buffer_memory,
         }

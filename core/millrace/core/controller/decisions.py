@@ -3,15 +3,15 @@
 Each decision names the objects that its answer rests on; the answer is sent when these are stored
 (see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The
 rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`renewal`, `topic_changes`, and `balance`.
+`renewal`, `topic_changes`, `quota_changes`, and `balance`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from millrace.core.controller import topic_changes
+from millrace.core.controller import quota_changes, topic_changes
 from millrace.core.controller.brokers.membership import Membership, led_unwillingly
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
@@ -49,10 +49,12 @@ from millrace.core.metadata.requests import (
     ConfirmDeletions,
     CreatePositionsTopic,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
     Heartbeat,
+    HeartbeatAnswer,
     LogEnd,
     NewTopic,
     Reassignment,
@@ -61,11 +63,14 @@ from millrace.core.metadata.requests import (
     RenewReplicas,
     ReplicaRenewal,
     Request,
+    SetQuotas,
     TopicChange,
     TopicRef,
     UnregisterBroker,
 )
 from millrace.core.metadata.shard_size import added_bytes
+from millrace.core.quotas.quota import Quota
+from millrace.core.quotas.shares import BucketShare, QuotaShares
 
 LEADER_BALANCE_INTERVAL_MS: Final = 500
 """Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
@@ -97,6 +102,7 @@ class Decisions:
         self._membership = Membership(config, decided, image)
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
+        self._quota_shares = QuotaShares()
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
@@ -114,6 +120,8 @@ class Decisions:
             RenewReplicas: self._renew_replicas,
             ReassignPartitions: self._reassign_partitions,
             ElectLeaders: self._elect_leaders,
+            SetQuotas: self._set_quotas,
+            DeleteQuotas: self._delete_quotas,
         }
 
     def decide(self, request: Request, now: MonotonicMs) -> Decision:
@@ -250,7 +258,20 @@ class Decisions:
             self._log_ends.on_report(self._decided, request.life, request.log_ends)
             if request.offline:
                 self._give_up(request)
+            if request.quota_uses or self._quota_shares.has_demand:
+                answer = decision.result
+                assert isinstance(answer, HeartbeatAnswer)
+                decision.result = replace(answer, quota_shares=self._divide_quotas(request))
         return decision
+
+    def _divide_quotas(self, request: Heartbeat) -> Sequence[BucketShare]:
+        """Take a broker's report, and return its shares of quotas."""
+        cluster = self._decided.cluster
+        living = [each.broker_id for each in cluster.brokers.values() if not each.is_fenced]
+        broker_id = request.life.broker_id
+        self._quota_shares.keep_only({*living, broker_id})
+        self._quota_shares.on_report(broker_id, request.quota_uses)
+        return self._quota_shares.shares_of(broker_id, cluster.quotas, living)
 
     def _give_up(self, request: Heartbeat) -> None:
         """Do without a broker's damaged replicas; it reports them until the metadata shows that."""
@@ -311,6 +332,32 @@ class Decisions:
         next_block = ProducerId(cluster.next_producer_id + PRODUCER_ID_BLOCK)
         self._decided.cluster = replace(cluster, next_producer_id=next_block)
         return Decision(range(cluster.next_producer_id, next_block), [CLUSTER_KEY])
+
+    # Quotas.
+
+    def _set_quotas(self, request: SetQuotas) -> Decision:
+
+        def put(asked: Quota) -> Quota:
+            cluster = self._decided.cluster
+            quota = quota_changes.checked_new(cluster.quotas, asked, self._config.quotas_max)
+            if not request.validate_only and cluster.quotas.get(quota.name) != quota:
+                quotas = {**cluster.quotas, quota.name: quota}
+                self._decided.cluster = replace(cluster, quotas=quotas)
+            return quota
+
+        return decide_each(put, request.quotas, lambda _: CLUSTER_KEY)
+
+    def _delete_quotas(self, request: DeleteQuotas) -> Decision:
+
+        def delete(name: str) -> Quota:
+            cluster = self._decided.cluster
+            quota = quota_changes.found(cluster.quotas, name)
+            if not request.validate_only:
+                quotas = {key: each for key, each in cluster.quotas.items() if key != name}
+                self._decided.cluster = replace(cluster, quotas=quotas)
+            return quota
+
+        return decide_each(delete, request.names, lambda _: CLUSTER_KEY)
 
     # Partitions.
 

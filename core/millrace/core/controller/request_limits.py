@@ -1,17 +1,25 @@
 """Bounds of requests: each is decided without a break, and holds up all others."""
 
+from typing import Final
+
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import (
     AlterPartitions,
     AlterTopics,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     ElectLeaders,
     Heartbeat,
     ReassignPartitions,
     RenewReplicas,
     Request,
+    SetQuotas,
 )
+from millrace.core.quotas.meters import REPORTED_MAX
+
+QUOTAS_AT_ONCE_MAX: Final = 100
+"""Quotas in one request."""
 
 
 def size_problem(request: Request, config: ClusterConfig) -> str | None:
@@ -36,6 +44,15 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
                 f"a heartbeat reports {len(log_ends)} log ends, and may report "
                 f"{config.log_end_partitions_max} at the most"
             )
+        case Heartbeat(quota_uses=uses) if len(uses) > REPORTED_MAX:
+            return (
+                f"a heartbeat reports the use of {len(uses)} quotas, and may report "
+                f"{REPORTED_MAX} at the most"
+            )
+        case SetQuotas(quotas=quotas):
+            return _quotas_problem(len(quotas))
+        case DeleteQuotas(names=names):
+            return _quotas_problem(len(names))
         case Heartbeat(offline=offline):
             return _partitions_problem(len(offline), config)
         case _:
@@ -52,6 +69,15 @@ def _topics_problem(count: int, partitions: int, config: ClusterConfig) -> str |
             f"have {config.request_topics_max} topics and {config.topic_partitions_max} partitions "
             "(the settings cluster.request_topics_max and cluster.topic_partitions_max): send "
             "several requests"
+        )
+    return None
+
+
+def _quotas_problem(count: int) -> str | None:
+    if count > QUOTAS_AT_ONCE_MAX:
+        return (
+            f"{count} quotas are too many for one request, which may have {QUOTAS_AT_ONCE_MAX}: "
+            "send several requests"
         )
     return None
 

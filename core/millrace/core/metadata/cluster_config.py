@@ -63,6 +63,13 @@ class ClusterConfig:
         minimum=1,
         maximum=100_000,
     )
+    quotas_max: int = setting(
+        1000,
+        "Most [quotas](quotas.md). They are in the metadata object of the brokers, about 300 bytes "
+        "each, and may have 500000 bytes together.",
+        minimum=0,
+        maximum=10_000,
+    )
     shard_bytes_max: int = setting(
         1_450_000,
         "Largest metadata object of topics. There are 32, and each topic is in one of them at "

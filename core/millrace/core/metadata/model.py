@@ -1,6 +1,6 @@
 """Brokers, topics and partitions as immutable values, and the rules by which one follows another.
 
-The state is kept in one `ClusterState` (epochs and broker registrations) and a fixed number of
+The state is kept in one `ClusterState` (epochs, broker registrations, quotas) and a fixed number of
 `StateShard`s, each with the topics whose id falls to it. Each is one object of the coordination
 store, so that all elections after a broker has died cost one write for each shard
 (ARCHITECTURE.md, "Metadata").
@@ -40,6 +40,7 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig, parse_overrides
+from millrace.core.quotas.quota import Quota
 from millrace.core.topics import TopicName
 
 SHARDS: Final = 32  # For ever: a topic's shard follows from its id and this number.
@@ -322,7 +323,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """Epochs and broker registrations. Version 0 is not stored yet."""
+    """Epochs, broker registrations and quotas. Version 0 is not stored yet."""
 
     cluster_id: str
     version: int = 0
@@ -331,6 +332,7 @@ class ClusterState:
     next_broker_id: BrokerId = FIRST_BROKER_ID
     last_broker_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     next_producer_id: ProducerId = field(default=ProducerId(0))
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # By name.
 
     def broker_named(self, name: str) -> BrokerRegistration | None:
         """Return the registration of a name."""

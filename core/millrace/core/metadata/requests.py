@@ -17,6 +17,8 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.quotas.quota import Quota
+from millrace.core.quotas.shares import BucketShare, BucketUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,7 @@ class Heartbeat:
         reluctance: why the broker is reluctant to lead; repeated while that lasts.
         media: of its working log directories, each once, in the order of `Media`.
         outside_address: where clients of its outside listener connect; empty: nowhere.
+        quota_uses: all that its clients use of quotas that all brokers share, at present.
     """
 
     life: BrokerLife
@@ -192,6 +195,7 @@ class Heartbeat:
     reluctance: Reluctance = Reluctance.NONE
     media: tuple[Media, ...] = ()
     outside_address: str = ""
+    quota_uses: Sequence[BucketUse] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +205,12 @@ class HeartbeatAnswer:
     Attributes:
         is_fenced: it must serve nothing.
         may_stop: it is no longer needed: flush, leave the marker, exit (P27, P32).
+        quota_shares: its share of each of `quota_uses`.
     """
 
     is_fenced: bool
     may_stop: bool
+    quota_shares: Sequence[BucketShare] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +335,25 @@ class ElectLeaders:
     partitions: Sequence[TopicPartition]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuotas:
+    """Make quotas, or replace those of the same names.
+
+    Answer: for each, in order, the `Quota`, or a `MillraceError`.
+    """
+
+    quotas: Sequence[Quota]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteQuotas:
+    """Answer: for each name, in order, the deleted `Quota`, or a `MillraceError`."""
+
+    names: Sequence[str]
+    validate_only: bool = False
+
+
 Request = (
     CreateTopics
     | CreatePositionsTopic
@@ -344,4 +369,6 @@ Request = (
     | UnregisterBroker
     | ReassignPartitions
     | ElectLeaders
+    | SetQuotas
+    | DeleteQuotas
 )

@@ -258,7 +258,6 @@ class Sender:
         broker_id: BrokerId,
         correlation_id: int,
         answers: Sequence[Answer],
-        throttle_ms: int,
         now: MonotonicMs,
     ) -> None:
         """Take a request's answer: one per batch, in the order of the request."""
@@ -268,8 +267,6 @@ class Sender:
             return
         if self._config.acks:
             self._router.on_answered(broker_id)
-        if throttle_ms > 0:
-            broker.not_before = MonotonicMs(now + throttle_ms)
         for batch, answer in zip(request.batches, answers, strict=True):
             if batch.state is not BatchState.IN_THE_AIR:
                 continue  # It has timed out meanwhile.
@@ -277,6 +274,24 @@ class Sender:
                 self._on_acknowledged(batch, answer)
             else:
                 self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
+
+    def on_throttled(self, broker_id: BrokerId, throttle_ms: int, now: MonotonicMs) -> int:
+        """A broker delays this client by its quota: send nothing meanwhile. The last word counts.
+
+        The broker does not read what is under way either: its answers may take so much longer.
+
+        Returns:
+            The time in ms by which sending is delayed further than it was; negative: less far.
+        """
+        broker = self._brokers[broker_id]
+        before = max(now, broker.not_before)
+        broker.not_before = MonotonicMs(now + throttle_ms)
+        deadline = MonotonicMs(
+            broker.not_before + self._config.request_timeout_ms + _ANSWER_GRACE_MS
+        )
+        for request in broker.requests.values():
+            request.deadline = max(request.deadline, deadline)
+        return broker.not_before - before
 
     def on_late_refusal(self, broker_id: BrokerId) -> None:
         """A broker refused a batch that had counted as done (`acks=0`): look up the leader.

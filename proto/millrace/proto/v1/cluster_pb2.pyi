@@ -24,6 +24,13 @@ class ElectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ELECTION_KIND_UNSPECIFIED: _ClassVar[ElectionKind]
     ELECTION_KIND_PREFERRED: _ClassVar[ElectionKind]
     ELECTION_KIND_UNCLEAN: _ClassVar[ElectionKind]
+
+class QuotaKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    QUOTA_KIND_UNSPECIFIED: _ClassVar[QuotaKind]
+    QUOTA_KIND_PRODUCE: _ClassVar[QuotaKind]
+    QUOTA_KIND_FETCH: _ClassVar[QuotaKind]
+    QUOTA_KIND_REQUEST: _ClassVar[QuotaKind]
 CONFIG_SOURCE_UNSPECIFIED: ConfigSource
 CONFIG_SOURCE_DEFAULT: ConfigSource
 CONFIG_SOURCE_BROKER: ConfigSource
@@ -35,6 +42,10 @@ CONFIG_SOURCE_CONTROLLER: ConfigSource
 ELECTION_KIND_UNSPECIFIED: ElectionKind
 ELECTION_KIND_PREFERRED: ElectionKind
 ELECTION_KIND_UNCLEAN: ElectionKind
+QUOTA_KIND_UNSPECIFIED: QuotaKind
+QUOTA_KIND_PRODUCE: QuotaKind
+QUOTA_KIND_FETCH: QuotaKind
+QUOTA_KIND_REQUEST: QuotaKind
 
 class GetMetadataRequest(_message.Message):
     __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation")
@@ -427,3 +438,119 @@ class PartitionResult(_message.Message):
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("name", "entity", "produce_bytes_per_second", "fetch_bytes_per_second", "per_broker", "request_percent")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    PRODUCE_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    FETCH_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    PER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    entity: QuotaEntity
+    produce_bytes_per_second: int
+    fetch_bytes_per_second: int
+    per_broker: bool
+    request_percent: int
+    def __init__(self, name: _Optional[str] = ..., entity: _Optional[_Union[QuotaEntity, _Mapping]] = ..., produce_bytes_per_second: _Optional[int] = ..., fetch_bytes_per_second: _Optional[int] = ..., per_broker: _Optional[bool] = ..., request_percent: _Optional[int] = ...) -> None: ...
+
+class QuotaEntity(_message.Message):
+    __slots__ = ("principal", "client_id", "topic", "namespace")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    client_id: str
+    topic: str
+    namespace: str
+    def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class SetQuotasRequest(_message.Message):
+    __slots__ = ("quotas", "validate_only")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    validate_only: bool
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class SetQuotasResponse(_message.Message):
+    __slots__ = ("results", "metadata_epoch")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class QuotaResult(_message.Message):
+    __slots__ = ("error", "quota")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    quota: Quota
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class DeleteQuotasRequest(_message.Message):
+    __slots__ = ("names", "validate_only")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    validate_only: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class DeleteQuotasResponse(_message.Message):
+    __slots__ = ("results", "metadata_epoch")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class DescribeQuotasRequest(_message.Message):
+    __slots__ = ("names", "without_use")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_USE_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    without_use: bool
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., without_use: _Optional[bool] = ...) -> None: ...
+
+class DescribeQuotasResponse(_message.Message):
+    __slots__ = ("quotas", "uses", "metadata_epoch")
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    uses: _containers.RepeatedCompositeFieldContainer[QuotaUse]
+    metadata_epoch: int
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., uses: _Optional[_Iterable[_Union[QuotaUse, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class QuotaUse(_message.Message):
+    __slots__ = ("bucket", "used_per_second", "limit_per_second", "delay_ms", "throttled_ms")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    USED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_MS_FIELD_NUMBER: _ClassVar[int]
+    bucket: QuotaBucket
+    used_per_second: int
+    limit_per_second: int
+    delay_ms: int
+    throttled_ms: int
+    def __init__(self, bucket: _Optional[_Union[QuotaBucket, _Mapping]] = ..., used_per_second: _Optional[int] = ..., limit_per_second: _Optional[int] = ..., delay_ms: _Optional[int] = ..., throttled_ms: _Optional[int] = ...) -> None: ...
+
+class QuotaBucket(_message.Message):
+    __slots__ = ("quota", "kind", "principal", "client_id", "topic", "namespace")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    quota: str
+    kind: QuotaKind
+    principal: str
+    client_id: str
+    topic: str
+    namespace: str
+    def __init__(self, quota: _Optional[str] = ..., kind: _Optional[_Union[QuotaKind, str]] = ..., principal: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...

@@ -95,6 +95,21 @@ class ClusterStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.SetQuotas = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/SetQuotas',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuotas = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/DeleteQuotas',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasResponse.FromString,
+                _registered_method=True)
+        self.DescribeQuotas = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/DescribeQuotas',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer:
@@ -184,6 +199,27 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuotas(self, request, context):
+        """Makes quotas, or replaces those of the same names; answers once they are stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuotas(self, request, context):
+        """Deletes quotas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeQuotas(self, request, context):
+        """Returns quotas, and what is used of them at this broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -246,6 +282,21 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'SetQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuotas,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasResponse.SerializeToString,
+            ),
+            'DeleteQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuotas,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasResponse.SerializeToString,
+            ),
+            'DescribeQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeQuotas,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -572,6 +623,87 @@ class Cluster:
             '/millrace.proto.v1.Cluster/ElectLeaders',
             millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/SetQuotas',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.SetQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/DeleteQuotas',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/DescribeQuotas',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

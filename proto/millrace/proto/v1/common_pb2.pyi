@@ -69,6 +69,9 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_UNRELEASED_INSTANCE_ID: _ClassVar[ErrorCode]
     ERROR_CODE_GROUP_NOT_EMPTY: _ClassVar[ErrorCode]
     ERROR_CODE_DELETION_PROTECTED: _ClassVar[ErrorCode]
+    ERROR_CODE_INVALID_QUOTA: _ClassVar[ErrorCode]
+    ERROR_CODE_QUOTA_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_QUOTAS_FULL: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -148,6 +151,9 @@ ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode
 ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode
 ERROR_CODE_GROUP_NOT_EMPTY: ErrorCode
 ERROR_CODE_DELETION_PROTECTED: ErrorCode
+ERROR_CODE_INVALID_QUOTA: ErrorCode
+ERROR_CODE_QUOTA_NOT_FOUND: ErrorCode
+ERROR_CODE_QUOTAS_FULL: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

@@ -94,7 +94,7 @@ class AskLogEnds(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ControllerRequest(_message.Message):
-    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "caller")
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas", "caller")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,8 @@ class ControllerRequest(_message.Message):
     RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_POSITIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SET_QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     register_broker: RegisterBrokerRequest
@@ -126,8 +128,10 @@ class ControllerRequest(_message.Message):
     renew_replicas: RenewReplicasRequest
     unregister_broker: _cluster_pb2.UnregisterBrokerRequest
     create_positions_topic: CreatePositionsTopicRequest
+    set_quotas: _cluster_pb2.SetQuotasRequest
+    delete_quotas: _cluster_pb2.DeleteQuotasRequest
     caller: Caller
-    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicRequest, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicRequest, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasRequest, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasRequest, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("principal", "client_id", "address", "listener", "software")
@@ -144,7 +148,7 @@ class Caller(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., listener: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
 
 class ControllerResponse(_message.Message):
-    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic")
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +165,8 @@ class ControllerResponse(_message.Message):
     RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     CREATE_POSITIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SET_QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error: _common_pb2.Error
     register_broker: RegisterBrokerResponse
@@ -177,7 +183,9 @@ class ControllerResponse(_message.Message):
     renew_replicas: RenewReplicasResponse
     unregister_broker: _cluster_pb2.UnregisterBrokerResponse
     create_positions_topic: CreatePositionsTopicResponse
-    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ...) -> None: ...
+    set_quotas: _cluster_pb2.SetQuotasResponse
+    delete_quotas: _cluster_pb2.DeleteQuotasResponse
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasResponse, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
     __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch", "directory_epoch")
@@ -214,7 +222,7 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media", "outside_address")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media", "outside_address", "quota_uses")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +232,7 @@ class HeartbeatRequest(_message.Message):
     RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
     MEDIA_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_USES_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_epoch: int
@@ -233,7 +242,26 @@ class HeartbeatRequest(_message.Message):
     reluctance: Reluctance
     media: _containers.RepeatedScalarFieldContainer[_common_pb2.Media]
     outside_address: str
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., outside_address: _Optional[str] = ...) -> None: ...
+    quota_uses: _containers.RepeatedCompositeFieldContainer[SharedQuotaUse]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., outside_address: _Optional[str] = ..., quota_uses: _Optional[_Iterable[_Union[SharedQuotaUse, _Mapping]]] = ...) -> None: ...
+
+class SharedQuotaUse(_message.Message):
+    __slots__ = ("bucket", "bytes_per_second", "saturated")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SATURATED_FIELD_NUMBER: _ClassVar[int]
+    bucket: _cluster_pb2.QuotaBucket
+    bytes_per_second: int
+    saturated: bool
+    def __init__(self, bucket: _Optional[_Union[_cluster_pb2.QuotaBucket, _Mapping]] = ..., bytes_per_second: _Optional[int] = ..., saturated: _Optional[bool] = ...) -> None: ...
+
+class QuotaShare(_message.Message):
+    __slots__ = ("bucket", "bytes_per_second")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    bucket: _cluster_pb2.QuotaBucket
+    bytes_per_second: int
+    def __init__(self, bucket: _Optional[_Union[_cluster_pb2.QuotaBucket, _Mapping]] = ..., bytes_per_second: _Optional[int] = ...) -> None: ...
 
 class LogEnd(_message.Message):
     __slots__ = ("topic_partition", "leader_epoch", "end_offset", "committed_offset")
@@ -248,12 +276,14 @@ class LogEnd(_message.Message):
     def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., committed_offset: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("is_fenced", "may_stop")
+    __slots__ = ("is_fenced", "may_stop", "quota_shares")
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     MAY_STOP_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_SHARES_FIELD_NUMBER: _ClassVar[int]
     is_fenced: bool
     may_stop: bool
-    def __init__(self, is_fenced: _Optional[bool] = ..., may_stop: _Optional[bool] = ...) -> None: ...
+    quota_shares: _containers.RepeatedCompositeFieldContainer[QuotaShare]
+    def __init__(self, is_fenced: _Optional[bool] = ..., may_stop: _Optional[bool] = ..., quota_shares: _Optional[_Iterable[_Union[QuotaShare, _Mapping]]] = ...) -> None: ...
 
 class AlterPartitionsRequest(_message.Message):
     __slots__ = ("partitions",)

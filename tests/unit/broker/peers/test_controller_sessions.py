@@ -13,6 +13,7 @@ import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of, serve_call
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
+from tests.fakes.quotas import no_quotas
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
@@ -175,6 +176,7 @@ async def running(
                 reluctance=lambda: Reluctance.NONE,
                 media=lambda: (),
                 outside_address=lambda: "",
+                quotas=no_quotas(),
             )
             await the.lifecycle.until_unfenced()
             yield the

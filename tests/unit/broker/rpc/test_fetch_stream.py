@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
+from tests.fakes.quotas import follow, limit, no_quotas, owe
 
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -17,6 +19,7 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
+from millrace.core.quotas.quota import QuotaKind
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
@@ -120,6 +123,7 @@ async def _news_while_another_waits_for_the_disk() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        quotas=no_quotas(),
         calls=calls_of(),
     )
     call: Any = CallContext()
@@ -168,6 +172,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        quotas=no_quotas(),
         calls=calls_of(),
     )
     epoch = LeaderEpoch(EPOCH + 1)
@@ -245,3 +250,62 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
 
 def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> None:
     asyncio.run(_a_follower_of_more_than_strangers_may_have())
+
+
+async def _a_reader_that_exceeds_a_quota() -> None:
+    partition = Partition(is_cold=False)
+    found = {TopicPartition(TOPIC, 0): partition}
+    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
+    quotas = no_quotas()
+    follow(quotas, limit(fetch=1024))
+    disk: Any = Disk()
+    service = FetchService(
+        partitions=partitions,
+        reader=disk,
+        early=EarlyRequests(500),
+        turns=Turns(),
+        limits=LimitsConfig(),
+        metrics=BrokerMetrics(),
+        quotas=quotas,
+        calls=calls_of(),
+    )
+    call: Any = CallContext()
+    serving = asyncio.create_task(service.fetch(call, CALLER))
+
+    async def response() -> pb.FetchHeader:
+        message = await asyncio.wait_for(call.responses.get(), 5)
+        return decode_fetch_response(message)[0]
+
+    asked = pb.FetchPartition(handle=0, topic_id=TOPIC, partition=0)
+    settings = pb.FetchSettings(min_bytes=0)
+    request = pb.FetchRequest(partitions=[asked], credit_bytes=1 << 20, settings=settings)
+    call.requests.put_nowait(request.SerializeToString())
+    assert (await response()).throttle_time_ms == 0  # There was nothing yet.
+
+    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+    partition.advance()
+    first = await response()
+    assert first.partitions[0].length == 10
+    assert first.throttle_time_ms > 50_000
+
+    partition.advance()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call.responses.get(), 0.05)
+    # An error does not wait.
+    unknown = pb.FetchPartition(handle=7, topic_id=TOPIC[:3], partition=0)
+    request = pb.FetchRequest(partitions=[unknown])
+    call.requests.put_nowait(request.SerializeToString())
+    assert [each.handle for each in (await response()).partitions] == [7]
+
+    follow(quotas)
+    last = await response()
+    assert last.partitions[0].length == 10
+    assert last.throttle_time_ms == 0
+
+    call.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(serving, 5)
+    assert not quotas._delayed
+
+
+def test_a_reader_that_exceeds_a_quota_is_told_and_waits_but_not_for_errors() -> None:
+    asyncio.run(_a_reader_that_exceeds_a_quota())

@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.rpc.produce import ProduceService
@@ -23,6 +24,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
+    BrokerShuttingDownError,
     FencedLeaderEpochError,
     MillraceError,
     NotLeaderError,
@@ -39,6 +41,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.replication.in_sync import BrokerStanding
@@ -115,6 +118,7 @@ class Served:
             image=None,
         )
         metrics = BrokerMetrics()
+        self.quotas = no_quotas()
         self.service = ProduceService(
             partitions=partitions,
             channel=SimpleNamespace(),  # type: ignore[arg-type]
@@ -123,6 +127,7 @@ class Served:
             early=EarlyRequests(early_wait_ms),
             limits=LimitsConfig(),
             metrics=metrics,
+            quotas=self.quotas,
             calls=calls_of(metrics=metrics),
         )
 
@@ -293,3 +298,98 @@ def test_a_producer_id_is_taken_once_the_broker_has_heard_that_it_was_given_out(
             assert not (await call.answers(1))[0].HasField("error")
 
     asyncio.run(story())
+
+
+async def response_of(call: Call) -> pb.ProduceResponse:
+    return pb.ProduceResponse.FromString(await asyncio.wait_for(call.responses.get(), 10))
+
+
+def test_who_exceeds_a_quota_is_answered_at_once_told_so_and_not_read_until_it_may_go_on() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit("slow", produce=1024, entity=QuotaEntity(client_id="test")))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            call.produce(0, epoch=2)
+            first = await response_of(call)
+            assert first.answers[0].results[0].base_offset == 0
+            assert first.throttle_time_ms > 50_000
+            call.produce(1, epoch=2)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call.responses.get(), 0.05)
+            assert the.log.log_end_offset == 1
+            # A changed quota wakes it, and the client hears that it need not wait any longer.
+            follow(the.quotas, limit("slow", produce=1 << 40, entity=QuotaEntity(client_id="test")))
+            news = await response_of(call)
+            assert (len(news.answers), news.throttle_time_ms) == (0, 1)
+            second = await response_of(call)
+            assert second.answers[0].results[0].base_offset == 1
+            assert second.throttle_time_ms == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [QuotaEntity(topic="t"), QuotaEntity(namespace="default"), QuotaEntity(namespace="")],
+)
+def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
+    entity: QuotaEntity,
+) -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=1024, entity=entity))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            call.produce(0, epoch=2)
+            assert (await response_of(call)).throttle_time_ms > 50_000
+            follow(the.quotas)
+
+    asyncio.run(story())
+
+
+def test_the_quotas_of_others_delay_nobody() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(
+                the.quotas,
+                limit("a", produce=1024, entity=QuotaEntity(client_id="other")),
+                limit("b", produce=1024, entity=QuotaEntity(topic="u")),
+                limit("c", fetch=1024, entity=QuotaEntity(client_id="test")),
+            )
+            for number in range(5):
+                call.produce(number, epoch=2)
+                assert (await response_of(call)).throttle_time_ms == 0
+
+    asyncio.run(story())
+
+
+def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=1024))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            call.produce(0, epoch=2, acks=0)
+            told = await response_of(call)
+            assert not told.answers
+            assert told.throttle_time_ms > 50_000
+            follow(the.quotas)
+
+    asyncio.run(story())
+
+
+def test_a_delayed_stream_ends_at_once_and_is_forgotten() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=1024))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            call.produce(0, epoch=2)
+            assert (await response_of(call)).throttle_time_ms > 50_000
+            (stream,) = the.service._connections[CALLER.address][1]
+            stream.end()
+
+    with pytest.raises(BrokerShuttingDownError):
+        asyncio.run(story())

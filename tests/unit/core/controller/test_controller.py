@@ -55,6 +55,7 @@ from millrace.core.metadata.requests import (
     ConfirmDeletions,
     CreatePositionsTopic,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
@@ -66,10 +67,12 @@ from millrace.core.metadata.requests import (
     RegisterBroker,
     RenewReplicas,
     Request,
+    SetQuotas,
     TopicChange,
     TopicRef,
     UnregisterBroker,
 )
+from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.core.topics import TopicName
 
 NOW = MonotonicMs(0)
@@ -924,6 +927,9 @@ def test_the_loss_of_the_lease_answers_all_who_wait_and_ends_the_machine(
     assert late.appended is Appended.NO
 
 
+QUOTA = Quota(name="q", entity=QuotaEntity(client_id="c"), produce_bytes_per_second=5000)
+
+
 def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
     topic = the_topic(driver.ask(create("t")))
     life = driver.live()[0]
@@ -959,6 +965,8 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
         ElectLeaders(kind=ElectionKind.PREFERRED, partitions=[TopicPartition(topic.topic_id, 0)]),
         register("gone", directories=["d-gone"]),
         UnregisterBroker(broker_id=BrokerId(max(driver.image.cluster.brokers) + 1)),
+        SetQuotas(quotas=[QUOTA]),
+        DeleteQuotas(names=[QUOTA.name]),
     ]
     assert {type(each) for each in requests} == {*get_args(Request)}
     for request in requests:

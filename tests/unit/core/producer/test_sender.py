@@ -77,7 +77,7 @@ def make(acks: int = -1, *, ready: bool = True, request_bytes_max: int = 1000) -
     if ready and acks == -1:  # Let the leaders know the producer: then there is no slow start.
         sender.on_batches([batch_of(0, number, size=0) for number in range(3)])
         sender.poll(at(0))
-        sender.on_answer(BROKER, 1, [ACKNOWLEDGED] * 3, 0, at(0))
+        sender.on_answer(BROKER, 1, [ACKNOWLEDGED] * 3, at(0))
         sender.poll(at(0))
     return sender
 
@@ -134,9 +134,9 @@ def test_a_batch_says_whether_those_before_it_have_an_outcome() -> None:
     sender.on_batches(batches)
     assert sent(sender.poll(at(0))) == [[batch] for batch in batches]
     assert [batch.is_successor for batch in batches] == [False, True, True]
-    sender.on_answer(BROKER, 1, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
+    sender.on_answer(BROKER, 1, [refused(NotEnoughReplicasError("too few"))], at(1))
     for request in (2, 3):
-        sender.on_answer(BROKER, request, [refused(OutOfOrderSequenceError("unknown"))], 0, at(2))
+        sender.on_answer(BROKER, request, [refused(OutOfOrderSequenceError("unknown"))], at(2))
     assert sent(sender.poll(at(101))) == [[batch] for batch in batches]
     assert [batch.is_successor for batch in batches] == [False, True, True]
 
@@ -147,9 +147,9 @@ def test_a_successor_that_a_leader_waits_with_in_vain_is_repeated_as_the_first()
     first, second = batch_of(), batch_of()
     sender.on_batches([first, second])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     number = second.base_sequence
-    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("unknown"))], 0, at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("unknown"))], at(1))
     assert sent(sender.poll(at(1))) == [[second]]
     assert (second.is_successor, second.producer_epoch, second.base_sequence) == (False, 0, number)
 
@@ -207,7 +207,7 @@ def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:  # P44
     batches = [batch_of() for _ in range(8)]
     sender.on_batches(batches)
     assert sent(sender.poll(at(0))) == [[batch] for batch in batches[:5]]
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     effects = sender.poll(at(1))
     assert completed(effects) == [batches[0]]
     assert sent(effects) == [[batches[5]]]
@@ -220,9 +220,9 @@ def test_an_answer_that_overtakes_makes_no_room_for_a_batch_beyond_the_leaders_m
     sender.on_batches(batches)
     assert len(sent(sender.poll(at(0)))) == 5
     for correlation_id in (3, 4):
-        sender.on_answer(BROKER, correlation_id, [ACKNOWLEDGED], 0, at(1))
+        sender.on_answer(BROKER, correlation_id, [ACKNOWLEDGED], at(1))
         assert sent(sender.poll(at(1))) == []
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(2))
     assert sent(sender.poll(at(2))) == [[batches[5]], [batches[6]]]
 
 
@@ -231,14 +231,14 @@ def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
     first, second = batch_of(3), batch_of(2)
     sender.on_batches([first, second])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
-    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert sender.poll(at(50)) == []
     assert sender.next_wake(at(50)) == 101
     assert sent(sender.poll(at(101))) == [[first], [second]]
     assert (first.base_sequence, second.base_sequence) == (0, 3)
-    sender.on_answer(BROKER, 4, [Acknowledged(Offset(0), WallMs(-1))], 0, at(102))
-    sender.on_answer(BROKER, 5, [Acknowledged(Offset(3), WallMs(-1))], 0, at(102))
+    sender.on_answer(BROKER, 4, [Acknowledged(Offset(0), WallMs(-1))], at(102))
+    sender.on_answer(BROKER, 5, [Acknowledged(Offset(3), WallMs(-1))], at(102))
     assert completed(sender.poll(at(102))) == [first, second]
 
 
@@ -249,9 +249,9 @@ def test_a_refusal_that_overtakes_its_predecessors_answer_waits_for_it() -> None
     first, second = batch_of(), batch_of()
     sender.on_batches([first, second])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert sender.poll(at(1)) == []
-    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(2))
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(2))
     assert sent(sender.poll(at(102))) == [[first], [second]]
 
 
@@ -260,7 +260,7 @@ def test_no_new_batch_passes_one_that_must_be_repeated() -> None:
     first, second = batch_of(), batch_of()
     sender.on_batches([first])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(1))
     sender.on_batches([second])
     assert sender.poll(at(2)) == []
     assert sent(sender.poll(at(101))) == [[first], [second]]
@@ -275,7 +275,7 @@ def test_the_pause_doubles_up_to_its_bound_and_a_success_ends_it() -> None:
     for correlation_id in range(2, 8):
         sender.poll(at(now))
         refusal = refused(NotEnoughReplicasError("too few"))
-        sender.on_answer(BROKER, correlation_id, [refusal], 0, at(now))
+        sender.on_answer(BROKER, correlation_id, [refusal], at(now))
         sender.poll(at(now))
         wake = sender.next_wake(at(now))
         assert wake is not None
@@ -289,7 +289,7 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
     sender.on_refreshed(at(5))
@@ -304,7 +304,7 @@ def test_a_new_leader_epoch_ends_the_pause_and_what_is_known_already_does_not() 
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(FencedLeaderEpochError("old"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(FencedLeaderEpochError("old"))], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
     assert sender.poll(at(5)) == []
@@ -325,8 +325,8 @@ def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
     sender.poll(at(0))
     sender.on_batches(batches[1:])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [moved_to(2, 8)], 0, at(1))
-    sender.on_answer(BROKER, 3, [moved_to(2, 8)], 0, at(1))
+    sender.on_answer(BROKER, 2, [moved_to(2, 8)], at(1))
+    sender.on_answer(BROKER, 3, [moved_to(2, 8)], at(1))
     assert sender.poll(at(1)) == [Connect(BrokerId(2))]
     sender.on_connected(BrokerId(2))
     assert sent(sender.poll(at(1))) == [[batches[0]], [batches[1]]]
@@ -347,7 +347,7 @@ def test_what_must_be_repeated_does_not_wait_for_other_requests_to_be_answered()
     sender.on_batches([late])
     sender.poll(at(7))
     for correlation_id in (7, 8, 9):
-        sender.on_answer(BROKER, correlation_id, [moved_to(OTHER_BROKER, 8)], 0, at(8))
+        sender.on_answer(BROKER, correlation_id, [moved_to(OTHER_BROKER, 8)], at(8))
     assert sent(sender.poll(at(8))) == [[each] for each in (*batches, late)]
     sender.on_batches([batch_of()])
     assert sent(sender.poll(at(9))) == [], "what is new waits"
@@ -358,7 +358,7 @@ def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> 
     sender = make()
     sender.on_batches([batch_of()])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [moved_to(BROKER, epoch)], 0, at(1))
+    sender.on_answer(BROKER, 2, [moved_to(BROKER, epoch)], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     assert sender.next_wake(at(1)) == 101
 
@@ -415,7 +415,7 @@ def test_an_answer_of_a_broken_connection_means_nothing() -> None:
     sender.on_batches([batch_of()])
     sender.poll(at(0))
     sender.on_disconnected(BROKER, "reset", at(1))
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(2))
     assert not completed(sender.poll(at(2)))
 
 
@@ -428,7 +428,7 @@ def test_a_batch_in_the_air_to_the_old_leader_holds_its_successors_back() -> Non
     sender.on_connected(BrokerId(2))
     sender.on_batches([second])
     assert not sent(sender.poll(at(1)))
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(2))
     assert sent(sender.poll(at(2))) == [[second]]
 
 
@@ -438,13 +438,13 @@ def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
     sender.on_batches([first, second])
     sender.poll(at(0))
     error = InvalidTimestampError("too far off")
-    sender.on_answer(BROKER, 2, [refused(error)], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(error)], at(1))
     effects = sender.poll(at(1))
     assert completed(effects) == [first]
     assert first.outcome is error
     sender.on_batches([third])
     assert not sent(sender.poll(at(1)))  # The second's outcome is not known yet.
-    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(2))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(2))
     assert sent(sender.poll(at(2))) == [[second], [third]]
     assert (second.producer_epoch, second.base_sequence) == (1, 0)
     assert (third.producer_epoch, third.base_sequence) == (1, 2)
@@ -456,8 +456,8 @@ def test_what_is_behind_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
     first, second, third = batch_of(2), batch_of(2), batch_of(2)
     sender.on_batches([first, second, third])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(InvalidTimestampError("too far off"))], 0, at(1))
-    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(InvalidTimestampError("too far off"))], at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert not sent(sender.poll(at(1)))
     sender.on_disconnected(BROKER, "reset", at(2))
     assert third.maybe_appended
@@ -478,13 +478,13 @@ def test_a_batch_that_may_still_arrive_at_its_leader_never_gets_another_number()
     sender.on_disconnected(BROKER, "reset", at(1))
     sender.on_connected(BROKER)
     sender.poll(at(2))
-    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], 0, at(3))
-    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], 0, at(3))
+    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], at(3))
+    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], at(3))
     effects = sender.poll(at(3))
     assert completed(effects) == [first]
     assert sent(effects) == [[second]]
     assert (second.producer_epoch, second.base_sequence) == (0, 1)
-    sender.on_answer(BROKER, 6, [refused(OutOfOrderSequenceError("a gap"))], 0, at(4))
+    sender.on_answer(BROKER, 6, [refused(OutOfOrderSequenceError("a gap"))], at(4))
     assert completed(sender.poll(at(4))) == [second]
     assert isinstance(second.outcome, OutOfOrderSequenceError)
     assert second.outcome.appended is Appended.MAYBE
@@ -505,7 +505,7 @@ def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -
     assert (second.producer_epoch, second.base_sequence) == (0, 2)
     for request in (5, 6):
         gap = refused(OutOfOrderSequenceError("a new epoch begins with 0"))
-        sender.on_answer(OTHER_BROKER, request, [gap], 0, at(120_002))
+        sender.on_answer(OTHER_BROKER, request, [gap], at(120_002))
     effects = sender.poll(at(120_002))
     assert not completed(effects)
     assert sent(effects) == [[second], [third]]
@@ -521,12 +521,12 @@ def test_what_was_answered_is_not_under_way_any_more() -> None:
     sender.on_batches([first, second])
     sender.poll(at(0))
     for request, batch in ((2, first), (3, second)):
-        sender.on_answer(BROKER, request, [refused(NotLeaderError("moved"))], 0, at(1))
+        sender.on_answer(BROKER, request, [refused(NotLeaderError("moved"))], at(1))
         assert batch.maybe_appended
     sender.on_leaders({PLACES[0]: Leader(BROKER, LeaderEpoch(EPOCH + 1))})
     sender.poll(at(2))
-    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], 0, at(3))
-    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], 0, at(3))
+    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], at(3))
+    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], at(3))
     assert sent(sender.poll(at(3))) == [[second]]
     assert (second.producer_epoch, second.base_sequence) == (1, 0)
 
@@ -539,7 +539,7 @@ def test_a_refusal_after_an_attempt_in_doubt_stays_in_doubt() -> None:
     sender.on_disconnected(BROKER, "reset", at(1))
     sender.on_connected(BROKER)
     sender.poll(at(2))
-    sender.on_answer(BROKER, 3, [refused(InvalidTimestampError("off"))], 0, at(3))
+    sender.on_answer(BROKER, 3, [refused(InvalidTimestampError("off"))], at(3))
     assert completed(sender.poll(at(3))) == [batch]
     assert isinstance(batch.outcome, InvalidTimestampError)
     assert batch.outcome.appended is Appended.MAYBE
@@ -550,7 +550,7 @@ def test_an_unknown_failure_is_final_and_in_doubt() -> None:
     first, second = batch_of(), batch_of()
     sender.on_batches([first])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(UnknownServerError("?"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(UnknownServerError("?"))], at(1))
     assert completed(sender.poll(at(1))) == [first]
     sender.on_batches([second])
     assert sent(sender.poll(at(2))) == [[second]]
@@ -562,7 +562,7 @@ def test_a_fenced_producer_takes_another_id() -> None:
     first, second = batch_of(), batch_of()
     sender.on_batches([first])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(InvalidProducerEpochError("fenced"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(InvalidProducerEpochError("fenced"))], at(1))
     sender.on_batches([second])
     effects = sender.poll(at(1))
     assert completed(effects) == [first]
@@ -607,7 +607,7 @@ def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() 
     sender.on_batches([second])
     assert sent(sender.poll(at(120_001))) == [[second]]
     assert (second.producer_epoch, second.base_sequence) == (1, 0)
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(120_002))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(120_002))
     assert not completed(sender.poll(at(120_002)))
     assert first.state is BatchState.DONE
 
@@ -632,11 +632,31 @@ def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
     first, second = batch_of(), batch_of()
     sender.on_batches([first])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 500, at(1))
+    assert sender.on_throttled(BROKER, 500, at(1)) == 500
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     sender.on_batches([second])
     assert not sent(sender.poll(at(2)))
     assert sender.next_wake(at(2)) == 501
     assert sent(sender.poll(at(501))) == [[second]]
+
+
+def test_a_pause_is_counted_once() -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    assert sender.on_throttled(BROKER, 500, at(100)) == 500
+    assert sender.on_throttled(BROKER, 700, at(300)) == 400
+    assert sender.on_throttled(BROKER, 100, at(400)) == -500  # The quota has changed.
+
+
+def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_throttled(BROKER, 60_000, at(100))
+    assert not any(isinstance(each, Disconnect) for each in sender.poll(at(60_000)))
+    late = [each for each in sender.poll(at(100_000)) if isinstance(each, Disconnect)]
+    assert [each.broker_id for each in late] == [BROKER]
 
 
 def test_with_acks_1_one_batch_of_a_partition_is_in_flight_without_an_id() -> None:
@@ -645,7 +665,7 @@ def test_with_acks_1_one_batch_of_a_partition_is_in_flight_without_an_id() -> No
     sender.on_batches([first, second])
     assert sent(sender.poll(at(0))) == [[first]]
     assert (first.producer_id, first.base_sequence) == (-1, -1)
-    sender.on_answer(BROKER, 1, [ACKNOWLEDGED], 0, at(1))
+    sender.on_answer(BROKER, 1, [ACKNOWLEDGED], at(1))
     assert sent(sender.poll(at(1))) == [[second]]
 
 
@@ -660,7 +680,7 @@ def test_with_acks_1_only_what_was_not_appended_is_repeated(
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 1, [refused(error)], 0, at(1))
+    sender.on_answer(BROKER, 1, [refused(error)], at(1))
     effects = sender.poll(at(101))
     assert sent(effects) == ([[batch]] if is_repeated else [])
     assert completed(effects) == ([] if is_repeated else [batch])
@@ -683,7 +703,7 @@ def test_with_acks_0_what_the_transport_has_not_taken_is_in_flight() -> None:
     sender.on_batches(batches)
     assert sender.poll(at(0)) == [Transmit(BROKER, 1, [(batches[0], EPOCH)])]
     written = Acknowledged(Offset(-1), WallMs(-1))
-    sender.on_answer(BROKER, 1, [written], 0, at(1))
+    sender.on_answer(BROKER, 1, [written], at(1))
     assert sender.poll(at(1)) == [
         Complete(batches[0]),
         Transmit(BROKER, 2, [(batches[1], EPOCH)]),
@@ -698,7 +718,7 @@ def test_with_acks_0_a_refusal_of_what_is_done_lets_the_leaders_be_looked_up_onc
     sender = make(acks=0)
     sender.on_batches([batch_of()])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 1, [Acknowledged(Offset(-1), WallMs(-1))], 0, at(1))
+    sender.on_answer(BROKER, 1, [Acknowledged(Offset(-1), WallMs(-1))], at(1))
     sender.poll(at(1))
     sender.on_late_refusal(OTHER_BROKER)  # It leads nothing that was sent to.
     assert sender.poll(at(1)) == []
@@ -729,7 +749,7 @@ def test_batches_of_a_deleted_topic_fail_when_two_look_ups_say_that_it_is_gone()
     sent_before, waiting = batch_of(size=999), batch_of(size=999)
     sender.on_batches([sent_before])
     assert sent(sender.poll(at(0))) == [[sent_before]]
-    sender.on_answer(BROKER, 2, [refused(UnknownTopicOrPartitionError("not here"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(UnknownTopicOrPartitionError("not here"))], at(1))
     sender.on_batches([waiting])
     assert RefreshMetadata(["t"]) in sender.poll(at(1))
     sender.on_topics({"t": None})
@@ -739,10 +759,10 @@ def test_batches_of_a_deleted_topic_fail_when_two_look_ups_say_that_it_is_gone()
     assert RefreshMetadata(["t"]) in effects
     assert sent(effects) == [[sent_before], [waiting]]  # It might be there by now.
     refusal = refused(UnknownTopicOrPartitionError("not here"))
-    sender.on_answer(BROKER, 3, [refusal], 0, at(103))
+    sender.on_answer(BROKER, 3, [refusal], at(103))
     sender.on_topics({"t": None})
     assert completed(sender.poll(at(103))) == [sent_before]
-    sender.on_answer(BROKER, 4, [refusal], 0, at(104))
+    sender.on_answer(BROKER, 4, [refusal], at(104))
     assert completed(sender.poll(at(104))) == [waiting]
     for batch in (sent_before, waiting):
         assert isinstance(batch.outcome, UnknownTopicOrPartitionError)
@@ -834,7 +854,7 @@ def test_while_nobody_leads_it_is_looked_up_more_and_more_seldom_until_something
     # Another partition's leader is lost: who follows it is looked up as soon as ever.
     sender.on_batches([batch_of(partition=1)])
     sender.poll(at(60_000))
-    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], 0, at(60_001))
+    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], at(60_001))
     soon = look_ups[-1] + 100
     assert RefreshMetadata(["t"]) in sender.poll(at(max(soon, 60_001)))
     sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
@@ -848,7 +868,7 @@ def test_a_leader_that_a_refusal_names_is_connected_to_without_a_pause() -> None
     sender.on_disconnected(OTHER_BROKER, "gone", at(0))
     sender.on_batches([batch_of()])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [moved_to(OTHER_BROKER, 8)], 0, at(1))
+    sender.on_answer(BROKER, 2, [moved_to(OTHER_BROKER, 8)], at(1))
     assert Connect(OTHER_BROKER) in sender.poll(at(1))
 
 
@@ -859,8 +879,8 @@ def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answer
     assert len(sent(sender.poll(at(0)))) == 3
     sender.on_topics({"t": TopicId(b"u" * 16)})
     assert completed(sender.poll(at(1))) == []
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
-    sender.on_answer(BROKER, 3, [refused(UnknownTopicOrPartitionError("not here"))], 0, at(2))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(2))
+    sender.on_answer(BROKER, 3, [refused(UnknownTopicOrPartitionError("not here"))], at(2))
     sender.on_disconnected(BROKER, "gone", at(2))
     assert completed(sender.poll(at(2))) == [acknowledged, refused_batch, lost]
     assert acknowledged.outcome == ACKNOWLEDGED
@@ -881,7 +901,7 @@ def test_a_batch_that_is_too_large_fails_and_the_topics_limit_is_looked_up_for_t
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [refused(MessageTooLargeError("5000 bytes"))], 0, at(1))
+    sender.on_answer(BROKER, 2, [refused(MessageTooLargeError("5000 bytes"))], at(1))
     effects = sender.poll(at(1))
     assert completed(effects) == [batch]
     assert RefreshMetadata(["t"]) in effects
@@ -895,7 +915,7 @@ def test_the_brokers_that_batches_wait_for_are_known() -> None:
     sender.on_leaders({PLACES[1]: Leader(BrokerId(-1), LeaderEpoch(EPOCH + 1))})
     assert sender.awaited_brokers() == [BROKER, BrokerId(-1)]
     sender.poll(at(0))
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     assert sender.awaited_brokers() == [BrokerId(-1)]
 
 

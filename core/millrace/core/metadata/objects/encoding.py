@@ -64,6 +64,7 @@ from millrace.core.metadata.objects.stored_object import (
     unseal,
 )
 from millrace.core.metadata.topic_config import parse_overrides
+from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.core.topics import parse_topic_name
 
 _T = TypeVar("_T")
@@ -104,6 +105,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
         "last_broker_epoch": cluster.last_broker_epoch,
         "next_broker_id": cluster.next_broker_id,
         "next_producer_id": cluster.next_producer_id,
+        "quotas": [quota_state(each) for _, each in sorted(cluster.quotas.items())],
     }
     return seal(CLUSTER_KEY, cluster.version, cluster.controller_epoch, state)
 
@@ -115,6 +117,23 @@ def decode_cluster(stored: StoredObject) -> ClusterState:
         CorruptMetadataError: it is no such object.
     """
     return _decode(CLUSTER_KEY, stored, _cluster)
+
+
+def quota_state(quota: Quota) -> dict[str, Any]:
+    """Return a quota as values of JSON, without what it does not have."""
+    entity = quota.entity
+    state = {
+        "client_id": entity.client_id,
+        "fetch_bytes_per_second": quota.fetch_bytes_per_second,
+        "is_per_broker": quota.is_per_broker or None,
+        "name": quota.name,
+        "namespace": entity.namespace,
+        "principal": entity.principal,
+        "produce_bytes_per_second": quota.produce_bytes_per_second,
+        "request_percent": quota.request_percent,
+        "topic": entity.topic,
+    }
+    return {name: value for name, value in state.items() if value is not None}
 
 
 def encode_shard(shard: StateShard) -> StoredObject:
@@ -214,6 +233,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
         )
         for each in state["brokers"]
     ]
+    quotas = [_quota(each) for each in state.get("quotas", ())]
     return ClusterState(
         cluster_id=state["cluster_id"],
         version=stored.version,
@@ -222,6 +242,23 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
         next_broker_id=BrokerId(state["next_broker_id"]),
         last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
         next_producer_id=ProducerId(state["next_producer_id"]),
+        quotas={each.name: each for each in quotas},
+    )
+
+
+def _quota(state: Any) -> Quota:
+    return Quota(
+        name=state["name"],
+        entity=QuotaEntity(
+            principal=state.get("principal"),
+            client_id=state.get("client_id"),
+            topic=state.get("topic"),
+            namespace=state.get("namespace"),
+        ),
+        produce_bytes_per_second=state.get("produce_bytes_per_second"),
+        fetch_bytes_per_second=state.get("fetch_bytes_per_second"),
+        request_percent=state.get("request_percent"),
+        is_per_broker=state.get("is_per_broker", False),
     )
 
 

@@ -40,6 +40,7 @@ from millrace.core.metadata.objects.stored_object import (
     seal,
     unseal,
 )
+from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.core.topics import TopicName
 
 LIFE = BrokerLife(BrokerId(0), BrokerEpoch(3))
@@ -73,6 +74,15 @@ CLUSTER = ClusterState(
     next_broker_id=BrokerId(1),
     last_broker_epoch=BrokerEpoch(3),
     next_producer_id=ProducerId(2000),
+    quotas={
+        "each": Quota(name="each", entity=QuotaEntity(principal=""), request_percent=7),
+        "team/orders": Quota(
+            name="team/orders",
+            entity=QuotaEntity(topic="shop/orders"),
+            fetch_bytes_per_second=7000,
+            is_per_broker=True,
+        ),
+    },
 )
 
 SHARD = StateShard(
@@ -290,6 +300,12 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     assert broker.reluctance is Reluctance.NONE
     assert broker.media == ()
     assert broker.outside_address == ""
+
+
+def test_a_cluster_of_a_release_without_quotas_has_none() -> None:
+    state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
+    del state["quotas"]
+    assert decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).quotas == {}
 
 
 def test_media_of_a_later_release_are_left_out() -> None:

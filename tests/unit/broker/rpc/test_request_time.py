@@ -1,0 +1,100 @@
+"""Calls of clients whose quota limits the time of their requests."""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+from tests.fakes.call_context import CALLER, CallContext, serve_call
+from tests.fakes.quotas import follow, no_quotas
+
+from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.refusals import Refusals
+from millrace.broker.runtime.quotas import Quotas
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
+from millrace.core.errors import MalformedRequestError
+from millrace.core.metadata.model import Listener
+from millrace.core.quotas.quota import Quota, QuotaEntity, QuotaKind
+from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
+
+PATH = "/test.Service/Hello"
+WORK_MS = 20
+BUSY = replace(CALLER, client_id="busy")
+
+
+def handlers(quotas: Quotas) -> Any:
+    async def hello(request: HelloRequest, _: Caller) -> HelloResponse:
+        if request.cluster_id == "bad":
+            raise MalformedRequestError("bad")
+        until = time.thread_time() + WORK_MS / 1000
+        while time.thread_time() < until:
+            pass
+        return HelloResponse(broker_id=7)
+
+    refusals = Refusals(BrokerMetrics())
+    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, quotas)
+    return calls.handlers("test.Service", unary={"Hello": (hello, HelloRequest)})
+
+
+def percent(limit: int) -> Quota:
+    return Quota(name="busy", entity=QuotaEntity(client_id="busy"), request_percent=limit)
+
+
+def call(served: Any, client_id: str, request: HelloRequest | None = None) -> Any:
+    context = CallContext(("millrace-client-id", client_id))
+    message = (request or HelloRequest()).SerializeToString()
+    return serve_call(served, PATH, context, message)
+
+
+def test_who_keeps_the_broker_busy_waits_before_the_next_call_and_nobody_else_does() -> None:
+    async def story() -> None:
+        quotas = no_quotas()
+        follow(quotas, percent(20))
+        served = handlers(quotas)
+        assert HelloResponse.FromString(await call(served, "busy")).broker_id == 7
+        (state,) = quotas.states()
+        assert state.bucket.kind is QuotaKind.REQUEST
+        assert state.limit == 200_000
+        assert state.delay_ms > WORK_MS
+        await call(served, "other")
+        assert len(quotas.states()) == 1
+        began = time.monotonic()
+        follow(quotas, percent(20))  # The same again: nothing is forgotten.
+        quotas.throttle(QuotaKind.REQUEST, BUSY, asyncio.Event()).charge_time(WORK_MS * 1_000_000)
+        await call(served, "busy")
+        assert time.monotonic() - began > 3 * WORK_MS / 1000
+
+    asyncio.run(story())
+
+
+def test_a_call_waits_for_a_second_at_the_most_and_less_when_the_quota_is_gone() -> None:
+    async def story() -> None:
+        quotas = no_quotas()
+        follow(quotas, percent(1))
+        served = handlers(quotas)
+        await call(served, "busy")
+        began = time.monotonic()
+        await call(served, "busy")
+        assert 0.9 < time.monotonic() - began < 1.9
+        waiting = asyncio.create_task(call(served, "busy"))
+        while not quotas._delayed:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        follow(quotas)
+        began = time.monotonic()
+        await waiting
+        assert time.monotonic() - began < 0.9
+
+    asyncio.run(story())
+
+
+def test_a_refused_call_costs_its_time_too() -> None:
+    async def story() -> None:
+        quotas = no_quotas()
+        follow(quotas, percent(20))
+        await call(handlers(quotas), "busy", HelloRequest(cluster_id="bad"))
+        (state,) = quotas.states()
+        assert state.bucket.client_id == "busy"
+
+    asyncio.run(story())
