@@ -1,11 +1,10 @@
 """`millrace elect-leaders`: elects preferred leaders, or any live replica."""
 
-import sys
-
 import click
 
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.confirmation import confirm
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, say
@@ -51,7 +50,8 @@ def command(
     with connect_admin(bootstrap) as admin:
         places = resolve(admin, partitions) if partitions else None
         if unclean and not yes:
-            _confirm(listed(places or ()))
+            question = f"Let any replica lead {listed(places or ())}, and lose what it lacks?"
+            confirm(question, "an unclean election")
         outcomes = admin.elect_leaders(places, kind="unclean" if unclean else "preferred")
     refused = {place: error for place, error in outcomes.items() if error is not None}
     if output == "json":
@@ -77,12 +77,3 @@ def command(
         say(f"{count(len(outcomes), 'partition')} led as wanted")
     else:
         say("every partition is led by its preferred leader already")
-
-
-def _confirm(places: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(
-            "an unclean election needs a yes, and there is no terminal to ask on", "add --yes"
-        )
-    if not click.confirm(f"Let any replica lead {places}, and lose what it lacks?", err=True):
-        raise Failure("nothing was changed")

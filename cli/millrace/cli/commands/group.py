@@ -1,6 +1,5 @@
 """`millrace group`: consumer groups, and other readers that keep positions under a name."""
 
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 
 from millrace.cli.cluster import connect_admin, suggestions
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
+from millrace.cli.confirmation import confirm
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.group_lag import (
     LAG_COLUMNS,
@@ -384,7 +384,7 @@ def reset(
             say("nothing was changed: this was a dry run")
             return
         if not yes:
-            _confirm(f"Change the positions of {name}?", "changing positions", "changed")
+            confirm(f"Change the positions of {name}?", "changing positions")
         admin.commit_positions(name, {each.place: each.position for each in plan})
     say(f"changed {count(len(plan), 'position')} of {name}")
 
@@ -458,7 +458,7 @@ def delete(names: tuple[str, ...], dry_run: bool, yes: bool, bootstrap: str, out
             say(f"would delete {what}")
             return
         if not yes:
-            _confirm(f"Delete {what}?", "deleting", "deleted")
+            confirm(f"Delete {what}?", f"deleting {what}", "deleted")
         for name in names:
             admin.delete_group(name)
             say(f"deleted {name}")
@@ -467,13 +467,6 @@ def delete(names: tuple[str, ...], dry_run: bool, yes: bool, bootstrap: str, out
 
 
 _NOT_FOUND = ExitCode.NOT_FOUND
-
-
-def _confirm(question: str, act: str, done: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(f"{act} needs a yes, and there is no terminal to ask on", "add --yes")
-    if not click.confirm(question, err=True):
-        raise Failure(f"nothing was {done}")
 
 
 def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":

@@ -1,6 +1,5 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import click
 
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.confirmation import confirm
 from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import ExitCode, Failure, nearest
@@ -353,8 +353,9 @@ def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, o
             if name not in known:
                 raise _nothing_to_delete(name, known)
         if not yes:
+            listed = ", ".join(names)
             records = "all their records" if len(names) > 1 else "all its records"
-            _confirm(f"Delete {', '.join(names)} with {records}?", f"deleting {', '.join(names)}")
+            confirm(f"Delete {listed} with {records}?", f"deleting {listed}", "deleted")
         for name in names:  # One that is protected, for example, ends it here.
             admin.delete_topic(name, validate_only=True)
         for name in names:
@@ -417,7 +418,7 @@ def trim(
         among = count(sum(cut.records > 0 for cut in cuts.values()), "partition")
         wanted = {(topic, each): cut.before_offset for each, cut in cuts.items() if cut.records}
         if wanted and not (yes or validate_only):
-            _confirm(f"Delete {records} of {among} of {topic}?", "deleting records")
+            confirm(f"Delete {records} of {among} of {topic}?", "deleting records", "deleted")
         outcomes = {} if validate_only or not wanted else admin.delete_records(wanted)
     rows = []
     for partition, cut in cuts.items():
@@ -451,13 +452,6 @@ def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
         code_name=UnknownTopicOrPartitionError.name(),
         exit_code=ExitCode.NOT_FOUND,
     )
-
-
-def _confirm(question: str, act: str) -> None:
-    if not sys.stdin.isatty():
-        raise Failure(f"{act} needs a yes, and there is no terminal to ask on", "add --yes")
-    if not click.confirm(question, err=True):
-        raise Failure("nothing was deleted")
 
 
 def _print_changes(verb: str, topics: "Iterable[TopicDescription]", output: str) -> None:
