@@ -343,3 +343,40 @@ def test_a_static_member_that_restarts_moves_nothing(cluster: RunningCluster) ->
         assert after.epoch == described.epoch
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_when_a_member_commits_decides_what_its_crash_costs(
+    cluster: RunningCluster, is_before: bool
+) -> None:
+    """Before the processing: at most once. After it: at least once."""
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        admin.create_topic("t", 1, 3)
+        for number in range(100):
+            producer.send("t", b"%d" % number)
+        producer.flush()
+    processed: list[int] = []
+
+    def read(crashes_at: int | None) -> None:
+        # It leaves the group when it "crashes", which only spares the wait for its session.
+        with SyncConsumer(
+            cluster.bootstrap, group="g", enable_auto_commit=False, client_id="reader"
+        ) as consumer:
+            consumer.subscribe(["t"])
+            while len(set(processed)) < 100 and (not is_before or 99 not in processed):
+                records = consumer.poll(500, max_records=10)
+                if is_before:
+                    consumer.commit()
+                for record in records:
+                    if record.offset == crashes_at:
+                        return
+                    processed.append(record.offset)
+                if not is_before:
+                    consumer.commit()
+
+    read(crashes_at=45)
+    read(crashes_at=None)
+    if is_before:
+        assert processed == [*range(45), *range(50, 100)], "five are lost, and none came twice"
+    else:
+        assert processed == [*range(45), *range(40, 100)], "none is lost, and five came twice"
