@@ -7,8 +7,9 @@ which partition, and the offsets. It reads slowly, so that there is something to
 import signal
 import sys
 import time
+from contextlib import suppress
 
-from millrace.client import SyncConsumer
+from millrace.client import StaleMemberEpochError, SyncConsumer, UnknownMemberIdError
 
 BATCH_BYTES = 256 << 10
 PAUSE_SECONDS = 0.05
@@ -35,7 +36,8 @@ def main() -> None:
                 now = time.monotonic_ns()
                 print(now, batch.partition, offsets[0], offsets[-1], file=file)
             file.flush()
-            consumer.commit()
+            with suppress(StaleMemberEpochError, UnknownMemberIdError):  # Others read on by now.
+                consumer.commit()
             time.sleep(PAUSE_SECONDS)
 
 

@@ -148,6 +148,7 @@ def test_members_that_are_killed_count_each_record_once(
                         producer.send(TOPIC, b"%d" % sent)
                         sent += 1
                     producer.flush()
+                    time.sleep(0.02)  # Some hundred records a second, however long it takes.
                     victim_has_read = victim.has_printed()
                 victim.kill()
         wait_until(lambda: count() >= sent, f"{sent} records are counted", START_SECONDS_MAX)

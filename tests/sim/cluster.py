@@ -107,6 +107,7 @@ class TopicPlan:
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
         members: processes of a consumer group that shares it.
+        member_records_max: most records that a member takes at once.
         is_disposable: whether operators delete it, and create another one with its name.
         incarnation: how often they have done so.
     """
@@ -122,6 +123,7 @@ class TopicPlan:
     keeps_positions: bool = False
     is_explored: bool = False
     members: int = 0
+    member_records_max: int = 10_000
     is_disposable: bool = False
     incarnation: int = 0
 
@@ -630,6 +632,7 @@ class SimulatedCluster:
                 GroupMember,
                 ownership=topic.ownership,
                 may_be_lost=self._may_lose_positions,
+                records_max=plan.member_records_max,
             )
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)

@@ -5,6 +5,7 @@ Each member is a shipped consumer. What all of them are told is kept in one `Own
 - A partition that another member has been given is read by the former owner no more (P61).
 - A new owner begins no later than where the group has handed out everything: nothing is left out,
   as long as members commit only what they have handed out (P62). Records may come twice.
+- It begins no earlier than where a commit was acknowledged: nobody has taken that back (P58, P60).
 - In quiet every partition has an owner, and the group reads on.
 """
 
@@ -29,6 +30,8 @@ from millrace.core.topics import PartitionName
 _POLL_MS: Final = 400
 _POLLS_OF_EACH: Final = 60
 """Polls after which a member leaves, on average."""
+_COMMITS: Final = 0.5
+"""The share of members that commit by themselves, after each poll."""
 _DIES: Final = 0.3
 """The share of members that die instead of leaving."""
 
@@ -39,11 +42,13 @@ class Ownership:
     Attributes:
         owners: the member that was last given each partition, until it gave it up.
         next_offsets: up to where the group has handed out all records of each partition.
+        committed: the largest offset of each partition whose commit was acknowledged.
     """
 
     def __init__(self) -> None:
         self.owners: dict[int, str] = {}
         self.next_offsets: dict[int, int] = {}
+        self.committed: dict[int, int] = {}
 
 
 class GroupMember(Client):
@@ -58,20 +63,25 @@ class GroupMember(Client):
         every_us: int,
         ownership: Ownership,
         may_be_lost: Callable[[], bool],
+        records_max: int,
     ) -> None:
         super().__init__(name, site, machine)
         self._every_us = every_us
         self._ownership = ownership
         self._may_be_lost = may_be_lost
+        self._records_max = records_max
         self._me = ""
+        self._begins_at: dict[int, int] = {}  # Where commits were when it got each partition.
 
     async def _work(self) -> None:
         while not self._is_done:
             self._me = f"{self.name}.{next(self._lives)}"
+            commits = self._dice.random() < _COMMITS
             consumer = Consumer(
                 self._site.bootstrap,
                 group="shared",
                 request_timeout_ms=5_000,
+                enable_auto_commit=not commits,
                 auto_commit_interval_ms=1_000,
                 auto_offset_reset="earliest",
             )
@@ -82,7 +92,7 @@ class GroupMember(Client):
                     on_revoked=self._on_given_up,
                     on_lost=self._on_given_up,
                 )
-                await self._read(consumer)
+                await self._read(consumer, commits=commits)
             finally:
                 if self._dice.random() < _DIES:
                     _forget(consumer)
@@ -98,13 +108,16 @@ class GroupMember(Client):
         owners = self._ownership.owners
         return [number for number, owner in owners.items() if owner == self._me]
 
-    async def _read(self, consumer: Consumer) -> None:
+    async def _read(self, consumer: Consumer, *, commits: bool) -> None:
         for _ in range(1 + self._dice.randrange(2 * _POLLS_OF_EACH)):
             if self._is_done:
                 return
             try:
-                for record in await consumer.poll(_POLL_MS):
+                records = await consumer.poll(_POLL_MS, self._records_max)
+                for record in records:
                     self._check(record)
+                if commits and records:
+                    await self._commit(consumer, {each.partition for each in records})
             except MillraceError as error:
                 self._judge(error)
                 for place in consumer.assignment():
@@ -112,9 +125,17 @@ class GroupMember(Client):
                         consumer.seek(place, "beginning")
             await self._pause(self._every_us)
 
+    async def _commit(self, consumer: Consumer, partitions: set[int]) -> None:
+        topic = self._site.topic
+        positions = {each: await consumer.position((topic, each)) for each in partitions}
+        await consumer.commit({(topic, each): at for each, at in positions.items()})
+        committed = self._ownership.committed
+        committed.update({each: max(committed.get(each, 0), at) for each, at in positions.items()})
+
     def _on_assigned(self, places: list[PartitionName]) -> None:
         for _, number in places:
             self._ownership.owners[number] = self._me
+            self._begins_at[number] = self._ownership.committed.get(number, 0)
 
     def _on_given_up(self, places: list[PartitionName]) -> None:
         for _, number in places:
@@ -133,6 +154,10 @@ class GroupMember(Client):
         may_jump = self._site.may_be_cut(topic_partition) or self._may_be_lost()
         if offset > at and offset > self._site.kept_from(topic_partition) and not may_jump:
             raise Violation(f"{self._me} gets {offset} of {number}, and the group is at {at}")
+        if offset < self._begins_at.pop(number, 0) and not may_jump:
+            raise Violation(
+                f"{self._me} gets {offset} of {number}, and more was committed before (P58, P60)"
+            )
         self._ownership.next_offsets[number] = max(at, offset + 1)
 
     def _judge(self, error: MillraceError) -> None:

@@ -35,7 +35,7 @@ MUTANTS = (
         "a member whose session has ended reads on",
         "P61",
         "millrace.client._consumer.membership:Membership.poll",
-        "if self.owned and host.monotonic_s() - self._heard_at > self._session_s:",
+        "if self._is_silent(host.monotonic_s()):",
         "if False:",
     ),
     mutant(

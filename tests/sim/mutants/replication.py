@@ -307,9 +307,8 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         f"{_IN_SYNC}._joiners",
         "for follower in self._candidates(rules, now)",
         "for follower in self._followers.values()",
-        "if follower.life and follower.progress.kept(rules.durability) >= least",
-        "if follower.life and follower.life not in self.state.isr\n"
-        "        and self._may_join(follower.life)",
+        "and follower.progress.kept(rules.durability) >= least",
+        "and follower.life not in self.state.isr\n            and self._may_join(follower.life)",
     ),
     mutant(
         "a follower joins below where the epoch began",
@@ -319,9 +318,9 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         "least = ends.high_watermark",
         "for follower in self._candidates(rules, now)",
         "for follower in self._followers.values()",
-        "if follower.life and",
+        "if follower.life",
         "if follower.life and follower.life not in self.state.isr\n"
-        "        and self._may_join(follower.life) and",
+        "            and self._may_join(follower.life)",
     ),
     mutant(
         "a leader whose clock jumped takes its followers for silent",

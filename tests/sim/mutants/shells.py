@@ -39,7 +39,7 @@ MUTANTS = (
     mutant(
         "all replicas are asked for, and only the leader is waited for",
         "P15",
-        "millrace.broker.rpc.produce:_ProduceStream._on_checked",
+        "millrace.broker.rpc.produce:_ProduceStream._take",
         "acks = Acks.ALL if header.acks < 0 else Acks.LEADER",
         "acks = Acks.LEADER",
     ),
@@ -254,7 +254,7 @@ MUTANTS = (
     mutant(
         "nobody follows a refusal to the broker that keeps the positions",
         "P60",
-        "millrace.client._cluster.positions:KeptPositions._learn",
+        "millrace.client._cluster.coordinators:Coordinators._learn",
         "self._keepers[key] = named",
         "pass",
     ),

@@ -1,6 +1,6 @@
 """The Groups service: heartbeats of members, at the leader of the group's partition."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import grpc
 
@@ -12,6 +12,7 @@ from millrace.core.coordinators import Result
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.groups.group import NO_PARTITIONS, Current, Group, Member, Partitions
 from millrace.core.groups.membership import Heartbeat, assignor_of
+from millrace.core.ids import TopicId
 from millrace.core.positions.position import check_name
 from millrace.proto.v1 import groups_pb2 as pb
 
@@ -53,8 +54,8 @@ class GroupsService:
             return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
         return pb.GroupHeartbeatResponse(
             epoch=current.epoch,
-            assigned=_to_wire(current.assigned),
-            revoking=_to_wire(current.revoking),
+            assigned=_to_wire(current.assigned, self._groups.topic_name),
+            revoking=_to_wire(current.revoking, self._groups.topic_name),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
         )
@@ -138,8 +139,13 @@ def _described(group: Group) -> pb.DescribeGroupResponse:
     return response
 
 
-def _to_wire(partitions: Partitions) -> Iterable[pb.TopicPartitions]:
-    by_topic: dict[bytes, list[int]] = {}
+def _to_wire(
+    partitions: Partitions, name_of: Callable[[TopicId], str] = lambda _: ""
+) -> Iterable[pb.TopicPartitions]:
+    by_topic: dict[TopicId, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
-    return [pb.TopicPartitions(topic_id=each, partitions=some) for each, some in by_topic.items()]
+    return [
+        pb.TopicPartitions(topic_id=each, partitions=some, topic=name_of(each))
+        for each, some in by_topic.items()
+    ]

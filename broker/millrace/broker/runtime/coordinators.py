@@ -64,7 +64,8 @@ from millrace.core.replication.leader import Acks, Waiter
 _log = logging.getLogger(__name__)
 
 _BATCH_RECORDS: Final = 200
-"""Records of one batch. With the longest names and metadata it stays below a megabyte."""
+_BATCH_BYTES: Final = 512 << 10
+"""Bounds of one batch; one record may be larger."""
 _LOAD_AGAIN_SECONDS: Final = 1.0
 
 MachineT = TypeVar("MachineT", bound=CoordinatorMachine[Any])
@@ -395,9 +396,8 @@ class _Ready(Generic[MachineT, RecordT]):
 
     def _append(self, records: Sequence[RecordT]) -> None:
         topic_partition = self._partition.topic_partition
-        for at in range(0, len(records), _BATCH_RECORDS):
-            some = records[at : at + _BATCH_RECORDS]
-            keys, values = zip(*map(self._shard.runtime.codec.encode, some), strict=True)
+        for some, encoded in self._batches(records):
+            keys, values = zip(*encoded, strict=True)
             times = np.array([each.timestamp for each in some], np.int64)
             prepared = record_batch.prepare(
                 topic_partition, Columns(len(some), times, values=values, keys=keys)
@@ -407,6 +407,25 @@ class _Ready(Generic[MachineT, RecordT]):
             self._replayed.last_epoch = self._partition.leader.leader_epoch
             for offset, record in enumerate(some, waiter.base_offset):
                 self.machine.replay(record, Offset(offset))
+
+    def _batches(
+        self, records: Sequence[RecordT]
+    ) -> Iterator[tuple[list[RecordT], list[tuple[bytes, bytes | None]]]]:
+        """Yield records that share a batch, with their keys and values."""
+        some: list[RecordT] = []
+        encoded: list[tuple[bytes, bytes | None]] = []
+        size = 0
+        for record in records:
+            key, value = self._shard.runtime.codec.encode(record)
+            length = len(key) + len(value or b"")
+            if some and (len(some) == _BATCH_RECORDS or size + length > _BATCH_BYTES):
+                yield some, encoded
+                some, encoded, size = [], [], 0
+            some.append(record)
+            encoded.append((key, value))
+            size += length
+        if some:
+            yield some, encoded
 
     async def _committed(self, offset: Offset) -> None:
         if self._partition.replica.high_watermark >= offset:

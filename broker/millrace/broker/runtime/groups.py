@@ -25,7 +25,7 @@ from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Current
+from millrace.core.groups.group import Current, next_step
 from millrace.core.groups.membership import FoundTopic, Heartbeat
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
@@ -40,7 +40,11 @@ _SESSIONS_SECONDS: Final = 0.25
 """Time between two looks at all sessions."""
 
 _MATCHED_MAX: Final = 1000
-"""Regular expressions whose topics are remembered."""
+_FOUND_MAX: Final = 100_000
+"""Regular expressions and names whose topics are remembered."""
+
+_STALL_SECONDS: Final = 1.0
+"""A look that is so late says that the broker stood still."""
 
 GroupsRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
 
@@ -94,9 +98,13 @@ class Groups:
             limits=limits,
         )
         self._sessions: dict[TopicPartition, dict[tuple[str, str], _Session]] = {}
-        self._changes: dict[tuple[TopicPartition, str], asyncio.Event] = {}
+        # The members whose heartbeats wait, by what ends the wait.
+        self._waiting: dict[tuple[TopicPartition, str], dict[asyncio.Event, str]] = {}
+        self._looked_at = host.monotonic_s()
+        self._ending: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._found: dict[str, FoundTopic | None] = {}  # By name, in the metadata of `version`.
         self._matched: dict[str, list[str]] = {}  # By regular expression.
-        self._matched_in: MetadataImage | None = None
+        self._version: MetadataImage | None = None
 
     def kept(self) -> int:
         """Return how many positions the loaded coordinators keep; from any thread."""
@@ -119,17 +127,25 @@ class Groups:
             MillraceError: it was refused, or this broker does not lead the partition.
         """
         until = host.monotonic_s() + wait_seconds
-        while True:
-            change = self._changes.setdefault((place, name), asyncio.Event())
-            current = await self._ask(place, name, heartbeat)
-            left = until - host.monotonic_s()
-            if current.epoch != heartbeat.confirmed or left <= 0:
-                return current
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await change.wait()
-            # What the member said is stored by now.
-            heartbeat = Heartbeat(heartbeat.member_id, heartbeat.confirmed)
+        waiting = self._waiting.setdefault((place, name), {})
+        change = asyncio.Event()
+        waiting[change] = heartbeat.member_id
+        try:
+            while True:
+                change.clear()
+                current = await self._ask(place, name, heartbeat)
+                left = until - host.monotonic_s()
+                if current.epoch != heartbeat.confirmed or left <= 0:
+                    return current
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await change.wait()
+                # What the member said is stored by now.
+                heartbeat = Heartbeat(heartbeat.member_id, heartbeat.confirmed)
+        finally:
+            del waiting[change]
+            if not waiting:
+                self._waiting.pop((place, name), None)
 
     async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Current:
         records = 0
@@ -179,10 +195,17 @@ class Groups:
         return session is not None and session.is_confirmed
 
     def _tell(self, place: TopicPartition, name: str) -> None:
-        """Let waiting heartbeats of a group look at it again."""
-        change = self._changes.pop((place, name), None)
-        if change is not None:
-            change.set()
+        """Let waiting heartbeats look again: of members that are gone, or have a step to take."""
+        machine = dict(self.runtime.machines()).get(place)
+        group = None if machine is None else machine.membership.groups.get(name)
+        for change, member_id in self._waiting.get((place, name), {}).items():
+            current = None if group is None else group.current.get(member_id)
+            if (
+                group is None
+                or current is None
+                or next_step(group, member_id, current.epoch) != current
+            ):
+                change.set()
 
     def _hear(
         self, place: TopicPartition, name: str, heartbeat: Heartbeat, current: Current
@@ -198,21 +221,44 @@ class Groups:
 
     async def watch_sessions(self) -> None:
         """Remove members that are not heard, while the broker runs."""
-        while True:
-            await asyncio.sleep(_SESSIONS_SECONDS)
-            await self.end_sessions()
+        try:
+            while True:
+                await asyncio.sleep(_SESSIONS_SECONDS)
+                self.end_sessions()
+        finally:
+            for task in self._ending.values():
+                task.cancel()
 
-    async def end_sessions(self) -> None:
+    def end_sessions(self) -> None:
         """Look at all sessions once."""
         now = host.monotonic_s()
+        stalled = now - self._looked_at - _SESSIONS_SECONDS
+        self._looked_at = now
+        if stalled > _STALL_SECONDS:
+            self._prolong_sessions(stalled)
         served = dict(self.runtime.machines())
         for place in self._sessions.keys() - served.keys():
             del self._sessions[place]  # Another broker leads it.
         for place, machine in served.items():
-            sessions = self._sessions.setdefault(place, {})
-            for name, member_ids in self._overdue(machine, sessions, now):
-                with suppress(MillraceError):  # The next time, or the next leader, does it.
-                    await self.leave(place, name, member_ids)
+            overdue = self._overdue(machine, self._sessions.setdefault(place, {}), now)
+            if overdue and place not in self._ending:
+                self._ending[place] = asyncio.create_task(self._end(place, overdue))
+
+    def _prolong_sessions(self, seconds: float) -> None:
+        """This broker stood still: members may have been heard, and wait to be handled."""
+        for sessions in self._sessions.values():
+            for session in sessions.values():
+                session.ends_at += seconds
+
+    async def _end(self, place: TopicPartition, overdue: list[tuple[str, list[str]]]) -> None:
+        """Remove members. A partition that cannot commit holds up no other one."""
+        try:
+            for name, member_ids in overdue:
+                await self.leave(place, name, member_ids)
+        except MillraceError:
+            pass  # The next look, or the next leader, does it.
+        finally:
+            del self._ending[place]
 
     def _overdue(
         self, machine: GroupCoordinator, sessions: dict[tuple[str, str], _Session], now: float
@@ -238,34 +284,39 @@ class Groups:
 
     # --- The topics that members subscribe to ------------------------------------------------
 
-    def find(self, name: str) -> FoundTopic | None:
-        """Implement `TopicsView` over the metadata that this broker has."""
+    @property
+    def version(self) -> MetadataImage | None:
+        """Implement `TopicsView`: the metadata that this broker has."""
         image = self._partitions.image
-        if image is None:
-            return None
-        try:
-            topic = image.topics.get(parse_topic_name(name))
-        except InvalidTopicError:
-            return None
-        if topic is None:
-            return None
-        zones = [
-            frozenset(filter(None, (_zone(image, broker) for broker in partition.replicas)))
-            for partition in topic.partitions
-        ]
-        return FoundTopic(topic.topic_id, SubscribedTopic(len(topic.partitions), zones))
+        if self._version is not image:
+            self._version, self._matched, self._found = image, {}, {}
+        return image
+
+    def find(self, name: str) -> FoundTopic | None:
+        """Implement `TopicsView`."""
+        image = self.version
+        if name not in self._found and len(self._found) < _FOUND_MAX:
+            self._found[name] = _find(image, name)
+        return self._found[name] if name in self._found else _find(image, name)
+
+    def topic_name(self, topic_id: TopicId) -> str:
+        """Return the name of a topic; empty: it is not there."""
+        image = self._partitions.image
+        topic = None if image is None else image.topics_by_id.get(topic_id)
+        return "" if topic is None else str(topic.name)
 
     def matching(self, pattern: str) -> Sequence[str]:
         """Implement `TopicsView`: look through all topics once for each state of the metadata."""
-        image = self._partitions.image
+        image = self.version
         if image is None:
             return ()
-        if self._matched_in is not image or len(self._matched) >= _MATCHED_MAX:
-            self._matched_in, self._matched = image, {}
-        if pattern not in self._matched:
+        found = self._matched.get(pattern)
+        if found is None:
             names = [str(each) for each in image.topics if not each.is_internal]
-            self._matched[pattern] = matching(pattern, names)
-        return self._matched[pattern]
+            found = matching(pattern, names)
+            if len(self._matched) < _MATCHED_MAX:
+                self._matched[pattern] = found
+        return found
 
     # --- Expiry ------------------------------------------------------------------------------
 
@@ -294,6 +345,22 @@ class Groups:
     def _exists(self, topic_id: TopicId) -> bool:
         image = self._partitions.image
         return image is None or topic_id in image.topics_by_id
+
+
+def _find(image: MetadataImage | None, name: str) -> FoundTopic | None:
+    if image is None:
+        return None
+    try:
+        topic = image.topics.get(parse_topic_name(name))
+    except InvalidTopicError:
+        return None
+    if topic is None:
+        return None
+    zones = [
+        frozenset(filter(None, (_zone(image, broker) for broker in partition.replicas)))
+        for partition in topic.partitions
+    ]
+    return FoundTopic(topic.topic_id, SubscribedTopic(len(topic.partitions), zones))
 
 
 def _zone(image: MetadataImage, broker_id: BrokerId) -> str:

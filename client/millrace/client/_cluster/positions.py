@@ -80,6 +80,18 @@ class KeptPositions:
 
     async def fetch(self, name: str, kind: pb.PositionKind) -> dict[PartitionName, Position]:
         """See `Admin.fetch_positions`."""
+        found = await self.fetch_by_id(name, kind)
+        names = await self._cluster.names_of({each.topic_id for each in found})
+        return dict(
+            sorted(
+                ((names[where.topic_id], where.partition), position)
+                for where, position in found.items()
+                if where.topic_id in names
+            )
+        )
+
+    async def fetch_by_id(self, name: str, kind: pb.PositionKind) -> dict[TopicPartition, Position]:
+        """Likewise, also of topics that a broker does not know yet, or any more."""
         request = pb.FetchPositionsRequest(name=name, kind=kind)
         found: dict[TopicPartition, Position] = {}
         has_more = True
@@ -92,14 +104,7 @@ class KeptPositions:
                 found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(each)
                 request.after.CopyFrom(where)
             has_more = response.has_more
-        names = await self._cluster.names_of({each.topic_id for each in found})
-        return dict(
-            sorted(
-                ((names[where.topic_id], where.partition), position)
-                for where, position in found.items()
-                if where.topic_id in names
-            )
-        )
+        return found
 
     async def delete(self, name: str) -> None:
         """See `Admin.delete_group`."""

@@ -75,9 +75,15 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
-            InvalidRequestError: an invalid start, or an end of a partition that is not assigned.
+            InvalidRequestError: an invalid start, an end of a partition that is not assigned, or
+                the consumer is a member of a group.
         """
         with self._core.exclusive():
+            if self._core.membership is not None:
+                raise InvalidRequestError(
+                    "a member of a group reads what the group assigns: leave it first, by "
+                    "subscribe([])"
+                )
             await self._core.assign(partitions, start, ends)
 
     async def subscribe(

@@ -9,6 +9,8 @@ Invariants:
 - Records of a partition are handed out only while the member owns it: after a session without an
   answer the member hands out nothing, as the group may have given its partitions away (P61, P62).
 - The member commits only what it has handed out before the poll that commits.
+- Heartbeats and polls meet in three fields alone: `_told`, `_is_lost` and `_failure`. A poll that
+  waits in the middle of an assignment looks at them again, as the member may have lost it.
 
 Source: KIP-848; Kafka's AsyncKafkaConsumer.
 """
@@ -16,8 +18,8 @@ Source: KIP-848; Kafka's AsyncKafkaConsumer.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -27,10 +29,13 @@ from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import (
+    ClientError,
     FencedMemberEpochError,
+    GroupFullError,
     MillraceError,
     StaleMemberEpochError,
     UnknownMemberIdError,
+    UnreleasedInstanceIdError,
 )
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import Position
@@ -71,7 +76,7 @@ class Reading(Protocol):
         """Return the position of the next record that is handed out; None: it is not known yet."""
 
     def wake(self) -> None:
-        """Let a poll that waits look again."""
+        """Let a poll that waits look again; it asks `Membership.has_work` first."""
 
     def lent(self) -> AbstractContextManager[None]:
         """Let a callback use the consumer, in the middle of a call of its user."""
@@ -107,22 +112,34 @@ class Membership:
         self._failure: MillraceError | None = None
         self._is_lost = False
         self._member_id = self._new_id()
-        self._has_joined = False
+        self._has_joined = self._has_been_member = False
         self._session_s = _SESSION_S
         self._wait_s = 1.0
         self._heard_at = self._polled_at = self._committed_at = host.monotonic_s()
         self._has_confirmed = asyncio.Event()
         self._has_polled = asyncio.Event()
+        self._is_polling = False
+        self._has_warned = False  # Of a heartbeat that is refused again and again.
+        self._committing: asyncio.Task[None] | None = None
         self._beating = asyncio.get_running_loop().create_task(self._beat())
+        self._beating.add_done_callback(self._on_beating_ended)
 
     def _new_id(self) -> str:
         return host.current.random_bytes(_ID_BYTES).hex()
+
+    def _on_beating_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failure = ClientError(f"heartbeats have failed unexpectedly: {error!r}")
+            failure.__cause__ = error
+            self._failure = failure
+            self._reading.wake()
 
     # --- Heartbeats, all the time ------------------------------------------------------------
 
     async def _beat(self) -> None:
         while True:
-            if host.monotonic_s() - self._polled_at > self._config.max_poll_interval_ms / 1000:
+            silent_s = host.monotonic_s() - self._polled_at
+            if not self._is_polling and silent_s > self._config.max_poll_interval_ms / 1000:
                 await self._leave_as_it_is_slow()
                 continue
             request = self._heartbeat()
@@ -133,20 +150,31 @@ class Membership:
                 if request.member_id == self._member_id:
                     self._lose()
             except MillraceError as error:
-                if not error.retriable:
+                # A member that lost its place is in its own way until its session has ended.
+                may_pass = isinstance(error, GroupFullError) and self._has_been_member
+                if not error.retriable and not may_pass:
                     self._failure = error
                     self._reading.wake()
                     return
+                self._warn(error)
                 await asyncio.sleep(_PAUSE_S)
             else:
                 if request.member_id != self._member_id:
                     continue  # The member gave itself up meanwhile.
-                self._has_joined = True
+                self._has_joined = self._has_been_member = True
+                self._has_warned = False
                 self._heard_at = asked_at
                 self._session_s = answer.session_timeout_ms / 1000
                 self._wait_s = answer.heartbeat_interval_ms / 1000
                 if answer.epoch != self._confirmed:
                     await self._wait_until_taken(answer)
+
+    def _warn(self, error: MillraceError) -> None:
+        """Log why the member does not get into the group; lost connections say so themselves."""
+        is_refused = isinstance(error, UnreleasedInstanceIdError | GroupFullError)
+        if is_refused and not self._has_warned:
+            self._has_warned = True
+            _log.warning("the member waits to join: %s", error.message)
 
     def _heartbeat(self) -> pb.GroupHeartbeatRequest:
         request = pb.GroupHeartbeatRequest(
@@ -207,15 +235,16 @@ class Membership:
             self._config.max_poll_interval_ms,
             self._config.group,
         )
-        with suppress(MillraceError):
-            await self._leave(for_now=False)
-        self._lose()
+        member_id = self._member_id
         self._has_polled.clear()
+        self._lose()  # Before others may own its partitions.
+        with suppress(MillraceError):
+            await self._leave(member_id, for_now=False)
         await self._has_polled.wait()
 
-    async def _leave(self, *, for_now: bool) -> None:
+    async def _leave(self, member_id: str, *, for_now: bool) -> None:
         request = pb.LeaveGroupRequest(
-            group=self._config.group, member_ids=[self._member_id], for_now=for_now
+            group=self._config.group, member_ids=[member_id], for_now=for_now
         )
         await self._coordinators.ask(
             self._config.group, lambda connection: connection.groups.LeaveGroup(request)
@@ -229,13 +258,26 @@ class Membership:
         now = host.monotonic_s()
         self._polled_at = now
         self._has_polled.set()
-        return (
-            self._told is not None
-            or self._is_lost
-            or self._failure is not None
-            or (bool(self.owned) and now - self._heard_at > self._session_s)
-            or self._must_commit(now)
-        )
+        return self.has_work or self._is_silent(now) or self._must_commit(now)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a heartbeat has brought something for the next poll."""
+        return self._told is not None or self._is_lost or self._failure is not None
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Note that the user waits in a poll, however long that takes."""
+        self._is_polling = True
+        try:
+            yield
+        finally:
+            self._is_polling = False
+            self._polled_at = host.monotonic_s()
+
+    def _is_silent(self, now: float) -> bool:
+        """Whether others may own its partitions by now."""
+        return bool(self.owned) and now - self._heard_at > self._session_s
 
     def _must_commit(self, now: float) -> bool:
         interval_s = self._config.auto_commit_interval_ms / 1000
@@ -248,65 +290,82 @@ class Membership:
         Raises:
             MillraceError: the member cannot join, or a callback raised.
         """
-        if self._failure is not None:
-            raise self._failure
-        if self.owned and host.monotonic_s() - self._heard_at > self._session_s:
-            self._lose()  # Others may own its partitions by now.
-        if self._is_lost:
-            self._is_lost = False
-            lost = self._names(self.owned)
-            self._reading.end(self.owned)
-            self.owned = {}
-            if lost:
-                await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
-        if self._told is not None:
-            await self._take(self._told)
-        if self._must_commit(host.monotonic_s()):
-            await self._commit_by_itself(self.owned)
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_silent(host.monotonic_s()):
+                self._lose()
+            if self._is_lost:
+                self._is_lost = False
+                await self._give_up()
+            if self._told is not None:
+                await self._take(self._told)
+            if not self.has_work:
+                break
+        if self._must_commit(host.monotonic_s()) and not self._is_committing:
+            self._committed_at = host.monotonic_s()
+            # Records need not wait for it.
+            self._committing = asyncio.create_task(self._commit_by_itself(self.owned))
+
+    async def _give_up(self) -> None:
+        """Stop to read everything, as others may own it."""
+        lost = self._names(self.owned)
+        self._reading.end(self.owned)
+        self.owned = {}
+        await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
 
     async def _take(self, told: pb.GroupHeartbeatResponse) -> None:
+        """Take an assignment; leave it to the next round when it is lost meanwhile."""
         assigned = {
-            TopicPartition(TopicId(each.topic_id), partition)
+            TopicPartition(TopicId(each.topic_id), partition): each.topic
             for each in told.assigned
             for partition in each.partitions
         }
         revoked = [each for each in self.owned if each not in assigned]
         if revoked:
-            names = self._names(revoked)
             if self._config.enable_auto_commit:
                 await self._commit_by_itself(revoked)
-            await self._call(self._callbacks.on_revoked, names)
+            if self._told is not told:
+                return
+            await self._call(self._callbacks.on_revoked, self._names(revoked))
             self._reading.end(revoked)
             for each in revoked:
                 del self.owned[each]
-        added = sorted(assigned - self.owned.keys())
-        topics = await self._topics_of(added)
-        begun = {each: topics[each.topic_id] for each in added if each.topic_id in topics}
+        # A topic without a name was deleted since.
+        begun = {
+            each: topic for each, topic in assigned.items() if topic and each not in self.owned
+        }
         committed = await self._committed() if begun else {}
-        self._reading.begin(
-            {each: (name, committed.get((name, each.partition))) for each, name in begun.items()}
-        )
+        if self._told is not told:
+            return
+        self._reading.begin({each: (topic, committed.get(each)) for each, topic in begun.items()})
         self.owned.update(begun)
         self._confirmed, self._told = told.epoch, None
-        if begun:
-            await self._call(self._callbacks.on_assigned, self._names(begun))
+        await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
 
-    async def _topics_of(self, places: Iterable[TopicPartition]) -> dict[TopicId, str]:
-        known = {info.topic_id: name for name, info in self._cluster.topics.items()}
-        unknown = {each.topic_id for each in places} - known.keys()
-        return known | await self._cluster.names_of(unknown)
-
-    async def _committed(self) -> dict[PartitionName, Position]:
-        return await self._positions.fetch(
+    async def _committed(self) -> dict[TopicPartition, Position]:
+        return await self._positions.fetch_by_id(
             self._config.group, positions_pb2.POSITION_KIND_COMMITTED
         )
 
+    @property
+    def _is_committing(self) -> bool:
+        return self._committing is not None and not self._committing.done()
+
     async def _commit_by_itself(self, places: Iterable[TopicPartition]) -> None:
-        """Commit for a user who does not."""
+        """Commit for a user who does not; what fails is tried again with the next commit."""
+        places = list(places)
+        before, current = self._committing, asyncio.current_task()
+        if before is not None and before is not current:
+            await asyncio.wait([before])  # Its positions are older.
         self._committed_at = host.monotonic_s()
-        with suppress(StaleMemberEpochError, UnknownMemberIdError):  # The next poll is told.
-            await self.commit_read(places)
+        try:
+            await self.commit_read(each for each in places if each in self.owned)
+        except (StaleMemberEpochError, UnknownMemberIdError):
+            pass  # The next poll is told.
+        except MillraceError as error:
+            _log.warning("an automatic commit of the group failed: %s", error.message)
 
     async def commit_read(self, places: Iterable[TopicPartition]) -> None:
         """Commit how far owned partitions were handed out.
@@ -349,13 +408,16 @@ class Membership:
     async def close(self) -> None:
         """Commit, give everything up, and leave the group: a static member for a session."""
         self._beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._beating
+        await asyncio.wait([self._beating])
         try:
-            if not self._is_lost:
-                if self._config.enable_auto_commit:
-                    await self._commit_by_itself(self.owned)
-                await self._call(self._callbacks.on_revoked, self._names(self.owned))
+            if self._is_lost or self._is_silent(host.monotonic_s()):
+                await self._give_up()
+                return
+            if self._config.enable_auto_commit:
+                await self._commit_by_itself(self.owned)
+            await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
+            if self._committing is not None:
+                self._committing.cancel()
             with suppress(MillraceError):
-                await self._leave(for_now=True)
+                await self._leave(self._member_id, for_now=True)

@@ -7,7 +7,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -556,7 +556,11 @@ class ConsumerCore:
             if self._fetcher.has_news:
                 return
             self._news.clear()
-        with suppress(TimeoutError):
+        if self.membership is not None and self.membership.has_work:
+            return
+        with ExitStack() as stack, suppress(TimeoutError):
+            if self.membership is not None:
+                stack.enter_context(self.membership.polling())
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
         self._check_open()
@@ -564,6 +568,7 @@ class ConsumerCore:
     async def subscribe(self, topics: Iterable[str], pattern: str, callbacks: Callbacks) -> None:
         """Join the group, and read what it assigns."""
         await self.leave()
+        self.end(list(self._topics))
         names = sorted({str(parse_topic_name(topic)) for topic in topics})
         if names or pattern:
             self.membership = Membership(
@@ -599,19 +604,21 @@ class ConsumerCore:
 
     async def leave(self) -> None:
         """Leave the group, if it is a member."""
-        membership, self.membership = self.membership, None
+        membership = self.membership
         if membership is not None:
-            await membership.close()
-            self.end(list(membership.owned))
+            try:
+                await membership.close()
+            finally:
+                self.membership = None
+                self.end(list(membership.owned))
 
     async def close(self) -> None:
         """Leave the group, and let go of everything."""
-        self.is_closed = True
-        self._news.set()  # Wake waiters for records.
         try:
-            if self.membership is not None:
-                await self.membership.close()
+            await self.leave()  # Callbacks may still use the consumer.
         finally:
+            self.is_closed = True
+            self._news.set()  # Wake waiters for records.
             if self._timer is not None:
                 self._timer.cancel()
             await self._streams.close()

@@ -83,8 +83,14 @@ def assign_range(members: Members, topics: Topics, before: Assignment) -> Assign
 
 def assign_uniform(members: Members, topics: Topics, before: Assignment) -> Assignment:
     """Divide all partitions equally, and move few; see the module."""
-    owned = {member: _kept(members[member], topics, before.get(member, ())) for member in members}
-    taken = {each for some in owned.values() for each in some}
+    owned: dict[str, list[TopicPartition]] = {}
+    taken: set[TopicPartition] = set()
+    for member, subscriber in members.items():
+        # A partition of two members: the log ended in the middle of a target.
+        owned[member] = [
+            each for each in _kept(subscriber, topics, before.get(member, ())) if each not in taken
+        ]
+        taken.update(owned[member])
     subscriptions = {each.topics.intersection(topics) for each in members.values()}
     free = [
         TopicPartition(topic_id, partition)

@@ -153,23 +153,27 @@ class GroupCoordinator:
     ) -> Result[CoordinatorRecord, None]:
         """Forget names that were unused for long.
 
-        A group is unused since its last member left (KIP-211). It is forgotten after its positions.
+        A group is used until its last member has left, and for the same time after that (KIP-211).
+        Without positions there is nothing to keep of an empty one.
         """
-        unused = [name for name in names if self._is_unused(name, now)]
+        names = list(names)
         records: list[CoordinatorRecord] = []
-        for name in unused:
-            if not self._positions.has(name):
+        for name in names:
+            group = self.membership.groups.get(name)
+            if group is not None and group.is_empty and not self._positions.has(name):
                 records += self.membership.handle_forget(name, now).records
-        expired = self._positions.handle_expire(unused, now, exists).records
-        return Result([*records, *expired], None)
+        expired = self._positions.handle_expire(
+            names, now, exists, lambda name: self._is_used(name, now)
+        )
+        return Result([*records, *expired.records], None)
 
-    def _is_unused(self, name: str, now: WallMs) -> bool:
+    def _is_used(self, name: str, now: WallMs) -> bool:
         group = self.membership.groups.get(name)
         if group is None:
-            return True
+            return False
         record = self._kept.get(GroupRecord(name, None, now).key)
-        is_old = record is not None and now - record.timestamp > self._retention_ms
-        return group.is_empty and is_old and self._retention_ms != -1
+        changed_ago = 0 if record is None else now - record.timestamp
+        return not group.is_empty or self._retention_ms == -1 or changed_ago <= self._retention_ms
 
     def handle_heartbeat(
         self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs

@@ -7,7 +7,9 @@ which has the clock: sessions are not in the log, and begin again with each lead
 (P55).
 
 The records of a request are made on a draft of the group, so that `replay` alone changes the state.
-A heartbeat that changes nothing makes no records.
+A heartbeat that changes nothing makes no records, and computes nothing. A log may end in the middle
+of a request's records: they are in an order in which that is harmless. The epoch rises first, so
+that the target is computed again, and a member goes after what it owns.
 
 Source: KIP-848; Kafka's GroupMetadataManager.
 """
@@ -22,6 +24,7 @@ from millrace.core.errors import (
     GroupFullError,
     GroupNotEmptyError,
     InvalidGroupError,
+    InvalidTopicError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -45,6 +48,7 @@ from millrace.core.groups.group import (
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import check_name
+from millrace.core.topics import parse_topic_name
 
 DEFAULT_ASSIGNOR: Final = "uniform"
 _TOPICS_MAX: Final = 1000
@@ -64,6 +68,11 @@ class FoundTopic(NamedTuple):
 
 class TopicsView(Protocol):
     """The topics of the cluster, as the metadata has them."""
+
+    @property
+    def version(self) -> object:
+        """Another object whenever a topic may have changed."""
+        ...
 
     def find(self, name: str) -> FoundTopic | None:
         """Return a topic by its name; None: there is none."""
@@ -100,6 +109,8 @@ class MembershipMachine:
         self._config = config
         self.groups: dict[str, Group] = {}
         self._members = 0
+        self._looked_at: dict[str, object] = {}
+        """The version of the topics for which each group's target was found up to date."""
 
     def replay(self, record: MembershipRecord) -> None:
         """Apply a record of the log."""
@@ -111,6 +122,7 @@ class MembershipMachine:
         self._members += len(group.members)
         if group.is_empty and isinstance(record, GroupRecord) and record.value is None:
             del self.groups[record.group]
+            self._looked_at.pop(record.group, None)
 
     # --- Changes -----------------------------------------------------------------------------
 
@@ -141,7 +153,10 @@ class MembershipMachine:
                 draft.store_member(member_id, said)
                 if _subscription(said) != _subscription(known):
                     draft.raise_epoch()
-        draft.compute_target(topics)
+        if draft.records or self._looked_at.get(name) is not topics.version:
+            draft.compute_target(topics)
+            if not draft.records:
+                self._looked_at[name] = topics.version
         step = next_step(draft.group, member_id, heartbeat.confirmed)
         draft.store_current(member_id, step)
         return Result(draft.records, step)
@@ -165,17 +180,16 @@ class MembershipMachine:
         """
         check_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
-        there = [each for each in member_ids if each in draft.group.members]
-        has_removed = False
-        for each in there:
-            member = draft.group.members[each]
-            if for_now and member.instance_id:
-                draft.store_member(each, replace(member, is_away=True))
-            else:
-                draft.remove(each)
-                has_removed = True
-        if has_removed:
+        members = draft.group.members
+        there = [each for each in member_ids if each in members]
+        away = [each for each in there if for_now and members[each].instance_id]
+        gone = [each for each in there if each not in away]
+        for each in away:
+            draft.store_member(each, replace(members[each], is_away=True))
+        if gone:
             draft.raise_epoch()
+            for each in gone:
+                draft.remove(each)
             draft.compute_target(topics)
         return Result(draft.records, there)
 
@@ -221,7 +235,7 @@ class MembershipMachine:
             )
         if group is None or member_id not in group.members:
             raise _unknown(name, member_id)
-        current = group.current[member_id]
+        current = group.current.get(member_id, Current())
         owned = current.owned_in(epoch)
         if owned is None:
             raise StaleMemberEpochError(
@@ -261,11 +275,11 @@ class MembershipMachine:
                 f"{self._members} members are in the groups of this partition, and the setting "
                 f"groups.partition_members_max allows {self._config.partition_members_max}"
             )
-        draft.store_member(member_id, said)
         draft.raise_epoch()
+        draft.store_member(member_id, said)
 
     def _check_confirmed(self, group: Group, heartbeat: Heartbeat) -> None:
-        current = group.current[heartbeat.member_id]
+        current = group.current.get(heartbeat.member_id, Current())
         if not JOINING <= heartbeat.confirmed <= current.epoch:
             raise FencedMemberEpochError(
                 f"the member {heartbeat.member_id!r} of the group {group.name!r} confirms its "
@@ -297,20 +311,20 @@ class _Draft:
             self._add(CurrentRecord(self.group.name, member_id, current, self._now))
 
     def remove(self, member_id: str) -> None:
-        for kind in (MemberRecord, TargetRecord, CurrentRecord):
+        for kind in (CurrentRecord, TargetRecord, MemberRecord):
             self._add(kind(self.group.name, member_id, None, self._now))
 
     def succeed(self, predecessor: str, member_id: str, member: Member) -> None:
         """Let a member have what a member had that is away; nothing else changes."""
         before = self.group.members[predecessor]
         target = self.group.target.get(predecessor, NO_PARTITIONS)
-        owned = self.group.current[predecessor].assigned
+        owned = self.group.current.get(predecessor, Current()).assigned
+        if _subscription(before) != _subscription(member):
+            self.raise_epoch()
         self.remove(predecessor)
         self.store_member(member_id, member)
         self._add(TargetRecord(self.group.name, member_id, target, self._now))
         self.store_current(member_id, Current(JOINING + 1, owned, gained=owned))
-        if _subscription(before) != _subscription(member):
-            self.raise_epoch()
 
     def raise_epoch(self) -> None:
         epochs = self.group.epochs
@@ -402,6 +416,11 @@ def _check_member(member_id: str, member: Member) -> None:
         raise InvalidGroupError(
             f"a member subscribes to {len(member.topics)} topics: at most {_TOPICS_MAX}"
         )
+    for topic in member.topics:
+        try:
+            parse_topic_name(topic)
+        except InvalidTopicError as error:
+            raise InvalidGroupError(f"a member subscribes to no topic: {error.message}") from error
     if member.assignor and member.assignor not in ASSIGNORS:
         raise InvalidGroupError(
             f"there is no assignor {member.assignor!r}: choose one of {', '.join(ASSIGNORS)}"

@@ -133,7 +133,11 @@ class PositionsMachine:
         return Result(_forgotten(self._names.get(name, ()), now), None)
 
     def handle_expire(
-        self, names: Iterable[str], now: WallMs, exists: Callable[[TopicId], bool]
+        self,
+        names: Iterable[str],
+        now: WallMs,
+        exists: Callable[[TopicId], bool],
+        is_used: Callable[[str], bool] = lambda _: False,
     ) -> Result[PositionRecord, None]:
         """Forget names that were unused for long, each with all its positions.
 
@@ -142,11 +146,14 @@ class PositionsMachine:
                 much to forget.
             now: the time.
             exists: whether there is a topic of this id.
+            is_used: whether a name is used, whatever its positions say: then only those of deleted
+                topics are forgotten.
         """
         records: list[PositionRecord] = []
         for name in names:
             if len(records) < self._expired_at_once:
-                records += _forgotten(self._expired(name, now, exists), now)
+                expired = self._expired(name, now, exists, is_used=is_used(name))
+                records += _forgotten(expired, now)
         return Result(records, None)
 
     def replay(self, record: PositionRecord) -> None:
@@ -202,7 +209,7 @@ class PositionsMachine:
             )
 
     def _expired(
-        self, name: str, now: WallMs, exists: Callable[[TopicId], bool]
+        self, name: str, now: WallMs, exists: Callable[[TopicId], bool], *, is_used: bool
     ) -> Sequence[PositionKey]:
         """Return the positions of a name to forget.
 
@@ -216,7 +223,7 @@ class PositionsMachine:
         is_committed = any(key.kind is Kind.COMMITTED for key in keys)
         config = self._config
         retention_ms = config.retention_ms if is_committed else config.initial_retention_ms
-        if retention_ms != -1 and now - touched > retention_ms:
+        if not is_used and retention_ms != -1 and now - touched > retention_ms:
             return list(keys)
         if config.retention_ms == -1:
             return ()

@@ -38,12 +38,14 @@ class GroupMember(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., zone: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
-    __slots__ = ("topic_id", "partitions")
+    __slots__ = ("topic_id", "partitions", "topic")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partitions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+    topic: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
     __slots__ = ("error", "epoch", "assigned", "revoking", "session_timeout_ms", "heartbeat_interval_ms")

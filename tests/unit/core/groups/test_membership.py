@@ -37,6 +37,10 @@ class Topics:
     def __init__(self, partitions: int = 4) -> None:
         self.found = {"orders": FoundTopic(TOPIC_ID, SubscribedTopic(partitions))}
 
+    @property
+    def version(self) -> object:
+        return object()
+
     def find(self, name: str) -> FoundTopic | None:
         return self.found.get(name)
 

@@ -1,0 +1,97 @@
+"""Scenarios of consumer groups: members that are cut off, late commits, coordinators that die."""
+
+from typing import Final
+
+from tests.sim.clients import Load
+from tests.sim.cluster import TopicPlan
+from tests.sim.faults import Family, Scene, Undo
+from tests.sim.network import Weather
+from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.world import MILLISECOND, SECOND
+
+_SOON: Final = 100 * MILLISECOND
+
+
+class Grouped(ScenarioCluster):
+    """Three members share four partitions."""
+
+    topics = (
+        TopicPlan(
+            partitions=4,
+            loads=(Load(every_us=3 * _SOON),),
+            polls_every_us=_SOON,
+            members=3,
+        ),
+    )
+
+
+class SlowlyGrouped(ScenarioCluster):
+    """They take one record at a time, and have many waiting."""
+
+    topics = (
+        TopicPlan(
+            partitions=4,
+            loads=(Load(every_us=8 * _SOON),),
+            polls_every_us=2 * _SOON,
+            members=3,
+            member_records_max=1,
+        ),
+    )
+
+
+def _member(scene: Scene) -> str:
+    return scene.dice.choice([each for each in scene.clients if each.startswith("member")])
+
+
+def _cut_member(scene: Scene) -> Undo | None:
+    return scene.cut([_member(scene)], list(scene.machines))
+
+
+def _delay_member(scene: Scene) -> Undo | None:
+    member = _member(scene)
+    weather = Weather(lateness=0.1)
+    return scene.network.impose([(member, each) for each in scene.machines], weather)
+
+
+_LONG: Final = (12 * SECOND, 20 * SECOND)
+CUT_OFF: Final = Family(
+    "F14", "a member is cut off for longer than its session", _cut_member, _LONG
+)
+LATE: Final = Family(
+    "F18", "what a member says comes up to half a minute late", _delay_member, _LONG
+)
+
+GROUP_SCENARIOS: Final = (
+    Scenario(
+        about="P61",
+        name="members are cut off for longer than their session, with records that wait",
+        seeds=3,
+        quiet_s=25,
+        cluster=SlowlyGrouped,
+        steps=again(CUT_OFF, 6, 20, 2, 14),
+        mutants=[
+            "a member whose session has ended reads on",
+            "a member that is not heard stays for ever",
+            "a partition is free before its owner has confirmed that it gave it up",
+            "a member confirms an assignment before it has taken it",
+        ],
+    ),
+    Scenario(
+        about="P58",
+        name="commits of members come late",
+        seeds=3,
+        quiet_s=25,
+        cluster=Grouped,
+        steps=again(LATE, 4, 16, 2, 15),
+        mutants=["a member commits with any assignment"],
+    ),
+    Scenario(
+        about="P59",
+        name="coordinators are killed again and again",
+        seeds=3,
+        quiet_s=25,
+        cluster=Grouped,
+        steps=again("F02", 5, 6, 4, 3),
+        mutants=["an assignment is not in the log"],
+    ),
+)
