@@ -346,3 +346,62 @@ def test_a_wrong_name_is_refused(name: str) -> None:
     machine = MembershipMachine(GroupsConfig())
     with pytest.raises(InvalidPositionError):
         machine.handle_heartbeat(name, Heartbeat("a", JOINING, ORDERS), Topics(), NOW)
+
+
+def settle(group: Coordinator) -> None:
+    """Let all members take their steps until none has another one."""
+    for _ in range(6):
+        for member_id in list(group.machine.groups["g"].members):
+            current = group.machine.groups["g"].current.get(member_id, Current())
+            try:
+                group.beat(member_id, current.epoch)
+            except UnknownMemberIdError:
+                group.join(member_id)
+
+
+def many(count: int) -> Coordinator:
+    group = Coordinator(GroupsConfig(members_max=1000), partitions=3 * count)
+    for number in range(count):
+        group.join(f"m{number}")
+    settle(group)
+    return group
+
+
+def assert_shared(group: Coordinator, partitions: int) -> None:
+    owned = [
+        each for current in group.machine.groups["g"].current.values() for each in current.assigned
+    ]
+    assert sorted(owned) == sorted(places(*range(partitions)))
+    assert group.machine.groups["g"].current.keys() == group.machine.groups["g"].members.keys()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_a_log_that_ends_within_a_departure_does_no_harm(share: float) -> None:
+    group = many(12)
+    gone = [f"m{number}" for number in range(8)]
+    records = group.machine.handle_leave("g", gone, group.topics, NOW).records
+    for record in records[: int(share * len(records))]:
+        group.machine.replay(record)
+    settle(group)
+    group.leave(*gone)
+    settle(group)
+    assert_shared(group, 36)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_a_log_that_ends_within_a_join_does_no_harm(share: float) -> None:
+    group = many(12)
+    said = Member(topics=("orders",), assignor="range")
+    heartbeat = Heartbeat("new", JOINING, said)
+    records = group.machine.handle_heartbeat("g", heartbeat, group.topics, NOW).records
+    for record in records[: int(share * len(records))]:
+        group.machine.replay(record)
+    group.beat("new", JOINING, said)
+    settle(group)
+    assert_shared(group, 36)
+
+
+def test_what_is_no_topic_is_not_subscribed_to() -> None:
+    for topic in ("a b", "x" * 1_000_000, "", "a/b/c"):
+        with pytest.raises(InvalidGroupError, match="no topic"):
+            Coordinator().join("a", Member(topics=(topic,)))

@@ -1,0 +1,230 @@
+"""A member between its heartbeats and its user's polls, with a coordinator that the test plays."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import pytest
+
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._consumer.membership import Callback, Callbacks, Membership
+from millrace.client._consumer.settings import ConsumerConfig
+from millrace.core.errors import GroupFullError, InvalidGroupError, UnknownMemberIdError
+from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.positions.position import Position
+from millrace.core.settings import parse
+from millrace.proto.errors import error_to_wire
+from millrace.proto.v1 import common_pb2, groups_pb2, positions_pb2
+
+TOPIC_ID = TopicId(b"t" * 16)
+DEADLINE_S = 10
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC_ID, number)
+
+
+def given(epoch: int, *partitions: int) -> groups_pb2.GroupHeartbeatResponse:
+    """An assignment."""
+    assigned = [groups_pb2.TopicPartitions(topic_id=TOPIC_ID, partitions=partitions, topic="t")]
+    return groups_pb2.GroupHeartbeatResponse(
+        epoch=epoch,
+        assigned=assigned if partitions else [],
+        session_timeout_ms=5_000,
+        heartbeat_interval_ms=50,
+    )
+
+
+class Coordinator:
+    """Answers as `decide` says; also the cluster, and its only connection."""
+
+    timeout_s = 5.0
+
+    def __init__(self) -> None:
+        self.decide: Callable[[groups_pb2.GroupHeartbeatRequest], Any] = lambda _: given(1, 0)
+        self.heartbeats: list[groups_pb2.GroupHeartbeatRequest] = []
+        self.left: list[str] = []
+        self.committed: dict[int, int] = {}
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.groups = self.positions = self
+
+    async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float = 0) -> Any:
+        return await method(self)
+
+    async def GroupHeartbeat(self, request: groups_pb2.GroupHeartbeatRequest) -> Any:
+        copy = groups_pb2.GroupHeartbeatRequest()
+        copy.CopyFrom(request)
+        self.heartbeats.append(copy)
+        answer = self.decide(copy)
+        if isinstance(answer, Exception):
+            return groups_pb2.GroupHeartbeatResponse(error=error_to_wire(cast(Any, answer)))
+        if answer.epoch == request.confirmed:
+            await asyncio.sleep(0.02)  # As a long poll, but shorter.
+        return answer
+
+    async def LeaveGroup(self, request: groups_pb2.LeaveGroupRequest) -> Any:
+        self.left += request.member_ids
+        return groups_pb2.LeaveGroupResponse()
+
+    async def FetchPositions(self, request: Any) -> Any:
+        await self.may_answer.wait()
+        return positions_pb2.FetchPositionsResponse(
+            positions=[
+                positions_pb2.Position(
+                    topic_partition=common_pb2.TopicPartition(topic_id=TOPIC_ID, partition=number),
+                    offset=offset,
+                )
+                for number, offset in self.committed.items()
+            ]
+        )
+
+
+class Reading:
+    """What the member lets its consumer read."""
+
+    def __init__(self) -> None:
+        self.read: dict[TopicPartition, Position | None] = {}
+        self.wakes = 0
+
+    def begin(self, places: Mapping[TopicPartition, tuple[str, Position | None]]) -> None:
+        self.read.update({each: position for each, (_, position) in places.items()})
+
+    def end(self, places: Any) -> None:
+        for each in list(places):
+            del self.read[each]
+
+    def known_position(self, place: TopicPartition) -> Position | None:
+        return self.read.get(place)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def lent(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Story:
+    """One member with its coordinator."""
+
+    def __init__(self, on_assigned: Callback | None = None, **settings: Any) -> None:
+        self.coordinator = Coordinator()
+        self.reading = Reading()
+        config = parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False, **settings})
+        self.member = Membership(
+            cast(Cluster, self.coordinator),
+            config,
+            self.reading,
+            topics=["t"],
+            pattern="",
+            callbacks=Callbacks(on_assigned=on_assigned),
+        )
+
+    async def until(self, condition: Callable[[], object], *, polls: bool = False) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                if polls and self.member.is_due:
+                    await self.member.poll()
+                await asyncio.sleep(0.005)
+
+    async def close(self) -> None:
+        await self.member.close()
+
+
+def run(story: Callable[[Story], Awaitable[None]], **settings: Any) -> None:
+    async def told() -> None:
+        made = Story(**settings)
+        try:
+            await story(made)
+        finally:
+            await made.close()
+
+    asyncio.run(told())
+
+
+def test_a_member_reads_what_it_is_given_from_where_the_group_has_committed() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.committed = {0: 7}
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        assert it.reading.read == {place(0): Position(7, 0), place(1): None}
+        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 1)
+
+    run(story)
+
+
+def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confirmed() -> None:
+    async def story(it: Story) -> None:
+        coordinator, member = it.coordinator, it.member
+        coordinator.may_answer.clear()
+        await it.until(lambda: member.has_work)
+        first = coordinator.heartbeats[0].member_id
+        taking = asyncio.create_task(member.poll())
+        coordinator.decide = lambda request: (
+            UnknownMemberIdError("gone") if request.member_id == first else given(1, 1)
+        )
+        await it.until(lambda: coordinator.heartbeats[-1].member_id != first)
+        await it.until(lambda: member._told is not None)
+        coordinator.may_answer.set()
+        await taking
+        assert set(it.reading.read) == {place(1)}
+        await it.until(lambda: coordinator.heartbeats[-1].confirmed == 1)
+        assert set(it.reading.read) == {place(1)}
+
+    run(story)
+
+
+def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        first = it.coordinator.heartbeats[0].member_id
+        await it.until(lambda: it.coordinator.left)
+        assert it.coordinator.left == [first]
+        assert it.member._is_lost, "the next poll hands nothing out"
+        it.coordinator.decide = lambda _: given(1)
+        await it.until(lambda: not it.reading.read, polls=True)
+
+    run(story, max_poll_interval_ms=1_000)
+
+
+def test_a_user_that_waits_in_a_poll_does_poll() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        with it.member.polling():
+            await it.until(lambda: len(it.coordinator.heartbeats) > 60)
+        assert it.coordinator.left == []
+
+    run(story, max_poll_interval_ms=1_000)
+
+
+def test_who_lost_its_place_waits_for_it_in_a_full_group_and_a_stranger_is_told() -> None:
+    async def story(it: Story) -> None:
+        coordinator = it.coordinator
+        await it.until(lambda: it.reading.read, polls=True)
+        first = coordinator.heartbeats[0].member_id
+        coordinator.decide = lambda request: (
+            UnknownMemberIdError("gone") if request.member_id == first else GroupFullError("full")
+        )
+        await it.until(lambda: not it.reading.read, polls=True)
+        coordinator.decide = lambda _: given(1, 2)
+        await it.until(lambda: set(it.reading.read) == {place(2)}, polls=True)
+
+    run(story)
+
+    async def stranger(it: Story) -> None:
+        it.coordinator.decide = lambda _: GroupFullError("full")
+        with pytest.raises(GroupFullError):
+            await it.until(lambda: False, polls=True)
+
+    run(stranger)
+
+
+def test_what_is_refused_for_good_is_raised_by_the_poll() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.decide = lambda _: InvalidGroupError("no")
+        with pytest.raises(InvalidGroupError):
+            await it.until(lambda: False, polls=True)
+        assert it.reading.wakes
+
+    run(story)

@@ -1,0 +1,110 @@
+"""What a coordinator keeps of groups and positions together, and for how long."""
+
+from collections.abc import Collection
+
+from millrace.core.coordinators import Result
+from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.groups.config import GroupsConfig
+from millrace.core.groups.coordinator import GroupCoordinator, NameKind
+from millrace.core.groups.group import JOINING, Member
+from millrace.core.groups.membership import FoundTopic, Heartbeat
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.positions.position import Kind, Position, PositionsConfig
+
+TOPIC_ID, OTHER_ID = TopicId(b"t" * 16), TopicId(b"u" * 16)
+HERE, GONE = TopicPartition(TOPIC_ID, 0), TopicPartition(OTHER_ID, 0)
+RETENTION_MS = 1_000_000
+
+
+class Topics:
+    @property
+    def version(self) -> object:
+        return self
+
+    def find(self, name: str) -> FoundTopic | None:
+        return FoundTopic(TOPIC_ID, SubscribedTopic(1)) if name == "orders" else None
+
+    def matching(self, pattern: str) -> Collection[str]:
+        return ()
+
+
+class Kept:
+    """A coordinator whose records are stored at once."""
+
+    def __init__(self) -> None:
+        config = PositionsConfig(retention_ms=RETENTION_MS)
+        self.machine = GroupCoordinator(config, GroupsConfig(), Offset(0))
+
+    def store(self, result: Result) -> None:  # type: ignore[type-arg]
+        for record in result.records:
+            self.machine.replay(record, self.machine.next_offset)
+
+    def join(self, name: str, at: int) -> None:
+        heartbeat = Heartbeat("m", JOINING, Member(topics=("orders",)))
+        self.store(self.machine.handle_heartbeat(name, heartbeat, Topics(), WallMs(at)))
+
+    def leave(self, name: str, at: int) -> None:
+        self.store(self.machine.handle_leave(name, ["m"], Topics(), WallMs(at)))
+
+    def commit(self, name: str, place: TopicPartition, at: int, **member: object) -> None:
+        positions = {place: Position(1)}
+        self.store(self.machine.handle_commit(name, positions, WallMs(at), **member))  # type: ignore[arg-type]
+
+    def expire(self, at: int) -> None:
+        def exists(topic_id: TopicId) -> bool:
+            return topic_id == TOPIC_ID
+
+        self.store(self.machine.handle_expire(self.machine.names(), WallMs(at), exists))
+
+
+def test_a_group_with_members_keeps_its_positions_however_old_they_are() -> None:
+    kept = Kept()
+    kept.join("g", 0)
+    kept.commit("g", HERE, 0, member_id="m", epoch=1)
+    kept.expire(10 * RETENTION_MS)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_a_group_keeps_its_positions_for_a_while_after_its_last_member_left() -> None:
+    kept = Kept()
+    kept.join("g", 0)
+    kept.commit("g", HERE, 0, member_id="m", epoch=1)
+    kept.leave("g", 5 * RETENTION_MS)
+    kept.expire(6 * RETENTION_MS)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+    kept.expire(6 * RETENTION_MS + 1)
+    kept.expire(6 * RETENTION_MS + 1)
+    assert kept.machine.names() == []
+
+
+def test_an_empty_group_without_positions_is_forgotten_at_once() -> None:
+    kept = Kept()
+    kept.join("g", 0)
+    kept.leave("g", 1)
+    assert kept.machine.names() == ["g"]
+    kept.expire(2)
+    assert kept.machine.names() == []
+    assert kept.machine.membership.groups == {}
+
+
+def test_positions_of_deleted_topics_go_although_the_group_has_members() -> None:
+    kept = Kept()
+    kept.commit("g", GONE, 0)
+    kept.commit("g", HERE, 0)
+    kept.join("g", 0)
+    kept.expire(RETENTION_MS + 1)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_a_name_says_what_keeps_it() -> None:
+    kept = Kept()
+    kept.join("group", 0)
+    kept.commit("alone", HERE, 0)
+    proposals = {HERE: Position(0)}
+    kept.store(kept.machine.handle_resolve_initial("spark", proposals, WallMs(0)))
+    kinds = {name: kept.machine.summary(name) for name in kept.machine.names()}
+    assert kinds == {
+        "alone": (NameKind.STANDALONE, 0),
+        "group": (NameKind.CONSUMER, 1),
+        "spark": (NameKind.SPARK, 0),
+    }
