@@ -1,12 +1,13 @@
 """Quotas as resources: the operator on a real API server; the brokers are played."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.fakes.administered_clusters import QUOTAS_MAX
-from tests.integration.kubernetes.operated import Document, Operated
+from tests.integration.kubernetes.operated import Document, KilledError, Operated
 
 from millrace.client import QuotaUse
 from millrace.core.ids import BrokerId
@@ -240,3 +241,37 @@ def test_a_deletion_waits_for_the_brokers_but_not_for_a_cluster_that_is_gone(
     cluster.delete("quotas", "r")
     cluster.look()
     assert cluster.get(QUOTAS, "r") is None
+
+
+@pytest.mark.parametrize("is_done", [True, False], ids=["with", "after"])
+def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
+    cluster: Operated, is_done: bool
+) -> None:
+    quotas = cluster.fake().quotas
+    for name, client_id in (("q", "a"), ("r", "b")):
+        cluster.apply("quotas", name, quota(client_id))
+    cluster.settle()
+    cluster.look()
+    # They change places, and one comes, and one goes.
+    cluster.apply("quotas", "gone", quota("gone"))
+    cluster.look()
+    for name, client_id in (("q", "b"), ("r", "a"), ("new", "new")):
+        cluster.apply("quotas", name, quota(client_id))
+    cluster.delete("quotas", "gone")
+    cluster.api.is_done = is_done
+
+    def is_there() -> bool:
+        names = {"q": "b", "r": "a", "new": "new"}
+        clients = {name.split("/")[1]: each.entity.client_id for name, each in quotas.items()}
+        if clients != names or cluster.get(QUOTAS, "gone") is not None:
+            return False
+        return all(cluster.conditions("quotas", name) == READY for name in names)
+
+    lives = 0
+    while not is_there():
+        cluster.restart(changes=1)
+        with suppress(KilledError):
+            cluster.look()
+        lives += 1
+        assert lives < 40, cluster.told("quotas", "q")
+    assert lives > 5

@@ -117,8 +117,8 @@ class QuotasReconciler:
         if self._clock() >= self._measure_at.get(key, 0):
             uses = await _measured(admin, work.ready)
             self._measure_at[key] = self._clock() + pause
-        await work.tell(uses)
-        return pause if is_settled else BUSY_S
+        is_told = await work.tell(uses)
+        return pause if is_settled and is_told else BUSY_S
 
     async def _without_cluster(self, document: Document) -> bool:
         return await without_cluster(self._api, document, FINALIZER)
@@ -197,8 +197,8 @@ class _Work:
         # What was changed may have freed what another one waits for.
         return all(settled) and not (self.conflicts and self.changed)
 
-    async def tell(self, uses: Mapping[str, QuotaDescription] | None) -> None:
-        """Write the status of each Quota.
+    async def tell(self, uses: Mapping[str, QuotaDescription] | None) -> bool:
+        """Write the status of each Quota; return whether all are written.
 
         Args:
             uses: None: what was measured before still counts.
@@ -218,7 +218,7 @@ class _Work:
             await write_status(self.api, document, [condition], content)
             return True
 
-        await for_each([document for document, _ in self.outcomes.values()], write)
+        return all(await for_each([document for document, _ in self.outcomes.values()], write))
 
     def _read(self, document: Document) -> None:
         """Take down what a Quota asks for, or why that cannot be."""
@@ -343,7 +343,7 @@ class _Work:
         change = (
             f"change or delete the Quota {holder.rpartition('/')[2]} of namespace "
             f"{holder.rpartition('/')[0]}"
-            if holder in self.asked
+            if holder in self.asked or holder in self.refused
             else f"delete that one, which no Quota asks for (millrace quota delete {holder})"
         )
         return _not_ready(
