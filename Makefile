@@ -114,7 +114,7 @@ docs: setup ## Write docs/api.md, configuration.md, metrics.md, spark-options.md
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate
 
-crds: setup ## Write the definitions of Cluster and Topic from the operator's types
+crds: setup ## Write the definitions of Cluster, Topic and Quota from the operator's types
 	@$(PYTHON_RUN) -m crds.generate
 
 # One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.

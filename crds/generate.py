@@ -9,7 +9,11 @@ from typing import Any, Final
 
 import yaml
 
-from millrace.operator.model.definitions import cluster_definition, topic_definition
+from millrace.operator.model.definitions import (
+    cluster_definition,
+    quota_definition,
+    topic_definition,
+)
 
 FOLDER: Final = Path(__file__).parent
 
@@ -18,6 +22,7 @@ def definitions() -> dict[Path, str]:
     """Return the files with their content."""
     return {
         FOLDER / "clusters.millrace.dev.yaml": _text(cluster_definition()),
+        FOLDER / "quotas.millrace.dev.yaml": _text(quota_definition()),
         FOLDER / "topics.millrace.dev.yaml": _text(topic_definition()),
     }
 

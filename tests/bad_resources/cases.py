@@ -2,7 +2,7 @@
 
 Each is refused by the API server, or accepted and explained by a condition. Either way the text
 names the field, and says what would be right. `world` has a good Cluster, `GOOD`, with one broker
-on an SSD and a good Topic of it; no case may trouble these.
+on an SSD, a good Topic and a good Quota of it; no case may trouble these.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ Document = dict[str, Any]
 GOOD: Final = "good"
 """The Cluster that works."""
 GOOD_TOPIC: Final = "good"
+GOOD_QUOTA: Final = "good"
+"""A Quota for the client id of the same name."""
 NAMESPACE: Final = "brokers"
 ELSEWHERE: Final = "elsewhere"
 """A namespace whose Topics the good Cluster does not take."""
@@ -73,6 +75,17 @@ def topic(*, named: str = "", where: str = NAMESPACE, **spec: Any) -> Document:
     spec = {"clusterRef": {"name": GOOD}, **spec}
     return _resource(
         "Topic", named, {key: each for key, each in spec.items() if each is not None}, where
+    )
+
+
+def quota(
+    whom: Mapping[str, Any] | None = None, *, named: str = "", where: str = NAMESPACE, **spec: Any
+) -> Document:
+    """Return a Quota of the good Cluster, for a client id of no other one unless it says more."""
+    whom = {"clientId": "somebody"} if whom is None else whom
+    spec = {"clusterRef": {"name": GOOD}, "for": whom, "produceBytesPerSecond": "1MB", **spec}
+    return _resource(
+        "Quota", named, {key: each for key, each in spec.items() if each is not None}, where
     )
 
 
@@ -881,4 +894,127 @@ CLUSTERS: Final = (
     ),
 )
 
-CASES: Final = (*TOPICS, *CLUSTERS)
+QUOTAS: Final = (
+    Case(
+        name="a Quota for nobody",
+        resource=quota({}),
+        says=("spec.for", "give exactly one: clientId, user or both of them; or topic"),
+    ),
+    Case(
+        name="a Quota for clients and a topic",
+        resource=quota({"clientId": "app", "topic": "t"}),
+        says=("spec.for", "give exactly one"),
+    ),
+    Case(
+        name="a Quota for each namespace and a user",
+        resource=quota({"user": "alice", "each": ["Namespace"]}),
+        says=("spec.for", "give exactly one"),
+    ),
+    Case(
+        name="a Quota for one client id and each",
+        resource=quota({"clientId": "app", "each": ["ClientId"]}),
+        says=("spec.for", "a name and each exclude each other", "take one away"),
+    ),
+    Case(
+        name="a Quota for one namespace and each",
+        resource=quota({"namespace": "shop", "each": ["Namespace"]}),
+        says=("spec.for", "a name and each exclude each other"),
+    ),
+    Case(
+        name="a Quota for each of what is not there",
+        resource=quota({"each": ["Group"]}),
+        says=("spec.for.each", '"ClientId", "Namespace", "Topic", "User"'),
+    ),
+    Case(
+        name="a Quota for a client id with a space",
+        resource=quota({"clientId": "my app"}),
+        says=("spec.for.clientId", "should match"),
+    ),
+    Case(
+        name="a Quota for a user that is not printable",
+        resource=quota({"user": "al\nice"}),
+        reason="Invalid",
+        says=("principal", "printable characters"),
+    ),
+    Case(
+        name="a Quota for the topic ..",
+        resource=quota({"topic": ".."}),
+        reason="Invalid",
+        says=("topic", "neither '.' nor '..'"),
+    ),
+    Case(
+        name="a Quota without a limit",
+        resource=quota(produceBytesPerSecond=None),
+        says=("it limits nothing", "produceBytesPerSecond, fetchBytesPerSecond or requestPercent"),
+    ),
+    *(
+        Case(
+            name=f"a rate of {rate}",
+            resource=quota(fetchBytesPerSecond=rate),
+            says=("fetchBytesPerSecond must be 1024 bytes to 1 TiB", "10MB or 10Mi"),
+        )
+        for rate in (0, -5, 1023, "1k", "1023B", "1025Gi", 1 << 41)
+    ),
+    *(
+        Case(
+            name=f"the rate {rate}",
+            resource=quota(produceBytesPerSecond=rate),
+            says=("spec.produceBytesPerSecond", "should match"),
+        )
+        for rate in ("10m", "10 MB", "1e7", "10mb", "much", "")
+    ),
+    Case(
+        name="half a byte more",
+        resource=quota(produceBytesPerSecond=2048.5),
+        says=("spec.produceBytesPerSecond", "must be of type"),
+    ),
+    Case(
+        name="no request time",
+        resource=quota(requestPercent=0),
+        says=("spec.requestPercent", "greater than or equal to 1"),
+    ),
+    Case(
+        name="request time of a topic",
+        resource=quota({"topic": "t"}, requestPercent=5),
+        says=("requestPercent is for clients, and not for topics",),
+    ),
+    Case(
+        name="request time of each namespace",
+        resource=quota({"each": ["Namespace"]}, requestPercent=5),
+        says=("requestPercent is for clients, and not for topics",),
+    ),
+    Case(
+        name="a scope that is none",
+        resource=quota(scope="Topic"),
+        says=("spec.scope", '"Broker", "Cluster"'),
+    ),
+    Case(
+        name="a Quota that moves to another cluster",
+        before={"for": {"clientId": "moves"}, "produceBytesPerSecond": "1MB"},
+        resource=quota({"clientId": "moves"}, clusterRef={"name": "other"}),
+        says=("clusterRef cannot change", "make another Quota"),
+    ),
+    Case(
+        name="a Quota of a cluster that is not there",
+        resource=quota(clusterRef={"name": "nowhere"}),
+        reason="NoCluster",
+        says=("no Cluster nowhere in namespace brokers", "create it", "in another Quota"),
+    ),
+    Case(
+        name="a Quota of a namespace that the cluster does not allow",
+        resource=quota(where=ELSEWHERE, clusterRef={"name": GOOD, "namespace": NAMESPACE}),
+        reason="NotAllowed",
+        says=("takes no Quotas of namespace elsewhere", "spec.allowedTopics.namespaces"),
+    ),
+    Case(
+        name="a Quota for what another one is for",
+        resource=quota({"clientId": GOOD_QUOTA}),
+        reason="Conflict",
+        says=(
+            "quota brokers/good is for client id good already",
+            "change or delete the Quota good of namespace brokers",
+        ),
+    ),
+)
+
+CASES: Final = (*TOPICS, *CLUSTERS, *QUOTAS)

@@ -19,19 +19,28 @@ from tests.api_server.running import RunningApiServer
 from tests.bad_resources.cases import (
     ELSEWHERE,
     GOOD,
+    GOOD_QUOTA,
     GOOD_TOPIC,
     NAMESPACE,
     Case,
     Document,
     cluster,
     pool,
+    quota,
     topic,
 )
 from tests.integration.running_broker import RunningBroker
 
+from millrace.client import SyncAdmin
+
 ROOT = Path(__file__).resolve().parents[2]
 CONDITION_SECONDS_MAX = 100.0
-_PLURALS = {"Cluster": "clusters", "Topic": "topics", "ConfigMap": "configmaps"}
+_PLURALS = {
+    "Cluster": "clusters",
+    "Topic": "topics",
+    "Quota": "quotas",
+    "ConfigMap": "configmaps",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +74,7 @@ class World:
         self._number = 0
 
     def start(self) -> "World":
-        """Start everything; return once the good Cluster and its Topic are ready."""
+        """Start everything; return once the good Cluster, its Topic and its Quota are ready."""
         try:
             self._start()
         except BaseException:
@@ -107,7 +116,7 @@ class World:
         return _judged(case, condition["reason"], condition["message"])
 
     def problems(self) -> list[str]:
-        """Return what is not as it was before: of the operator, of the good Cluster and Topic."""
+        """Return what is not as it was before: of the operator, of the good resources."""
         found = []
         assert self._operator is not None
         if self._operator.poll() is not None:
@@ -117,12 +126,17 @@ class World:
         wanted = self._partitions() + 1
         grown = topic(named=GOOD_TOPIC, replicas=1, partitions=wanted)
         logging = {"logging": {"level": "debug"}}
-        for each in (grown, cluster(pool(), named=GOOD, config=logging)):
+        limited = quota({"clientId": GOOD_QUOTA}, named=GOOD_QUOTA, produceBytesPerSecond="3Mi")
+        for each in (grown, limited, cluster(pool(), named=GOOD, config=logging)):
             condition = self._change(each)
             if condition is None or not _is_true(condition):
                 found.append(f"the good {each['kind']} is not ready after a change: {condition}")
         if self._partitions() != wanted:
             found.append(f"the good Topic has {self._partitions()} partitions, not {wanted}")
+        with SyncAdmin(self._broker.address) as admin:
+            quotas = {each.name: each.produce_bytes_per_second for each in admin.list_quotas()}
+        if quotas.get(f"{NAMESPACE}/{GOOD_QUOTA}") != 3 << 20:
+            found.append(f"the brokers do not have the good Quota's limit, but {quotas}")
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{GOOD}-b"
         settings = self.api_server.request("GET", path)[1]["data"]["broker.toml"]
         if 'level = "debug"' not in settings:
@@ -137,6 +151,7 @@ class World:
         )
         self._must("POST", cluster(pool(), named=GOOD))
         self._must("POST", topic(named=GOOD_TOPIC, replicas=1, partitions=1))
+        self._must("POST", quota({"clientId": GOOD_QUOTA}, named=GOOD_QUOTA))
         kubeconfig = self._folder / "kubeconfig"
         kubeconfig.write_text(self.api_server.kubeconfig("admin"))
         with (self._folder / "operator.log").open("wb") as log:
@@ -152,7 +167,7 @@ class World:
                 stderr=log,
             )
         self._stateful_sets.start()
-        for kind, name in (("Cluster", GOOD), ("Topic", GOOD_TOPIC)):
+        for kind, name in (("Cluster", GOOD), ("Topic", GOOD_TOPIC), ("Quota", GOOD_QUOTA)):
             _, document = self.api_server.request("GET", _path(kind, NAMESPACE, name))
             found = self._condition(document, _is_true)
             if found is None or not _is_true(found):
@@ -344,7 +359,7 @@ def _named(resource: Document, name: str) -> Document:
 
 def _complete(resource: Document, before: Any) -> Document:
     """Return the spec that is changed; what it does not say is as afterwards."""
-    kept = {"clusterRef": {"name": GOOD}} if resource["kind"] == "Topic" else {}
+    kept = {"clusterRef": {"name": GOOD}} if resource["kind"] != "Cluster" else {}
     return {**kept, **before}
 
 

@@ -13,9 +13,13 @@ from millrace.client import (
     ClusterDescription,
     ConfigValue,
     PartitionDescription,
+    QuotaDescription,
+    QuotaUse,
     TopicDescription,
 )
-from millrace.core.errors import DeletionProtectedError, MillraceError
+from millrace.client._admin.quotas import described
+from millrace.core.controller import quota_changes
+from millrace.core.errors import ConnectionFailedError, DeletionProtectedError, MillraceError
 from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
@@ -24,8 +28,12 @@ from millrace.core.ids import (
     TopicId,
 )
 from millrace.core.media import Media
+from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.reconcile.brokers import Brokers, Found
+
+QUOTAS_MAX = 5
+"""How many a fake cluster has room for."""
 
 
 @dataclass
@@ -39,6 +47,8 @@ class FakeCluster:
     """See the module.
 
     Attributes:
+        uses: what brokers tell of the use of quotas, by their names.
+        measurements: how often they were asked for it.
         on_write: called before each requested change.
     """
 
@@ -46,7 +56,15 @@ class FakeCluster:
         self._ids_given = 0
         self.brokers: dict[str, BrokerInfo] = {}
         self.topics: dict[str, _Topic] = {}
+        self.quotas: dict[str, Quota] = {}
+        self.measurements = 0
+        self.uses: dict[str, tuple[QuotaUse, ...]] = {}
         self.on_write: Callable[[str], None] = lambda what: None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether any broker answers."""
+        return not all(each.is_fenced for each in self.brokers.values())
 
     def join(self, name: str, *, zone: str = "", media: Iterable[Media] = (Media.SSD,)) -> None:
         """Let a broker start."""
@@ -199,6 +217,53 @@ class _FakeAdmin:
         self._cluster.on_write("delete")
         del self._cluster.topics[name]
 
+    async def set_quota(
+        self,
+        name: str,
+        *,
+        principal: str | None,
+        client_id: str | None,
+        topic: str | None,
+        namespace: str | None,
+        produce_bytes_per_second: int | None,
+        fetch_bytes_per_second: int | None,
+        request_percent: int | None,
+        per_broker: bool,
+    ) -> None:
+        asked = Quota(
+            name=name,
+            entity=QuotaEntity(
+                principal=principal, client_id=client_id, topic=topic, namespace=namespace
+            ),
+            produce_bytes_per_second=produce_bytes_per_second,
+            fetch_bytes_per_second=fetch_bytes_per_second,
+            request_percent=request_percent,
+            is_per_broker=per_broker,
+        )
+        quotas = self._cluster.quotas
+        checked = quota_changes.checked_new(quotas, asked, QUOTAS_MAX)
+        self._cluster.on_write("set quota")
+        quotas[name] = checked
+
+    async def delete_quota(self, name: str) -> None:
+        quota_changes.found(self._cluster.quotas, name)
+        self._cluster.on_write("delete quota")
+        del self._cluster.quotas[name]
+
+    async def list_quotas(self) -> list[QuotaDescription]:
+        if not self._cluster.is_alive:
+            raise ConnectionFailedError("no broker answers")
+        return [described(each) for _, each in sorted(self._cluster.quotas.items())]
+
+    async def describe_quotas(self, names: Iterable[str]) -> dict[str, QuotaDescription]:
+        self._cluster.measurements += 1
+        return {
+            name: described(
+                quota_changes.found(self._cluster.quotas, name), self._cluster.uses.get(name, ())
+            )
+            for name in names
+        }
+
     def _mark(self, broker: BrokerId, *, is_drained: bool) -> None:
         self._cluster.on_write("drain")
         for name, each in self._cluster.brokers.items():
@@ -224,6 +289,6 @@ class FakeBrokers(Brokers):
     async def find(self, cluster: Cluster) -> Found | None:
         """See `Brokers`."""
         fake = self.of(cluster.namespace, cluster.name)
-        if all(each.is_fenced for each in fake.brokers.values()):
+        if not fake.is_alive:
             return None
         return Found(fake.describe(), fake.describe_topics())

@@ -20,13 +20,15 @@ from structlog.contextvars import bound_contextvars
 
 from millrace.operator import handlers
 from millrace.operator.kube.api import Api, ApiError
-from millrace.operator.kube.kinds import CLUSTER, TOPIC
+from millrace.operator.kube.kinds import CLUSTER, QUOTA, TOPIC
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.model.objects import Document
 from millrace.operator.queue import WorkQueue
 from millrace.operator.reconcile.brokers import Brokers
 from millrace.operator.reconcile.cluster import ClusterReconciler
-from millrace.operator.reconcile.topics import TopicsReconciler, cluster_key
+from millrace.operator.reconcile.quotas import QuotasReconciler
+from millrace.operator.reconcile.references import cluster_key
+from millrace.operator.reconcile.topics import TopicsReconciler
 from millrace.operator.telemetry import PORT, OperatorMetrics, Signs, TelemetryPage
 
 _log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class OperatorConfig:
 
 
 class _Key(NamedTuple):
-    """One unit of work: a cluster, or the topics of one."""
+    """One unit of work: a cluster, or the topics or quotas of one."""
 
     work: str
     namespace: str
@@ -109,7 +111,12 @@ class Operator:
             endings.push_async_callback(brokers.close)
             clusters = ClusterReconciler(self._api, brokers, self._config.image)
             topics = TopicsReconciler(self._api, brokers)
-            self._reconcile = {"cluster": clusters.reconcile, "topics": topics.reconcile}
+            quotas = QuotasReconciler(self._api, brokers)
+            self._reconcile = {
+                "cluster": clusters.reconcile,
+                "topics": topics.reconcile,
+                "quotas": quotas.reconcile,
+            }
             endings.push_async_callback(self._lease.give_back)
             for duty in (self._lease.run(), self._resync(), self._live()):
                 endings.push_async_callback(_ended, asyncio.create_task(duty))
@@ -126,8 +133,10 @@ class Operator:
     def _on_event(self, work: str, namespace: str, name: str) -> None:
         self._queue.add(_Key(work, namespace, name))
 
-    def _on_heard(self, uid: str, generation: int) -> None:
+    def _on_heard(self, uid: str, generation: int) -> bool:
+        is_new = self._heard.get(uid) != generation
         self._heard[uid] = generation
+        return is_new
 
     def _on_lease(self, is_held: bool) -> None:
         _log.info("this operator acts" if is_held else "this operator waits")
@@ -148,16 +157,19 @@ class Operator:
         while True:
             await self._acts.wait()
             try:
-                clusters, topics = await self._api.list(CLUSTER), await self._api.list(TOPIC)
+                clusters, topics, quotas = [
+                    await self._api.list(kind) for kind in (CLUSTER, TOPIC, QUOTA)
+                ]
             except ApiError as error:
                 _log.warning("resources cannot be listed", extra={"why": str(error)})
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
-            self._judge_watches([*clusters, *topics])
+            self._judge_watches([*clusters, *topics, *quotas])
             for each in clusters:
                 self._on_event("cluster", each["metadata"]["namespace"], each["metadata"]["name"])
-            for namespace, name in sorted({cluster_key(each) for each in topics}):
-                self._on_event("topics", namespace, name)
+            for work, resources in (("topics", topics), ("quotas", quotas)):
+                for namespace, name in sorted({cluster_key(each) for each in resources}):
+                    self._on_event(work, namespace, name)
             await asyncio.sleep(RESYNC_S)
 
     def _judge_watches(self, listed: list[Document]) -> None:

@@ -5,14 +5,16 @@ from typing import Any, Final
 
 import kopf
 
-from millrace.operator.kube.kinds import CLUSTER, STATEFUL_SET, TOPIC, Kind
+from millrace.operator.kube.kinds import CLUSTER, QUOTA, STATEFUL_SET, TOPIC, Kind
 from millrace.operator.model.objects import CLUSTER_LABEL
 
 Changed = Callable[[str, str, str], None]
-"""Called with the kind of work, `cluster` or `topics`, and the namespace and name of a Cluster."""
+"""Called with the kind of work, `cluster`, `topics` or `quotas`, and the namespace and name of a
+Cluster."""
 
-Heard = Callable[[str, int], None]
-"""Called with uid and generation of each Cluster and Topic in a watch's events."""
+Heard = Callable[[str, int], bool]
+"""Called with uid and generation of each Cluster, Topic and Quota in a watch's events; returns
+whether this generation is new."""
 
 WATCH_SECONDS_MAX: Final = 300
 """Time after which the API server ends a watch, and another one begins: none is silent for ever."""
@@ -51,16 +53,25 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
         on_heard(meta["uid"], meta["generation"])
         on_event("cluster", namespace, name)
         on_event("topics", namespace, name)
+        on_event("quotas", namespace, name)
 
     def on_topic(namespace: str, spec: Any, meta: Any, **_: Any) -> None:
         on_heard(meta["uid"], meta["generation"])
         reference = spec.get("clusterRef") or {}
         on_event("topics", reference.get("namespace") or namespace, reference.get("name", ""))
 
+    def on_quota(type: str | None, namespace: str, spec: Any, meta: Any, **_: Any) -> None:
+        is_new = on_heard(meta["uid"], meta["generation"])
+        # A measurement changes the status, which is no reason for another one.
+        if is_new or type == "DELETED":
+            reference = spec.get("clusterRef") or {}
+            on_event("quotas", reference.get("namespace") or namespace, reference.get("name", ""))
+
     def on_part(namespace: str, labels: Any, **_: Any) -> None:
         on_event("cluster", namespace, labels[CLUSTER_LABEL])
 
     watch(CLUSTER, on_cluster)
     watch(TOPIC, on_topic)
+    watch(QUOTA, on_quota)
     watch(STATEFUL_SET, on_part, labels={CLUSTER_LABEL: kopf.PRESENT})
     return made

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from millrace.operator.kube import lease
 from millrace.operator.kube.api import Api, ApiError
-from millrace.operator.kube.kinds import CLUSTER, LEASE, TOPIC
+from millrace.operator.kube.kinds import CLUSTER, LEASE, QUOTA, TOPIC
 
 _WAIT_S = 60
 """How long a new operator may take to win the Lease."""
@@ -23,7 +23,7 @@ def problem(namespace: str) -> str | None:
 async def _problem(namespace: str) -> str | None:
     api = Api.connect()
     try:
-        for kind in (CLUSTER, TOPIC):
+        for kind in (CLUSTER, TOPIC, QUOTA):
             await api.list(kind)
         for _ in range(_WAIT_S):
             found = await api.get(LEASE, namespace, lease.NAME)

@@ -23,7 +23,7 @@ class OperatorMetrics:
         self.registry: Final = CollectorRegistry()
         self.reconcile_seconds: Final = Histogram(
             "millrace_operator_reconcile_seconds",
-            "How long one look at a cluster, or at its topics, took.",
+            "How long one look at a cluster, or at its topics or quotas, took.",
             ["work"],
             registry=self.registry,
             buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
@@ -36,7 +36,7 @@ class OperatorMetrics:
         )
         self.last_success: Final = Gauge(
             "millrace_operator_last_success_timestamp_seconds",
-            "When a cluster, or its topics, was looked at last without a failure.",
+            "When a cluster, or its topics or quotas, was looked at last without a failure.",
             ["work", "namespace", "name"],
             registry=self.registry,
         )

@@ -1,6 +1,7 @@
 """An operator without its process, in a namespace of its own: each look is made by the test."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.reconcile.cluster import ClusterReconciler
+from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
 
 Document = dict[str, Any]
@@ -110,6 +112,9 @@ class Operated:
             lambda: datetime.now(UTC) + self.ahead,
         )
         self.topics = TopicsReconciler(self.api, self.brokers)
+        self.quotas = QuotasReconciler(
+            self.api, self.brokers, lambda: time.monotonic() + self.ahead.total_seconds()
+        )
 
     def fake(self, name: str = "c") -> FakeCluster:
         """Return a cluster's brokers."""
@@ -130,7 +135,7 @@ class Operated:
             return
         document = {
             "apiVersion": "millrace.dev/v1beta1",
-            "kind": {"clusters": "Cluster", "topics": "Topic"}[kind],
+            "kind": {"clusters": "Cluster", "topics": "Topic", "quotas": "Quota"}[kind],
             "metadata": {"name": name},
             "spec": spec,
         }
@@ -165,7 +170,11 @@ class Operated:
 
         async def one() -> float | None:
             again: float | None = 0.5
-            for reconcile in (self.clusters.reconcile, self.topics.reconcile):
+            for reconcile in (
+                self.clusters.reconcile,
+                self.topics.reconcile,
+                self.quotas.reconcile,
+            ):
                 try:
                     after = await reconcile(self.namespace, name)
                 except ApiError:

@@ -10,7 +10,7 @@ from tests.bad_resources.world import World
 
 @pytest.fixture
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """An operator with a Cluster and a Topic that are good."""
+    """An operator with a Cluster, a Topic and a Quota that are good."""
     if not binaries.PROGRAMS.are_built():
         pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
     world = World(tmp_path_factory.mktemp("bad-resources"))

@@ -30,6 +30,7 @@ class Kind:
 
 CLUSTER: Final = Kind("millrace.dev/v1beta1", "Cluster", "clusters")
 TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
+QUOTA: Final = Kind("millrace.dev/v1beta1", "Quota", "quotas")
 CLUSTER_STATE: Final = Kind("millrace.dev/v1", "ClusterState", "clusterstates")
 STATE_SHARD: Final = Kind("millrace.dev/v1", "StateShard", "stateshards")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
@@ -52,6 +53,7 @@ _ALL: Final = {
         *(
             CLUSTER,
             TOPIC,
+            QUOTA,
             CLUSTER_STATE,
             STATE_SHARD,
             STATEFUL_SET,

@@ -261,7 +261,8 @@ class AllowedTopics(Struct, frozen=True, kw_only=True, rename="camel"):
     """Which Topics the cluster takes."""
 
     namespaces: Annotated[
-        AllowedNamespaces, Meta(description="Namespaces that may have Topics of this cluster.")
+        AllowedNamespaces,
+        Meta(description="Namespaces that may have Topics of this cluster, and Quotas for these."),
     ] = field(default_factory=AllowedNamespaces)
 
 
@@ -337,7 +338,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = field(default_factory=Listeners)
     allowed_topics: Annotated[
-        AllowedTopics, Meta(description="Which Topics the cluster takes.")
+        AllowedTopics, Meta(description="Which Topics the cluster takes, and Quotas for these.")
     ] = field(default_factory=AllowedTopics)
     volume_deletion: Annotated[
         VolumeDeletion,

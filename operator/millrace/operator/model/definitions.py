@@ -1,4 +1,4 @@
-"""The definitions of `Cluster` and `Topic`, with the settings of brokers and topics in them."""
+"""The definitions of `Cluster`, `Topic` and `Quota`, with the settings of brokers and topics."""
 
 from enum import StrEnum
 from typing import Any
@@ -10,6 +10,7 @@ from millrace.core.settings import INT64_MAX, NamedSetting, Setting, Unit
 from millrace.core.topics import NAME_LENGTH_MAX
 from millrace.operator.model.cluster import ClusterSpec
 from millrace.operator.model.fields import Rule
+from millrace.operator.model.quota import QuotaSpec
 from millrace.operator.model.schema import Schema, definition, structural_schema
 from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 
@@ -63,6 +64,76 @@ def topic_definition() -> Schema:
         }
     ]
     return schema
+
+
+def quota_definition() -> Schema:
+    """Return the definition of `Quota`."""
+    rate = {"type": "integer", "format": "int64"}
+    return definition(
+        kind="Quota",
+        plural="quotas",
+        short_name="mrq",
+        description="A limit for clients or topics of a Millrace cluster, called "
+        "<namespace>/<name> there.",
+        spec=structural_schema(QuotaSpec, {}),
+        status={
+            "quotaName": {"description": "The quota's name in the cluster.", "type": "string"},
+            "subject": {"description": "Whom it is for, in words.", "type": "string"},
+            "use": {
+                "description": "What is used of it now, rounded to two digits; measured every "
+                "few seconds.",
+                "type": "object",
+                "properties": {
+                    "summary": {"description": "All of it, in words.", "type": "string"},
+                    "produceBytesPerSecond": {
+                        **rate,
+                        "description": "Of all brokers together; only with this limit.",
+                    },
+                    "fetchBytesPerSecond": {
+                        **rate,
+                        "description": "Of all brokers together; only with this limit.",
+                    },
+                    "requestPercent": {
+                        "description": "Of one processor of the broker that has the most; only "
+                        "with this limit.",
+                        "type": "integer",
+                    },
+                },
+            },
+            "throttled": {
+                "description": "How many of those that it counts apart, as clients of an `each`, "
+                "are delayed now.",
+                "type": "integer",
+            },
+            "longestDelays": {
+                "description": "Those that are delayed most.",
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "subject": {"description": "Who is delayed.", "type": "string"},
+                        "delayMs": {
+                            "description": "For how long, in milliseconds, at the broker with the "
+                            "longest delay.",
+                            "type": "integer",
+                            "format": "int64",
+                        },
+                    },
+                },
+            },
+        },
+        columns=[
+            ("Cluster", "string", ".spec.clusterRef.name"),
+            ("For", "string", ".status.subject"),
+            ("Produce", "string", ".spec.produceBytesPerSecond"),
+            ("Fetch", "string", ".spec.fetchBytesPerSecond"),
+            ("Use", "string", ".status.use.summary"),
+            ("Throttled", "integer", ".status.throttled"),
+            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+    )
 
 
 def cluster_definition() -> Schema:

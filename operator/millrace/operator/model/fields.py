@@ -2,7 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 DnsLabel = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", min_length=1, max_length=253)
@@ -59,3 +59,16 @@ class Rule(NamedTuple):
 
     rule: str
     message: str
+
+
+class ClusterReference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster that a resource is about."""
+
+    name: Annotated[DnsLabel, Meta(description="Name of the Cluster.")]
+    namespace: Annotated[
+        DnsLabel | None,
+        Meta(
+            description="Namespace of the Cluster, whose `allowedTopics` has to allow this one. "
+            "Unset: the resource's own."
+        ),
+    ] = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct, field
 
 from millrace.core.media import Media
-from millrace.operator.model.fields import DnsLabel, Rule
+from millrace.operator.model.fields import ClusterReference, Rule
 
 PARTITIONS_MAX = 100_000
 MEDIA_SETTING = "media"
@@ -18,19 +18,6 @@ class Deletion(StrEnum):
 
     DELETE = "Delete"
     RETAIN = "Retain"
-
-
-class ClusterReference(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The cluster of the topic."""
-
-    name: Annotated[DnsLabel, Meta(description="Name of the Cluster.")]
-    namespace: Annotated[
-        DnsLabel | None,
-        Meta(
-            description="Namespace of the Cluster, which has to allow Topics of this one. Unset: "
-            "the Topic's own."
-        ),
-    ] = None
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):

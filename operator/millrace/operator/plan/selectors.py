@@ -1,4 +1,4 @@
-"""Selectors of labels: which namespaces may have Topics, which nodes a volume can be used on."""
+"""Selectors of labels: which namespaces may name a Cluster, which nodes a volume can be used on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from millrace.operator.model.objects import Document
 
 
 def allows(cluster: Cluster, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Return whether Topics of a namespace with these labels may name the cluster."""
+    """Return whether Topics and Quotas of a namespace with these labels may name the cluster."""
     allowed = cluster.spec.allowed_topics.namespaces
     match allowed.from_:
         case NamespacesFrom.ALL:

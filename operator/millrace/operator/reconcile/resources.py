@@ -10,12 +10,13 @@ from millrace.operator.kube.api import Api
 from millrace.operator.model.cluster import Cluster, ClusterSpec
 from millrace.operator.model.conditions import Condition, merged
 from millrace.operator.model.objects import Document
+from millrace.operator.model.quota import Quota, QuotaSpec
 from millrace.operator.model.topic import Topic, TopicSpec
 
 WRITTEN_ALWAYS = frozenset({"observedGeneration", "conditions"})
 """Fields of every status."""
 
-_S = TypeVar("_S", ClusterSpec, TopicSpec)
+_S = TypeVar("_S", ClusterSpec, TopicSpec, QuotaSpec)
 
 
 def cluster_of(document: Document) -> Cluster:
@@ -34,6 +35,15 @@ def topic_of(document: Document) -> Topic:
         msgspec.ValidationError: as `cluster_of`.
     """
     return Topic(spec=_spec(document, TopicSpec), **_identity(document))
+
+
+def quota_of(document: Document) -> Quota:
+    """Return a Quota.
+
+    Raises:
+        msgspec.ValidationError: as `cluster_of`.
+    """
+    return Quota(spec=_spec(document, QuotaSpec), **_identity(document))
 
 
 async def write_status(

@@ -5,10 +5,9 @@ holds a deletion up for long: when the Cluster is gone, or being deleted, the fi
 Only a Topic that protects its topic stays until a person lifts that, and its condition says so.
 """
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,8 +28,8 @@ from millrace.core.ids import BrokerId
 from millrace.core.media import Media
 from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
-from millrace.operator.kube.api import Api, ApiError
-from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, TOPIC
+from millrace.operator.kube.api import Api
+from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.objects import Document
@@ -48,6 +47,17 @@ from millrace.operator.plan.topics import (
     topic_name,
 )
 from millrace.operator.reconcile.brokers import Brokers, Found
+from millrace.operator.reconcile.references import (
+    age,
+    cluster_key,
+    for_each,
+    has_finalizer,
+    hold,
+    is_observed,
+    namespace_labels,
+    release,
+    without_cluster,
+)
 from millrace.operator.reconcile.resources import cluster_of, topic_of, write_status
 
 _log = logging.getLogger(__name__)
@@ -59,8 +69,6 @@ _REASONS: Final[Mapping[type[MillraceError], Reason]] = {
     InvalidReplicaAssignmentError: Reason.INVALID_REPLICATION_FACTOR,
     InvalidReplicationFactorError: Reason.INVALID_REPLICATION_FACTOR,
 }
-_AT_ONCE: Final = 16
-"""How many topics are worked on side by side."""
 _PROTECTED: Final = Condition(
     "Ready",
     False,
@@ -104,7 +112,7 @@ class TopicsReconciler:
             return None
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            await self._each(documents, self._without_cluster)
+            await for_each(documents, self._without_cluster)
             return None
         try:
             cluster = cluster_of(document)
@@ -113,59 +121,16 @@ class TopicsReconciler:
         if cluster.spec.paused:
             return None
         found = await self._brokers.find(cluster)
-        namespaces = await self._namespaces(cluster, documents)
+        namespaces = await namespace_labels(self._api, cluster, documents)
         names = _owners(documents)
         admin = self._brokers.admin(cluster)
         loads = _Loads() if found is None else _Loads.of(found)
         work = _Work(self._api, cluster, admin, found, namespaces, names, loads)
-        outcomes = await self._each(documents, work.topic)
+        outcomes = await for_each(documents, work.topic)
         return STEADY_S if all(outcomes) else BUSY_S
 
     async def _without_cluster(self, document: Document) -> bool:
-        if "deletionTimestamp" in document["metadata"]:
-            await _release(self._api, document)
-            return True
-        reference = document["spec"]["clusterRef"]
-        condition = Condition(
-            "Ready",
-            False,
-            Reason.NO_CLUSTER,
-            f"there is no Cluster {reference['name']} in namespace "
-            f"{reference.get('namespace') or document['metadata']['namespace']}: create it, or "
-            "correct spec.clusterRef in another Topic",
-        )
-        await write_status(self._api, document, [condition], {})
-        return True
-
-    async def _namespaces(
-        self, cluster: Cluster, documents: Iterable[Document]
-    ) -> Mapping[str, Mapping[str, str]]:
-        """Return labels of the Topics' namespaces, if the cluster needs them."""
-        if cluster.spec.allowed_topics.namespaces.selector is None:
-            return {}
-        names = {each["metadata"]["namespace"] for each in documents}
-        found = {name: await self._api.get(NAMESPACE, None, name) for name in names}
-        return {
-            name: each["metadata"].get("labels") or {}
-            for name, each in found.items()
-            if each is not None
-        }
-
-    async def _each(
-        self, documents: Iterable[Document], work: Callable[[Document], Awaitable[bool]]
-    ) -> list[bool]:
-        room = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(document: Document) -> bool:
-            async with room:
-                try:
-                    return await work(document)
-                except ApiError as error:
-                    if error.status not in (404, 409):  # It changed meanwhile: the next look.
-                        raise
-                    return False
-
-        return await asyncio.gather(*map(one, documents))
+        return await without_cluster(self._api, document, FINALIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +190,12 @@ class _Work:
             return True
         if self.found is None:
             reason = "none of the cluster's brokers answers: see the Cluster's conditions"
-            if not _is_observed(document):
+            if not is_observed(document):
                 await self._tell(
                     document, Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
                 )
             return False
-        if FINALIZER not in (document["metadata"].get("finalizers") or ()):
-            document = await _patch_finalizers(self.api, document, [FINALIZER], add=True)
+        document = await hold(self.api, document, FINALIZER)
         outcome, described = await self._work(topic, self.found.topics.get(name), name)
         await self._tell(document, outcome.condition, described)
         return outcome.is_settled
@@ -339,7 +303,7 @@ class _Work:
                 raise refused
 
     async def _delete(self, document: Document, topic: Topic, name: str, *, is_ours: bool) -> bool:
-        if FINALIZER not in (document["metadata"].get("finalizers") or ()):
+        if not has_finalizer(document, FINALIZER):
             return True
         if is_ours and topic.spec.deletion_policy is Deletion.DELETE:
             if protects(topic):
@@ -356,7 +320,7 @@ class _Work:
                     await self.admin.delete_topic(name)
                 except MillraceError as error:
                     return await self._cannot_delete(document, str(error))
-        await _release(self.api, document)
+        await release(self.api, document, FINALIZER)
         return True
 
     async def _cannot_delete(self, document: Document, why: str) -> bool:
@@ -420,46 +384,11 @@ def found_topic(described: TopicDescription) -> FoundTopic:
     )
 
 
-def cluster_key(document: Document) -> tuple[str, str]:
-    """Return namespace and name of the Cluster that a Topic names."""
-    reference = document["spec"]["clusterRef"]
-    return reference.get("namespace") or document["metadata"]["namespace"], reference["name"]
-
-
 def _owners(documents: Iterable[Document]) -> dict[str, str]:
     """Return the Topic, by uid, that owns each topic: the oldest one that names it."""
     owners: dict[str, str] = {}
-    for each in sorted(documents, key=_age):
+    for each in sorted(documents, key=age):
         metadata = each["metadata"]
         name = f"{metadata['namespace']}/{each['spec'].get('topicName') or metadata['name']}"
         owners.setdefault(name, metadata["uid"])
     return owners
-
-
-def _age(document: Document) -> tuple[str, str]:
-    metadata = document["metadata"]
-    return metadata["creationTimestamp"], metadata["name"]
-
-
-def _is_observed(document: Document) -> bool:
-    status = document.get("status") or {}
-    return bool(status.get("observedGeneration") == document["metadata"]["generation"])
-
-
-async def _release(api: Api, document: Document) -> None:
-    if FINALIZER in (document["metadata"].get("finalizers") or ()):
-        await _patch_finalizers(api, document, [FINALIZER], add=False)
-
-
-async def _patch_finalizers(
-    api: Api, document: Document, ours: list[str], *, add: bool
-) -> Document:
-    metadata = document["metadata"]
-    others = [each for each in metadata.get("finalizers") or () if each not in ours]
-    change = {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],  # No other change gets lost.
-            "finalizers": others + ours if add else others,
-        }
-    }
-    return await api.patch(TOPIC, metadata["namespace"], metadata["name"], change)

@@ -1,0 +1,362 @@
+"""Reconciles all Quotas of one Cluster together, and measures how much is used of them.
+
+A Quota decides about the quota `<namespace>/<name>` of the cluster, and about no other: those that
+somebody makes at the command line are left alone. One that cannot be as it asks has none there.
+As a Topic, it gets a finalizer before its quota is made, and holds no deletion up when the Cluster
+is gone.
+
+First all is applied, then the use is measured, then the status is written. Measurements are so far
+apart that they cause `_WRITES_PER_SECOND` writes at the most.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from millrace.client import Admin, QuotaDescription
+from millrace.core.errors import (
+    InvalidQuotaError,
+    MillraceError,
+    QuotaNotFoundError,
+    QuotasFullError,
+    RetriableError,
+)
+from millrace.core.quotas.quota import Quota, QuotaEntity
+from millrace.operator.kube.api import Api
+from millrace.operator.kube.kinds import CLUSTER, QUOTA
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.objects import Document
+from millrace.operator.plan.quotas import conflicts, may_be_for, wanted
+from millrace.operator.plan.selectors import allows
+from millrace.operator.reconcile.brokers import Brokers
+from millrace.operator.reconcile.quota_status import FIELDS, use_status
+from millrace.operator.reconcile.references import (
+    age,
+    cluster_key,
+    for_each,
+    has_finalizer,
+    hold,
+    is_observed,
+    namespace_labels,
+    release,
+    without_cluster,
+)
+from millrace.operator.reconcile.resources import cluster_of, quota_of, write_status
+
+_log = logging.getLogger(__name__)
+
+FINALIZER: Final = "millrace.dev/quota"
+BUSY_S: Final = 2.0
+MEASURE_S_MIN: Final = 10.0
+"""Pause between two measurements of few Quotas."""
+_WRITES_PER_SECOND: Final = 10
+_ANSWER_S: Final = 3.0
+"""How long brokers may take to say which quotas there are."""
+_MEASUREMENT_S: Final = 1.0
+"""How long they may take to say what is used: a change of a Quota waits for it."""
+
+_REASONS: Final[Mapping[type[MillraceError], Reason]] = {
+    InvalidQuotaError: Reason.INVALID,
+    QuotasFullError: Reason.QUOTAS_FULL,
+}
+
+
+class QuotasReconciler:
+    """See the module.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, api: Api, brokers: Brokers, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._brokers = brokers
+        self._clock = clock
+        self._measure_at: dict[tuple[str, str], float] = {}
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """Bring all Quotas of a cluster to their wanted state.
+
+        Returns:
+            In how many seconds to look again; None: not before something changes.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        key = (namespace, name)
+        documents = [each for each in await self._api.list(QUOTA) if cluster_key(each) == key]
+        if not documents:
+            self._measure_at.pop(key, None)
+            return None
+        document = await self._api.get(CLUSTER, namespace, name)
+        if document is None or "deletionTimestamp" in document["metadata"]:
+            self._measure_at.pop(key, None)
+            await for_each(documents, self._without_cluster)
+            return None
+        pause = max(MEASURE_S_MIN, len(documents) / _WRITES_PER_SECOND)
+        try:
+            cluster = cluster_of(document)
+        except msgspec.ValidationError:
+            return pause  # The Cluster's own condition says so.
+        if cluster.spec.paused:
+            return None
+        labels = await namespace_labels(self._api, cluster, documents)
+        admin = self._brokers.admin(cluster)
+        work = _Work(self._api, cluster, admin, await _found(admin), labels)
+        is_settled = await work.apply(documents)
+        uses = None
+        if self._clock() >= self._measure_at.get(key, 0):
+            uses = await _measured(admin, work.ready)
+            self._measure_at[key] = self._clock() + pause
+        is_told = await work.tell(uses)
+        return pause if is_settled and is_told else BUSY_S
+
+    async def _without_cluster(self, document: Document) -> bool:
+        return await without_cluster(self._api, document, FINALIZER)
+
+
+async def _found(admin: Admin) -> dict[str, Quota] | None:
+    """Return the quotas of the cluster; None: no broker answers in time."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return {each.name: _found_quota(each) for each in await admin.list_quotas()}
+    except (MillraceError, TimeoutError):
+        return None
+
+
+async def _measured(admin: Admin, names: Collection[str]) -> Mapping[str, QuotaDescription] | None:
+    """Return quotas with their use; None: brokers do not say it now."""
+    try:
+        async with asyncio.timeout(_MEASUREMENT_S):
+            return await admin.describe_quotas(names)
+    except (MillraceError, TimeoutError):
+        return None
+
+
+def _found_quota(each: QuotaDescription) -> Quota:
+    return Quota(
+        name=each.name,
+        entity=QuotaEntity(
+            principal=each.principal,
+            client_id=each.client_id,
+            topic=each.topic,
+            namespace=each.namespace,
+        ),
+        produce_bytes_per_second=each.produce_bytes_per_second,
+        fetch_bytes_per_second=each.fetch_bytes_per_second,
+        request_percent=each.request_percent,
+        is_per_broker=each.per_broker,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The state of one look, and the work on each Quota. Quotas go by their name in the cluster.
+
+    Attributes:
+        found: the quotas of the cluster; None: no broker answers.
+        asked: what Quotas ask for.
+        refused: why others cannot be.
+        conflicts: which quota is in the way of one that is asked for.
+        changed: quotas that were set or deleted.
+        outcomes: resources and their conditions, to be told.
+    """
+
+    api: Api
+    cluster: Cluster
+    admin: Admin
+    found: Mapping[str, Quota] | None
+    namespaces: Mapping[str, Mapping[str, str]]
+    asked: dict[str, Quota] = field(default_factory=dict)
+    refused: dict[str, Condition] = field(default_factory=dict)
+    conflicts: dict[str, str] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    outcomes: dict[str, tuple[Document, Condition]] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> list[str]:
+        """Names of quotas that are as they should be."""
+        return [name for name, (_, condition) in self.outcomes.items() if condition.is_true]
+
+    async def apply(self, documents: Collection[Document]) -> bool:
+        """Have the cluster's quotas be as the resources say; return whether all is settled."""
+        for each in sorted(documents, key=age):
+            if "deletionTimestamp" not in each["metadata"] and self._is_allowed(each):
+                self._read(each)
+        self.conflicts.update(conflicts(self.asked.values(), self.found or {}))
+        settled = await for_each(documents, self._quota)
+        # What was changed may have freed what another one waits for.
+        return all(settled) and not (self.conflicts and self.changed)
+
+    async def tell(self, uses: Mapping[str, QuotaDescription] | None) -> bool:
+        """Write the status of each Quota; return whether all are written.
+
+        Args:
+            uses: None: what was measured before still counts.
+        """
+
+        async def write(document: Document) -> bool:
+            name = _name(document)
+            _, condition = self.outcomes[name]
+            content: dict[str, Any] = {"quotaName": name}
+            if name in self.asked:
+                content["subject"] = str(self.asked[name].entity)
+            if condition.is_true and uses is not None and name in uses:
+                content |= use_status(uses[name])
+            elif condition.is_true:
+                before = document.get("status") or {}
+                content |= {key: before.get(key) for key in FIELDS}
+            await write_status(self.api, document, [condition], content)
+            return True
+
+        return all(await for_each([document for document, _ in self.outcomes.values()], write))
+
+    def _read(self, document: Document) -> None:
+        """Take down what a Quota asks for, or why that cannot be."""
+        name, namespace = _name(document), document["metadata"]["namespace"]
+        try:
+            quota = wanted(quota_of(document))
+        except (msgspec.ValidationError, MillraceError) as error:
+            self.refused[name] = _not_ready(Reason.INVALID, str(error))
+            return
+        if may_be_for(quota.entity, namespace, self.cluster.namespace):
+            self.asked[name] = quota
+            return
+        self.refused[name] = _not_ready(
+            Reason.NOT_ALLOWED,
+            f"a Quota of namespace {namespace} may be for topics of that namespace, or for the "
+            f"namespace, and this one is for {quota.entity}: correct spec.for, or make it in the "
+            f"Cluster's namespace, {self.cluster.namespace}",
+        )
+
+    async def _quota(self, document: Document) -> bool:
+        """Work on one Quota; return whether it is settled."""
+        name = _name(document)
+        if "deletionTimestamp" in document["metadata"]:
+            return await self._delete(document, name)
+        if not self._is_allowed(document):
+            self.outcomes[name] = document, self._why_not(document)
+            return True
+        if self.found is None:
+            reason = "none of the cluster's brokers answers: see the Cluster's conditions"
+            if not is_observed(document):
+                condition = Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
+                self.outcomes[name] = document, condition
+            return False
+        if name in self.asked and name not in self.conflicts:
+            document = await hold(self.api, document, FINALIZER)
+        condition, is_settled = await self._work(name)
+        self.outcomes[name] = document, condition
+        return is_settled
+
+    async def _work(self, name: str) -> tuple[Condition, bool]:
+        """Bring one quota to its wanted state; return its condition, and whether it is settled."""
+        assert self.found is not None
+        refused = self.refused.get(name)
+        if refused is not None and refused.reason is Reason.INVALID:
+            return refused, True  # What it asked for before still counts.
+        try:
+            if refused is not None:
+                await self._remove(name)
+                return refused, True
+            if name in self.conflicts:
+                await self._remove(name)
+                return self._conflict(name), True
+            if self.found.get(name) != self.asked[name]:
+                await self._set(self.asked[name])
+        except MillraceError as error:
+            is_passing = isinstance(error, RetriableError)
+            reason = Reason.NOT_NOW if is_passing else _REASONS.get(type(error), Reason.REFUSED)
+            return _not_ready(reason, str(error)), not is_passing
+        return Condition("Ready", True, Reason.READY, "it counts"), True
+
+    async def _set(self, quota: Quota) -> None:
+        entity = quota.entity
+        await self.admin.set_quota(
+            quota.name,
+            principal=entity.principal,
+            client_id=entity.client_id,
+            topic=entity.topic,
+            namespace=entity.namespace,
+            produce_bytes_per_second=quota.produce_bytes_per_second,
+            fetch_bytes_per_second=quota.fetch_bytes_per_second,
+            request_percent=quota.request_percent,
+            per_broker=quota.is_per_broker,
+        )
+        self.changed.add(quota.name)
+        _log.info("quota set", extra={"quota": repr(quota)})
+
+    async def _remove(self, name: str) -> None:
+        if name not in (self.found or ()):
+            return
+        with suppress(QuotaNotFoundError):
+            await self.admin.delete_quota(name)
+        self.changed.add(name)
+        _log.info("quota deleted", extra={"quota": name})
+
+    async def _delete(self, document: Document, name: str) -> bool:
+        if not has_finalizer(document, FINALIZER):
+            return True
+        if self._is_allowed(document):
+            if self.found is None:
+                return self._cannot_delete(document, name, "none of the brokers answers")
+            try:
+                await self._remove(name)
+            except MillraceError as error:
+                return self._cannot_delete(document, name, str(error))
+        await release(self.api, document, FINALIZER)
+        return True
+
+    def _cannot_delete(self, document: Document, name: str, why: str) -> bool:
+        self.outcomes[name] = (
+            document,
+            _not_ready(
+                Reason.CANNOT_DELETE,
+                f"the quota cannot be deleted now: {why}. It is tried again. Not to wait for it, "
+                f"take the finalizer {FINALIZER} out of this resource: then the quota stays",
+            ),
+        )
+        return False
+
+    def _is_allowed(self, document: Document) -> bool:
+        namespace = document["metadata"]["namespace"]
+        return allows(self.cluster, namespace, self.namespaces.get(namespace, {}))
+
+    def _why_not(self, document: Document) -> Condition:
+        return _not_ready(
+            Reason.NOT_ALLOWED,
+            f"Cluster {self.cluster.namespace}/{self.cluster.name} takes no Quotas of namespace "
+            f"{document['metadata']['namespace']}: have its spec.allowedTopics.namespaces allow it",
+        )
+
+    def _conflict(self, name: str) -> Condition:
+        holder = self.conflicts[name]
+        change = (
+            f"change or delete the Quota {holder.rpartition('/')[2]} of namespace "
+            f"{holder.rpartition('/')[0]}"
+            if holder in self.asked or holder in self.refused
+            else f"delete that one, which no Quota asks for (millrace quota delete {holder})"
+        )
+        return _not_ready(
+            Reason.CONFLICT,
+            f"the quota {holder} is for {self.asked[name].entity} already: {change}, or have this "
+            "one be for somebody else",
+        )
+
+
+def _not_ready(reason: Reason, message: str) -> Condition:
+    return Condition("Ready", False, reason, message)
+
+
+def _name(document: Document) -> str:
+    """Return the name of a resource's quota in the cluster."""
+    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"

@@ -1,0 +1,114 @@
+"""Resources that refer to a Cluster, maybe of another namespace: what Topics and Quotas share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.kinds import NAMESPACE, kind_of
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.objects import Document
+from millrace.operator.reconcile.resources import write_status
+
+_AT_ONCE: Final = 16
+"""How many resources are worked on side by side."""
+
+
+def cluster_key(document: Document) -> tuple[str, str]:
+    """Return namespace and name of the Cluster that a resource names."""
+    reference = document["spec"]["clusterRef"]
+    return reference.get("namespace") or document["metadata"]["namespace"], reference["name"]
+
+
+def age(document: Document) -> tuple[str, str]:
+    """Return a key that sorts the oldest resource first."""
+    metadata = document["metadata"]
+    return metadata["creationTimestamp"], metadata["name"]
+
+
+def is_observed(document: Document) -> bool:
+    """Whether the status tells of the resource as it is."""
+    status = document.get("status") or {}
+    return bool(status.get("observedGeneration") == document["metadata"]["generation"])
+
+
+def has_finalizer(document: Document, finalizer: str) -> bool:
+    """Whether the resource waits for this finalizer when it is deleted."""
+    return finalizer in (document["metadata"].get("finalizers") or ())
+
+
+async def for_each(
+    documents: Iterable[Document], work: Callable[[Document], Awaitable[bool]]
+) -> list[bool]:
+    """Work on resources side by side; return whether each is settled."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(document: Document) -> bool:
+        async with room:
+            try:
+                return await work(document)
+            except ApiError as error:
+                if error.status not in (404, 409):  # It changed meanwhile: the next look.
+                    raise
+                return False
+
+    return await asyncio.gather(*map(one, documents))
+
+
+async def without_cluster(api: Api, document: Document, finalizer: str) -> bool:
+    """Say that the Cluster is not there, and hold no deletion up; return that it is settled."""
+    if "deletionTimestamp" in document["metadata"]:
+        await release(api, document, finalizer)
+        return True
+    namespace, name = cluster_key(document)
+    kind = document["kind"]
+    condition = Condition(
+        "Ready",
+        False,
+        Reason.NO_CLUSTER,
+        f"there is no Cluster {name} in namespace {namespace}: create it, or correct "
+        f"spec.clusterRef in another {kind}",
+    )
+    await write_status(api, document, [condition], {})
+    return True
+
+
+async def namespace_labels(
+    api: Api, cluster: Cluster, documents: Iterable[Document]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return labels of the resources' namespaces, if the cluster needs them."""
+    if cluster.spec.allowed_topics.namespaces.selector is None:
+        return {}
+    names = {each["metadata"]["namespace"] for each in documents}
+    found = {name: await api.get(NAMESPACE, None, name) for name in names}
+    return {
+        name: each["metadata"].get("labels") or {}
+        for name, each in found.items()
+        if each is not None
+    }
+
+
+async def hold(api: Api, document: Document, finalizer: str) -> Document:
+    """Have the deletion of a resource wait for the operator; return the resource."""
+    if has_finalizer(document, finalizer):
+        return document
+    return await _patch_finalizers(api, document, finalizer, add=True)
+
+
+async def release(api: Api, document: Document, finalizer: str) -> None:
+    """Have it wait no longer."""
+    if has_finalizer(document, finalizer):
+        await _patch_finalizers(api, document, finalizer, add=False)
+
+
+async def _patch_finalizers(api: Api, document: Document, finalizer: str, *, add: bool) -> Document:
+    metadata = document["metadata"]
+    others = [each for each in metadata.get("finalizers") or () if each != finalizer]
+    change = {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],  # No other change gets lost.
+            "finalizers": [*others, finalizer] if add else others,
+        }
+    }
+    return await api.patch(kind_of(document), metadata["namespace"], metadata["name"], change)
