@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import random
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -265,8 +265,8 @@ class SimulatedCluster:
     # --- Cluster -----------------------------------------------------------------------------
 
     @property
-    def clients(self) -> list[str]:
-        return list(self._clients)
+    def clients(self) -> KeysView[str]:
+        return self._clients.keys()
 
     @property
     def administered(self) -> "SimulatedCluster":
@@ -632,6 +632,7 @@ class SimulatedCluster:
                 GroupMember,
                 ownership=topic.ownership,
                 may_be_lost=self._may_lose_positions,
+                may_be_late=lambda: any(map(self.network.has_been_cut, self._clients)),
                 records_max=plan.member_records_max,
             )
         if plan.is_explored:

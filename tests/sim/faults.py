@@ -9,7 +9,7 @@ cluster in which every copy of a record is damaged can only report it.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -79,7 +79,7 @@ class Scene:
         store: the coordination store.
         role: names of the machines that are now `leader`, `follower` or `controller`.
         victim: the machine whose disk may be damaged.
-        clients: names of the clients' machines.
+        clients: names of the clients' machines, as they come.
         administered: the cluster as an operator can change it; None: not at all.
         dice: of this fault alone.
         duration_us: until it is ended.
@@ -91,7 +91,7 @@ class Scene:
     store: SimulatedStore
     role: Callable[[str], list[str]]
     victim: BrokerMachine
-    clients: Sequence[str]
+    clients: Collection[str]
     administered: Administered | None
     dice: random.Random
     duration_us: int

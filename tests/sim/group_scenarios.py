@@ -26,13 +26,13 @@ class Grouped(ScenarioCluster):
 
 
 class SlowlyGrouped(ScenarioCluster):
-    """They take one record at a time, and have many waiting."""
+    """They take one record at a time, and after each burst many wait for a while."""
 
     topics = (
         TopicPlan(
             partitions=4,
-            loads=(Load(every_us=8 * _SOON),),
-            polls_every_us=2 * _SOON,
+            loads=(Load(every_us=120 * _SOON, burst_max=6),),
+            polls_every_us=4 * _SOON,
             members=3,
             member_records_max=1,
         ),
@@ -50,7 +50,8 @@ def _cut_member(scene: Scene) -> Undo | None:
 def _delay_member(scene: Scene) -> Undo | None:
     member = _member(scene)
     weather = Weather(lateness=0.1)
-    return scene.network.impose([(member, each) for each in scene.machines], weather)
+    links = [(member, each) for each in scene.machines]
+    return scene.network.impose([*links, *((b, a) for a, b in links)], weather)
 
 
 _LONG: Final = (12 * SECOND, 20 * SECOND)
@@ -58,7 +59,7 @@ CUT_OFF: Final = Family(
     "F14", "a member is cut off for longer than its session", _cut_member, _LONG
 )
 LATE: Final = Family(
-    "F18", "what a member says comes up to half a minute late", _delay_member, _LONG
+    "F18", "what a member says and hears comes up to half a minute late", _delay_member, _LONG
 )
 
 GROUP_SCENARIOS: Final = (
@@ -66,24 +67,18 @@ GROUP_SCENARIOS: Final = (
         about="P61",
         name="members are cut off for longer than their session, with records that wait",
         seeds=3,
-        quiet_s=25,
+        quiet_s=40,
         cluster=SlowlyGrouped,
         steps=again(CUT_OFF, 6, 20, 2, 14),
-        mutants=[
-            "a member whose session has ended reads on",
-            "a member that is not heard stays for ever",
-            "a partition is free before its owner has confirmed that it gave it up",
-            "a member confirms an assignment before it has taken it",
-        ],
+        mutants=["a member that is not heard stays for ever"],
     ),
     Scenario(
         about="P58",
-        name="commits of members come late",
+        name="what members say and hear comes late",
         seeds=3,
         quiet_s=25,
         cluster=Grouped,
         steps=again(LATE, 4, 16, 2, 15),
-        mutants=["a member commits with any assignment"],
     ),
     Scenario(
         about="P59",

@@ -7,7 +7,7 @@ fresh world. Everything else follows from the seed.
 import gc
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -50,7 +50,7 @@ class Cluster(Protocol):
         """The coordination store."""
 
     @property
-    def clients(self) -> Sequence[str]:
+    def clients(self) -> Collection[str]:
         """Names of the clients' machines on which network faults may act, too."""
 
     @property
@@ -140,7 +140,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         cluster.store,
         cluster.role,
         cluster.machines[names[plan.victim % len(names)]],
-        list(cluster.clients),
+        cluster.clients,
         cluster.administered,
         world.random("unused"),
         0,
