@@ -125,7 +125,7 @@ class Meters:
             if meter.share is not None:
                 # Until the controller has divided the new limit.
                 meter.share = meter.share * limit / then if quota.is_shared(bucket.kind) else None
-            meter.set_rate(self._rate(quota, bucket.kind, meter.share), now)
+            self._set_rate(meter, quota, now)
 
     def caller(
         self, kind: QuotaKind, principal: str, client_id: str, now: MonotonicMs
@@ -163,7 +163,7 @@ class Meters:
                 del self._active[bucket]
                 meter.used = 0
                 meter.share = None  # Others get it; who comes next begins as new.
-                meter.set_rate(self._rate(quota, bucket.kind, None), now)
+                self._set_rate(meter, quota, now)
             elif quota.is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))
         shared.sort(key=lambda use: use.bytes_per_second, reverse=True)
@@ -179,9 +179,7 @@ class Meters:
             if meter is None or quota is None or limit is None or not quota.is_shared(bucket.kind):
                 continue
             meter.share = min(share, limit)
-            rate = self._rate(quota, bucket.kind, meter.share)
-            has_changed |= rate != meter.rate
-            meter.set_rate(rate, now)
+            has_changed |= self._set_rate(meter, quota, now)
         return has_changed
 
     def states(self, now: MonotonicMs) -> list[BucketState]:
@@ -214,6 +212,12 @@ class Meters:
                 _measured_at=now,
             )
         return meter
+
+    def _set_rate(self, meter: Meter, quota: Quota, now: MonotonicMs) -> bool:
+        """Let a meter follow its quota and its share; return whether its rate has changed."""
+        before, rate = meter.rate, self._rate(quota, meter.bucket.kind, meter.share)
+        meter.set_rate(rate, now, self._config.throttle_ms_max)
+        return rate != before
 
     def _rate(self, quota: Quota, kind: QuotaKind, share: float | None) -> float:
         limit = quota.limit(kind)

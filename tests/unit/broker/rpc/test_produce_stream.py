@@ -22,7 +22,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import LimitsConfig
+from millrace.core.broker_config import LimitsConfig, QuotasConfig
 from millrace.core.errors import (
     BrokerShuttingDownError,
     FencedLeaderEpochError,
@@ -325,6 +325,21 @@ def test_who_exceeds_a_quota_is_answered_at_once_told_so_and_not_read_until_it_m
             second = await response_of(call)
             assert second.answers[0].results[0].base_offset == 1
             assert second.throttle_time_ms == 0
+
+    asyncio.run(story())
+
+
+def test_a_debt_of_a_quota_that_is_lowered_is_told_within_its_bound() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=100_000_000))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000_000 * 290)
+            follow(the.quotas, limit(produce=1024))
+            call.produce(0, epoch=2)
+            told = await response_of(call)
+            assert 290_000 < told.throttle_time_ms <= QuotasConfig().throttle_ms_max
+            follow(the.quotas)
 
     asyncio.run(story())
 
