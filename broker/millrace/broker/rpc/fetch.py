@@ -258,7 +258,7 @@ class _FetchStream:
         self._wake = asyncio.Event()
         quotas = service.quotas
         self._throttle = (
-            None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake)
+            None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake.set)
         )
         self._is_configured = False
         self._reader = SessionReader()

@@ -358,7 +358,12 @@ def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
             owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
             call.produce(0, epoch=2)
             assert (await response_of(call)).throttle_time_ms > 50_000
+            # The quota is raised and deleted: the client hears each time what is left.
+            follow(the.quotas, limit(produce=4096, entity=entity))
+            assert 10_000 < (await response_of(call)).throttle_time_ms < 30_000
             follow(the.quotas)
+            news = await response_of(call)
+            assert (len(news.answers), news.throttle_time_ms) == (0, 1)
 
     asyncio.run(story())
 
