@@ -113,7 +113,7 @@ class Calls:
         throttle = quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         timed = LoopTime(answer)
         try:
-            throttle.charge_time(0)
+            throttle.begin()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CALL_DELAY_SECONDS_MAX):
                     await throttle.wait()

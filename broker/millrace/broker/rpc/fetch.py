@@ -462,6 +462,7 @@ class _FetchStream:
 
     async def _answer(self) -> None:
         session = self._session
+        await self._begin_throttle()
         while True:
             self._wake.clear()
             self._pause_ms = 0 if self._throttle is None else self._throttle.delay_ms()
@@ -477,6 +478,15 @@ class _FetchStream:
                 await self._wait(wait_ms)
                 continue
             await self._respond(plans)
+
+    async def _begin_throttle(self) -> None:
+        """Tell the reader what it owes already, before it wonders why nothing comes."""
+        if self._throttle is None:
+            return
+        self._throttle.begin()
+        if delay_ms := self._throttle.delay_ms():
+            header = pb.FetchHeader(throttle_time_ms=delay_ms)
+            await self._context.write(encode_fetch_response(header, []))
 
     async def _wait(self, at_most_ms: int) -> None:
         """Wait for news, or until the time is over; 0: only for news."""

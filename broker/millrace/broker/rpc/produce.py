@@ -316,7 +316,7 @@ class _ProduceStream:
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
-        # To a client that gets no answers; or that the delay that it was told is over.
+        # Without an answer: to who gets none or has sent nothing yet, or that a delay is shorter.
         self._must_tell_delay = False
         self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()
@@ -327,6 +327,9 @@ class _ProduceStream:
         self._drained.set()
 
     async def run(self) -> None:
+        self._throttle.begin()
+        if self._throttle.delay_ms():
+            self._tell_delay()
         try:
             await run_until_first(self._write(), self._serve())
         finally:

@@ -113,6 +113,11 @@ class Throttle:
         self._topic_meters: dict[str, Sequence[Meter]] = {}
         self._debts: dict[Meter, float] = {}  # Until when this stream waits for each.
 
+    def begin(self) -> None:
+        """Let a new stream wait for what its client owes: another stream is no way around that."""
+        self.charge(0)
+        self.charge_time(0)
+
     def charge(self, size: int) -> None:
         """Charge bytes to the client."""
         if self._meters.table.has_caller_quotas:

@@ -302,6 +302,17 @@ async def _a_reader_that_exceeds_a_quota() -> None:
     assert last.partitions[0].length == 10
     assert last.throttle_time_ms == 0
 
+    # Another session is no way around the quota.
+    follow(quotas, limit(fetch=1024))
+    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+    another: Any = CallContext()
+    waiting = asyncio.create_task(service.fetch(another, CALLER))
+    told = decode_fetch_response(await asyncio.wait_for(another.responses.get(), 5))[0]
+    assert not told.partitions
+    assert told.throttle_time_ms > 50_000
+    another.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(waiting, 5)
+
     call.requests.put_nowait(grpc.aio.EOF)
     await asyncio.wait_for(serving, 5)
     assert not quotas._delayed

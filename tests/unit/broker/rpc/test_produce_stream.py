@@ -172,6 +172,7 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
     the.lead(THERE, 1)
     context: Any = call
     running = asyncio.create_task(the.service.produce(context, CALLER))
+    await asyncio.sleep(0)  # The stream begins without a debt.
     try:
         yield the, call
         call.requests.put_nowait(grpc.aio.EOF)
@@ -396,6 +397,30 @@ def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
             assert not told.answers
             assert told.throttle_time_ms > 50_000
             follow(the.quotas)
+
+    asyncio.run(story())
+
+
+def test_another_stream_of_who_owes_is_told_so_and_not_read() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=1024))
+            call.produce(0, epoch=2)
+            await response_of(call)
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            another = Call()
+            context: Any = another
+            running = asyncio.create_task(the.service.produce(context, CALLER))
+            another.produce(1, epoch=2)
+            told = await response_of(another)
+            assert not told.answers
+            assert told.throttle_time_ms > 50_000
+            follow(the.quotas)
+            assert (await response_of(another)).throttle_time_ms == 1
+            assert (await another.answers(1))[1].base_offset == 1
+            another.requests.put_nowait(grpc.aio.EOF)
+            await asyncio.wait_for(running, 10)
 
     asyncio.run(story())
 
