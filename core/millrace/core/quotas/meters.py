@@ -154,7 +154,11 @@ class Meters:
                 self._drop(meter)
 
     def uses(self, now: MonotonicMs) -> list[BucketUse]:
-        """Measure all use; return that of shared buckets, the largest first."""
+        """Measure all use; return that of shared buckets, as many as one report may have.
+
+        Those that want more come first, then the largest. The others are unknown to the controller,
+        which may give their shares away: they get an equal part.
+        """
         shared = []
         for bucket, meter in list(self._active.items()):
             meter.measure(now)
@@ -166,7 +170,11 @@ class Meters:
                 self._set_rate(meter, quota, now)
             elif quota.is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))
-        shared.sort(key=lambda use: use.bytes_per_second, reverse=True)
+        shared.sort(key=lambda use: (use.is_saturated, use.bytes_per_second), reverse=True)
+        for bucket, _, _ in shared[REPORTED_MAX:]:
+            meter = self._active[bucket]
+            meter.share = None
+            self._set_rate(meter, self._quotas[bucket.quota], now)
         return shared[:REPORTED_MAX]
 
     def on_shares(self, shares: Iterable[BucketShare], now: MonotonicMs) -> bool:

@@ -2,7 +2,7 @@ import pytest
 
 from millrace.core.broker_config import QuotasConfig
 from millrace.core.ids import MonotonicMs
-from millrace.core.quotas.meters import IDLE_MS, Meters
+from millrace.core.quotas.meters import IDLE_MS, REPORTED_MAX, Meters
 from millrace.core.quotas.quota import EACH, Bucket, Quota, QuotaEntity, QuotaKind
 from millrace.core.quotas.shares import BucketShare
 
@@ -159,3 +159,22 @@ def test_a_debt_that_lies_ahead_is_not_time_that_has_passed() -> None:
     meters.charge(meter, 100_000, at(999))
     (use,) = meters.uses(at(1000))
     assert not use.is_saturated
+
+
+def test_what_is_too_much_for_a_report_wants_no_more_and_has_an_equal_part() -> None:
+    meters = meters_of(quota(3_000_000), config=QuotasConfig())
+    slow, small, *large = (
+        meters.caller(PRODUCE, "p", f"app-{number}", at(0))[0] for number in range(REPORTED_MAX + 1)
+    )
+    meters.on_shares([BucketShare(slow.bucket, 10_000), BucketShare(small.bucket, 900_000)], at(0))
+    for now in range(0, 1000, 100):
+        meters.charge(slow, 2000, at(now))
+        for meter in [small, *large]:
+            meters.charge(meter, 1000 if meter is small else 50_000, at(now))
+    uses = meters.uses(at(1000))
+    assert len(uses) == REPORTED_MAX
+    assert uses[0].bucket == slow.bucket
+    assert uses[0].is_saturated
+    assert small.bucket not in {use.bucket for use in uses}
+    assert small.rate == 1_000_000
+    assert slow.rate == 10_000
