@@ -67,9 +67,14 @@ class Meter(Limiter):
     share: float | None = None
     used: float = 0.0
     is_saturated: bool = False
-    _measured_at: float = field(default=0.0, kw_only=True)
+    _measured_at: float = 0.0
     _total_then: int = 0
     _throttled_then: float = 0.0
+
+    def begin(self, now: float) -> None:
+        """It comes into use: the idle time before is not averaged over."""
+        self._measured_at, self._total_then = now, self.total
+        self._throttled_then = self.passed_in_debt_ms(now)
 
     def measure(self, now: float) -> None:
         """Update `used` and `is_saturated` by what came since the last time."""
@@ -141,7 +146,9 @@ class Meters:
     def charge(self, meter: Meter, size: int, now: MonotonicMs) -> float:
         """Charge a meter; return until when the caller waits."""
         config = self._config
-        self._active[meter.bucket] = meter
+        if meter.bucket not in self._active:
+            self._active[meter.bucket] = meter
+            meter.begin(now)
         return meter.charge(size, now, config.burst_ms, config.throttle_ms_max)
 
     def expire(self, now: MonotonicMs) -> None:
@@ -217,7 +224,6 @@ class Meters:
                 paid_until=now,  # A new client has saved up nothing.
                 bucket=bucket,
                 charged_at=now,
-                _measured_at=now,
             )
         return meter
 

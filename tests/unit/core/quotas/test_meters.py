@@ -155,7 +155,7 @@ def test_a_bucket_in_debt_most_of_the_time_is_saturated_whatever_it_uses() -> No
 def test_a_debt_that_lies_ahead_is_not_time_that_has_passed() -> None:
     meters = meters_of(quota(30_000))
     (meter,) = meters.caller(PRODUCE, "p", "app", at(0))
-    meters.uses(at(0))
+    meters.charge(meter, 1, at(0))
     meters.charge(meter, 100_000, at(999))
     (use,) = meters.uses(at(1000))
     assert not use.is_saturated
@@ -178,3 +178,15 @@ def test_what_is_too_much_for_a_report_wants_no_more_and_has_an_equal_part() -> 
     assert small.bucket not in {use.bucket for use in uses}
     assert small.rate == 1_000_000
     assert slow.rate == 10_000
+
+
+def test_a_bucket_that_was_idle_is_measured_from_its_first_use_on() -> None:
+    meters = meters_of(quota(300_000), config=QuotasConfig())
+    (meter,) = meters.caller(PRODUCE, "p", "app", at(0))
+    meters.charge(meter, 1000, at(0))
+    assert meters.uses(at(2000)) == []
+    for now in range(30_000, 30_250, 10):
+        meters.charge(meter, 2000, at(now))
+    (use,) = meters.uses(at(30_250))
+    assert use.is_saturated
+    assert use.bytes_per_second == pytest.approx(100_000, rel=0.1)  # Half of it so far.
