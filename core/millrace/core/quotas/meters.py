@@ -223,8 +223,8 @@ class Meters:
                 self._rate(quota, bucket.kind, None),
                 paid_until=now,  # A new client has saved up nothing.
                 bucket=bucket,
-                charged_at=now,
             )
+        meter.charged_at = now  # It is about to be: the next look-up must not drop it before.
         return meter
 
     def _set_rate(self, meter: Meter, quota: Quota, now: MonotonicMs) -> bool:

@@ -190,3 +190,18 @@ def test_a_bucket_that_was_idle_is_measured_from_its_first_use_on() -> None:
     (use,) = meters.uses(at(30_250))
     assert use.is_saturated
     assert use.bytes_per_second == pytest.approx(100_000, rel=0.1)  # Half of it so far.
+
+
+def test_a_topics_idle_bucket_is_not_dropped_to_make_room_for_that_of_its_namespace() -> None:
+    each_topic, each_namespace = quota(name="t", topic=EACH), quota(name="n", namespace=EACH)
+    meters = meters_of(each_topic, config=QuotasConfig(buckets_max=10))
+    for number in range(10):
+        meters.topic(PRODUCE, f"shop/orders-{number}", at(0))
+    follow(meters, each_topic, each_namespace)
+    later = at(IDLE_MS + 1)
+    found = meters.topic(PRODUCE, "shop/orders-0", later)
+    assert not any(meter.is_dropped for meter in found)
+    for meter in found:
+        meters.charge(meter, 1000, later)
+    follow(meters, now=later)
+    assert meters.uses(later) == []
