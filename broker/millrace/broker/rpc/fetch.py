@@ -600,9 +600,12 @@ class _FetchStream:
                     session.on_nothing([position])
         header = pb.FetchHeader(partitions=partitions)
         if self._throttle is not None:
-            self._throttle.charge(sum(map(len, sent)))
+            size = sum(map(len, sent))
+            if size:
+                self._throttle.charge(size)
             self._throttle.charge_time(thread_time_ns() - begun)
-            header.throttle_time_ms = self._throttle.delay_ms()
+            if plans:  # Else it may be delayed already, and was told.
+                header.throttle_time_ms = self._throttle.delay_ms()
         message = encode_fetch_response(header, sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds only the message.
