@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Acks = Literal["all", 1, 0]
 
+_PATIENCE_MS: Final = 30 * 60 * 1000
+"""How long a record waits before a command fails: a quota may be small for a large input, and who
+waits is told so and may press Ctrl-C."""
 _ACKS: Final[dict[str, Acks]] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 
 
@@ -50,7 +53,13 @@ def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
     """
     from millrace.client import SyncProducer
 
-    producer = SyncProducer(bootstrap, client_id=CLIENT_ID, **settings)
+    producer = SyncProducer(
+        bootstrap,
+        client_id=CLIENT_ID,
+        max_block_ms=_PATIENCE_MS,
+        delivery_timeout_ms=_PATIENCE_MS,
+        **settings,
+    )
     try:
         yield producer
     except KeyboardInterrupt:

@@ -110,10 +110,10 @@ class Calls:
         self, quotas: Quotas, answer: Coroutine[Any, Any, bytes], caller: Caller
     ) -> bytes:
         """Begin a call once its client has paid for the earlier ones, and charge its time."""
-        throttle = quotas.throttle(QuotaKind.REQUEST, caller, asyncio.Event())
+        throttle = quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         timed = LoopTime(answer)
         try:
-            throttle.charge_time(0)
+            throttle.begin()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CALL_DELAY_SECONDS_MAX):
                     await throttle.wait()

@@ -258,7 +258,7 @@ class _FetchStream:
         self._wake = asyncio.Event()
         quotas = service.quotas
         self._throttle = (
-            None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake)
+            None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake.set)
         )
         self._is_configured = False
         self._reader = SessionReader()
@@ -462,6 +462,7 @@ class _FetchStream:
 
     async def _answer(self) -> None:
         session = self._session
+        await self._begin_throttle()
         while True:
             self._wake.clear()
             self._pause_ms = 0 if self._throttle is None else self._throttle.delay_ms()
@@ -477,6 +478,15 @@ class _FetchStream:
                 await self._wait(wait_ms)
                 continue
             await self._respond(plans)
+
+    async def _begin_throttle(self) -> None:
+        """Tell the reader what it owes already, before it wonders why nothing comes."""
+        if self._throttle is None:
+            return
+        self._throttle.begin()
+        if delay_ms := self._throttle.delay_ms():
+            header = pb.FetchHeader(throttle_time_ms=delay_ms)
+            await self._context.write(encode_fetch_response(header, []))
 
     async def _wait(self, at_most_ms: int) -> None:
         """Wait for news, or until the time is over; 0: only for news."""
@@ -590,9 +600,12 @@ class _FetchStream:
                     session.on_nothing([position])
         header = pb.FetchHeader(partitions=partitions)
         if self._throttle is not None:
-            self._throttle.charge(sum(map(len, sent)))
+            size = sum(map(len, sent))
+            if size:
+                self._throttle.charge(size)
             self._throttle.charge_time(thread_time_ns() - begun)
-            header.throttle_time_ms = self._throttle.delay_ms()
+            if plans:  # Else it may be delayed already, and was told.
+                header.throttle_time_ms = self._throttle.delay_ms()
         message = encode_fetch_response(header, sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds only the message.

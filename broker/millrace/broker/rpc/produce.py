@@ -309,14 +309,14 @@ class _ProduceStream:
         self._context = context
         self._memory = memory
         self._caller = caller
-        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, asyncio.Event())
+        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, self._on_quotas)
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
-        # To a client that gets no answers; or that the delay that it was told is over.
+        # Without an answer: to who gets none or has sent nothing yet, or that a delay is shorter.
         self._must_tell_delay = False
         self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()
@@ -327,6 +327,9 @@ class _ProduceStream:
         self._drained.set()
 
     async def run(self) -> None:
+        self._throttle.begin()
+        if self._throttle.delay_ms():
+            self._tell_delay()
         try:
             await run_until_first(self._write(), self._serve())
         finally:
@@ -366,8 +369,6 @@ class _ProduceStream:
             self._drained.clear()
             await self._drained.wait()
         await self._throttle.wait()
-        if self._is_delayed_for_nothing:
-            self._tell_delay()
         return await self._context.read()
 
     async def _read(self) -> None:
@@ -572,6 +573,10 @@ class _ProduceStream:
         """Whether the quota has changed, and the client waits for longer than it has to."""
         waits_ms = self._told_until - monotonic_now()
         return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
+
+    def _on_quotas(self) -> None:
+        if self._is_delayed_for_nothing:
+            self._tell_delay()
 
     def _tell_delay(self) -> None:
         self._must_tell_delay = True

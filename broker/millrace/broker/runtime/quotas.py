@@ -3,13 +3,13 @@
 `Quotas` follows the metadata and the controller's shares; `millrace.core.quotas` decides. A stream
 has a `Throttle`: it charges what it has taken or sent, and waits before it goes on. So a client
 that ignores the time that it is told is held back by the stream itself. A change of a quota wakes
-those that wait.
+those that wait, and is told to those whose client was told to wait.
 
 Brokers are exempt: only the services of clients have throttles.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millrace.broker.runtime.clock import monotonic_now
@@ -50,15 +50,17 @@ class Quotas:
         """Whether any quota limits the time of requests."""
         return self.meters.table.has_request_quotas
 
-    def throttle(self, kind: QuotaKind, caller: Caller, changed: asyncio.Event) -> "Throttle":
+    def throttle(
+        self, kind: QuotaKind, caller: Caller, on_changed: Callable[[], None]
+    ) -> "Throttle":
         """Return the throttle of a client's stream, which closes it at its end.
 
         Args:
             kind: what the stream does.
             caller: the client.
-            changed: set when the delay may have become shorter.
+            on_changed: called when the delay may have become shorter.
         """
-        return Throttle(self, kind, caller, changed)
+        return Throttle(self, kind, caller, on_changed)
 
     def uses(self) -> Sequence[BucketUse]:
         """Return what is used of shared quotas, for the controller."""
@@ -90,17 +92,18 @@ class Quotas:
         self._delayed.pop(throttle, None)
 
     def _wake(self) -> None:
-        for throttle in self._delayed:
-            throttle.changed.set()
+        for throttle in list(self._delayed):  # Those that find themselves free leave it.
+            throttle.on_changed()
 
 
 class Throttle:
     """The delay of one stream. Made by `Quotas.throttle`, which has the arguments."""
 
     def __init__(
-        self, quotas: Quotas, kind: QuotaKind, caller: Caller, changed: asyncio.Event
+        self, quotas: Quotas, kind: QuotaKind, caller: Caller, on_changed: Callable[[], None]
     ) -> None:
-        self.changed = changed
+        self._on_changed = on_changed
+        self._changed = asyncio.Event()
         self._quotas = quotas
         self._meters = quotas.meters
         self._kind = kind
@@ -109,6 +112,11 @@ class Throttle:
         self._caller_meters: dict[QuotaKind, Sequence[Meter]] = {}
         self._topic_meters: dict[str, Sequence[Meter]] = {}
         self._debts: dict[Meter, float] = {}  # Until when this stream waits for each.
+
+    def begin(self) -> None:
+        """Let a new stream wait for what its client owes: another stream is no way around that."""
+        self.charge(0)
+        self.charge_time(0)
 
     def charge(self, size: int) -> None:
         """Charge bytes to the client."""
@@ -151,12 +159,17 @@ class Throttle:
     async def wait(self) -> None:
         """Wait until the stream may go on."""
         while (delay_ms := self.delay_ms()) > 0:
-            self.changed.clear()
-            timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.changed.set)
+            self._changed.clear()
+            timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._changed.set)
             try:
-                await self.changed.wait()
+                await self._changed.wait()
             finally:
                 timer.cancel()
+
+    def on_changed(self) -> None:
+        """A quota or a share has changed."""
+        self._changed.set()
+        self._on_changed()
 
     def close(self) -> None:
         """The stream has ended; what it owes stays with its client."""

@@ -232,6 +232,7 @@ class Sender:
         if broker is None:
             broker = self._brokers[broker_id] = _Broker(broker_id)
         broker.message_bytes_max = message_bytes_max
+        broker.not_before = _LONG_AGO  # The broker says it again if it still counts.
         broker.connection = self._next_connection
         self._next_connection += 1
 
@@ -286,11 +287,8 @@ class Sender:
         broker = self._brokers[broker_id]
         before = max(now, broker.not_before)
         broker.not_before = MonotonicMs(now + throttle_ms)
-        deadline = MonotonicMs(
-            broker.not_before + self._config.request_timeout_ms + _ANSWER_GRACE_MS
-        )
         for request in broker.requests.values():
-            request.deadline = max(request.deadline, deadline)
+            request.deadline = self._deadline(max(request.sent_at, broker.not_before))
         return broker.not_before - before
 
     def on_late_refusal(self, broker_id: BrokerId) -> None:
@@ -416,10 +414,14 @@ class Sender:
         correlation_id = self._next_correlation
         self._next_correlation += 1
         self._effects.append(Transmit(broker.broker_id, correlation_id, batches))
-        deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
         for batch, _ in batches:
             batch.request = correlation_id
-        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], now, deadline)
+        broker.requests[correlation_id] = _Request(
+            [batch for batch, _ in batches], now, self._deadline(now)
+        )
+
+    def _deadline(self, read_at: MonotonicMs) -> MonotonicMs:
+        return MonotonicMs(read_at + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
 
     # Outcomes.
 

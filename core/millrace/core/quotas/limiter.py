@@ -47,7 +47,7 @@ class Limiter:
             throttle_ms_max: the largest debt. The rest is forgiven.
         """
         before = max(self.paid_until, now - burst_ms)
-        until = min(before + size * _MS / self.rate, max(before, now + throttle_ms_max))
+        until = min(before + size * _MS / self.rate, now + throttle_ms_max)
         if until > now:
             self.throttled_ms += until - max(before, now)
         self.paid_until = until
@@ -55,13 +55,13 @@ class Limiter:
         self.charged_at = now
         return until
 
-    def set_rate(self, rate: float, now: float) -> None:
-        """Change the rate: a debt is paid at the new one."""
+    def set_rate(self, rate: float, now: float, throttle_ms_max: int) -> None:
+        """Change the rate: a debt is paid at the new one, as far as it is not forgiven."""
         if rate == self.rate:
             return
         debt = self.paid_until - now
         if debt > 0:
-            self.paid_until = now + debt * self.rate / rate
+            self.paid_until = now + min(debt * self.rate / rate, throttle_ms_max)
             self.throttled_ms += self.paid_until - now - debt
         self.rate = rate
 

@@ -67,9 +67,14 @@ class Meter(Limiter):
     share: float | None = None
     used: float = 0.0
     is_saturated: bool = False
-    _measured_at: float = field(default=0.0, kw_only=True)
+    _measured_at: float = 0.0
     _total_then: int = 0
     _throttled_then: float = 0.0
+
+    def begin(self, now: float) -> None:
+        """It comes into use: the idle time before is not averaged over."""
+        self._measured_at, self._total_then = now, self.total
+        self._throttled_then = self.passed_in_debt_ms(now)
 
     def measure(self, now: float) -> None:
         """Update `used` and `is_saturated` by what came since the last time."""
@@ -125,7 +130,7 @@ class Meters:
             if meter.share is not None:
                 # Until the controller has divided the new limit.
                 meter.share = meter.share * limit / then if quota.is_shared(bucket.kind) else None
-            meter.set_rate(self._rate(quota, bucket.kind, meter.share), now)
+            self._set_rate(meter, quota, now)
 
     def caller(
         self, kind: QuotaKind, principal: str, client_id: str, now: MonotonicMs
@@ -141,7 +146,9 @@ class Meters:
     def charge(self, meter: Meter, size: int, now: MonotonicMs) -> float:
         """Charge a meter; return until when the caller waits."""
         config = self._config
-        self._active[meter.bucket] = meter
+        if meter.bucket not in self._active:
+            self._active[meter.bucket] = meter
+            meter.begin(now)
         return meter.charge(size, now, config.burst_ms, config.throttle_ms_max)
 
     def expire(self, now: MonotonicMs) -> None:
@@ -154,7 +161,11 @@ class Meters:
                 self._drop(meter)
 
     def uses(self, now: MonotonicMs) -> list[BucketUse]:
-        """Measure all use; return that of shared buckets, the largest first."""
+        """Measure all use; return that of shared buckets, as many as one report may have.
+
+        Those that want more come first, then the largest. The others are unknown to the controller,
+        which may give their shares away: they get an equal part.
+        """
         shared = []
         for bucket, meter in list(self._active.items()):
             meter.measure(now)
@@ -163,10 +174,14 @@ class Meters:
                 del self._active[bucket]
                 meter.used = 0
                 meter.share = None  # Others get it; who comes next begins as new.
-                meter.set_rate(self._rate(quota, bucket.kind, None), now)
+                self._set_rate(meter, quota, now)
             elif quota.is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))
-        shared.sort(key=lambda use: use.bytes_per_second, reverse=True)
+        shared.sort(key=lambda use: (use.is_saturated, use.bytes_per_second), reverse=True)
+        for bucket, _, _ in shared[REPORTED_MAX:]:
+            meter = self._active[bucket]
+            meter.share = None
+            self._set_rate(meter, self._quotas[bucket.quota], now)
         return shared[:REPORTED_MAX]
 
     def on_shares(self, shares: Iterable[BucketShare], now: MonotonicMs) -> bool:
@@ -179,9 +194,7 @@ class Meters:
             if meter is None or quota is None or limit is None or not quota.is_shared(bucket.kind):
                 continue
             meter.share = min(share, limit)
-            rate = self._rate(quota, bucket.kind, meter.share)
-            has_changed |= rate != meter.rate
-            meter.set_rate(rate, now)
+            has_changed |= self._set_rate(meter, quota, now)
         return has_changed
 
     def states(self, now: MonotonicMs) -> list[BucketState]:
@@ -210,10 +223,15 @@ class Meters:
                 self._rate(quota, bucket.kind, None),
                 paid_until=now,  # A new client has saved up nothing.
                 bucket=bucket,
-                charged_at=now,
-                _measured_at=now,
             )
+        meter.charged_at = now  # It is about to be: the next look-up must not drop it before.
         return meter
+
+    def _set_rate(self, meter: Meter, quota: Quota, now: MonotonicMs) -> bool:
+        """Let a meter follow its quota and its share; return whether its rate has changed."""
+        before, rate = meter.rate, self._rate(quota, meter.bucket.kind, meter.share)
+        meter.set_rate(rate, now, self._config.throttle_ms_max)
+        return rate != before
 
     def _rate(self, quota: Quota, kind: QuotaKind, share: float | None) -> float:
         limit = quota.limit(kind)

@@ -6,6 +6,10 @@ than its share gets that and a little more; what is left goes in equal parts to 
 more (max-min fairness). So the parts of brokers without demand are not lost to the others, and a
 broker whose demand grows gets its part with its next heartbeat.
 
+One division counts for all brokers: each takes its share of it once, and the first one that comes
+again has the limit divided anew, by what all have reported since. It is divided at once when a
+broker begins or ceases to want more, and when the limit or the brokers change.
+
 A broker that has not reported to this controller yet keeps the share that it had; an equal part is
 kept for it. Nothing of this is stored: a new controller hears the reports again.
 """
@@ -70,6 +74,9 @@ def divided(limit: int, demands: Mapping[BrokerId, Demand], brokers: int) -> dic
         else min(limit, demand.bytes_per_second * _HEADROOM + least)
         for broker, demand in demands.items()
     }
+    left = limit - sum(wanted.values())
+    if left >= 0:  # The usual case, without a sort.
+        return {broker: int(share + left / len(wanted)) for broker, share in wanted.items()}
     left = float(limit)
     shares: dict[BrokerId, float] = {}
     for waiting, broker in zip(
@@ -82,12 +89,19 @@ def divided(limit: int, demands: Mapping[BrokerId, Demand], brokers: int) -> dic
     return {broker: int(share + left / len(shares)) for broker, share in shares.items()}
 
 
+class _Division(NamedTuple):
+    limit: int
+    brokers: int
+    untaken: dict[BrokerId, int]
+
+
 class QuotaShares:
     """See the module. Bounded by brokers, and what each may report."""
 
     def __init__(self) -> None:
-        self._reported: dict[BrokerId, set[Bucket]] = {}
+        self._reported: dict[BrokerId, dict[Bucket, None]] = {}
         self._demands: dict[Bucket, dict[BrokerId, Demand]] = {}
+        self._divisions: dict[Bucket, _Division] = {}
 
     @property
     def has_demand(self) -> bool:
@@ -96,12 +110,16 @@ class QuotaShares:
 
     def on_report(self, broker_id: BrokerId, uses: Iterable[BucketUse]) -> None:
         """A living broker reports all that it uses."""
-        before = self._reported.get(broker_id, set())
-        reported = self._reported[broker_id] = set()
+        before = self._reported.get(broker_id, {})
+        reported = self._reported[broker_id] = {}
         for bucket, used, is_saturated in uses:
-            reported.add(bucket)
-            self._demands.setdefault(bucket, {})[broker_id] = Demand(used, is_saturated)
-        self._forget(broker_id, before - reported)
+            reported[bucket] = None
+            demands = self._demands.setdefault(bucket, {})
+            known = demands.get(broker_id)
+            if known is None or known.is_saturated != is_saturated:
+                self._divisions.pop(bucket, None)
+            demands[broker_id] = Demand(used, is_saturated)
+        self._forget(broker_id, before.keys() - reported.keys())
 
     def keep_only(self, living: Iterable[BrokerId]) -> None:
         """Forget all other brokers: they are gone, and others may have their parts."""
@@ -122,17 +140,29 @@ class QuotaShares:
         count = len({broker_id, *living})
         silent = sum(each not in self._reported for each in living if each != broker_id)
         shares = []
-        for bucket in sorted(self._reported.get(broker_id, ())):
+        for bucket in self._reported.get(broker_id, ()):
             quota = quotas.get(bucket.quota)
             limit = None if quota is None else quota.limit(bucket.kind)
             if quota is not None and limit is not None and quota.is_shared(bucket.kind):
                 heard = limit - limit * silent // count
-                share = divided(heard, self._demands[bucket], count)[broker_id]
-                shares.append(BucketShare(bucket, share))
+                shares.append(BucketShare(bucket, self._share(bucket, broker_id, heard, count)))
         return shares
+
+    def _share(self, bucket: Bucket, broker_id: BrokerId, limit: int, brokers: int) -> int:
+        division = self._divisions.get(bucket)
+        if (
+            division is None
+            or division.limit != limit
+            or division.brokers != brokers
+            or broker_id not in division.untaken
+        ):
+            shares = divided(limit, self._demands[bucket], brokers)
+            division = self._divisions[bucket] = _Division(limit, brokers, shares)
+        return division.untaken.pop(broker_id)
 
     def _forget(self, broker_id: BrokerId, buckets: Iterable[Bucket]) -> None:
         for bucket in buckets:
+            self._divisions.pop(bucket, None)
             demands = self._demands[bucket]
             del demands[broker_id]
             if not demands:

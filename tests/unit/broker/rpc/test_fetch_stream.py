@@ -291,16 +291,33 @@ async def _a_reader_that_exceeds_a_quota() -> None:
     partition.advance()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(call.responses.get(), 0.05)
-    # An error does not wait.
+    # An error does not wait, and costs nothing: neither is the delay longer, nor told again.
+    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
     unknown = pb.FetchPartition(handle=7, topic_id=TOPIC[:3], partition=0)
     request = pb.FetchRequest(partitions=[unknown])
     call.requests.put_nowait(request.SerializeToString())
-    assert [each.handle for each in (await response()).partitions] == [7]
+    refused = await response()
+    assert [each.handle for each in refused.partitions] == [7]
+    assert refused.throttle_time_ms == 0
+    (stream,) = service._streams
+    assert stream._throttle is not None
+    assert stream._throttle.delay_ms() <= first.throttle_time_ms
 
     follow(quotas)
     last = await response()
     assert last.partitions[0].length == 10
     assert last.throttle_time_ms == 0
+
+    # Another session is no way around the quota.
+    follow(quotas, limit(fetch=1024))
+    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+    another: Any = CallContext()
+    waiting = asyncio.create_task(service.fetch(another, CALLER))
+    told = decode_fetch_response(await asyncio.wait_for(another.responses.get(), 5))[0]
+    assert not told.partitions
+    assert told.throttle_time_ms > 50_000
+    another.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(waiting, 5)
 
     call.requests.put_nowait(grpc.aio.EOF)
     await asyncio.wait_for(serving, 5)

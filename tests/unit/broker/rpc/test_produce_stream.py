@@ -22,7 +22,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import LimitsConfig
+from millrace.core.broker_config import LimitsConfig, QuotasConfig
 from millrace.core.errors import (
     BrokerShuttingDownError,
     FencedLeaderEpochError,
@@ -172,6 +172,7 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
     the.lead(THERE, 1)
     context: Any = call
     running = asyncio.create_task(the.service.produce(context, CALLER))
+    await asyncio.sleep(0)  # The stream begins without a debt.
     try:
         yield the, call
         call.requests.put_nowait(grpc.aio.EOF)
@@ -329,6 +330,21 @@ def test_who_exceeds_a_quota_is_answered_at_once_told_so_and_not_read_until_it_m
     asyncio.run(story())
 
 
+def test_a_debt_of_a_quota_that_is_lowered_is_told_within_its_bound() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=100_000_000))
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000_000 * 290)
+            follow(the.quotas, limit(produce=1024))
+            call.produce(0, epoch=2)
+            told = await response_of(call)
+            assert 290_000 < told.throttle_time_ms <= QuotasConfig().throttle_ms_max
+            follow(the.quotas)
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     "entity",
     [QuotaEntity(topic="t"), QuotaEntity(namespace="default"), QuotaEntity(namespace="")],
@@ -343,7 +359,12 @@ def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
             owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
             call.produce(0, epoch=2)
             assert (await response_of(call)).throttle_time_ms > 50_000
+            # The quota is raised and deleted: the client hears each time what is left.
+            follow(the.quotas, limit(produce=4096, entity=entity))
+            assert 10_000 < (await response_of(call)).throttle_time_ms < 30_000
             follow(the.quotas)
+            news = await response_of(call)
+            assert (len(news.answers), news.throttle_time_ms) == (0, 1)
 
     asyncio.run(story())
 
@@ -376,6 +397,30 @@ def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
             assert not told.answers
             assert told.throttle_time_ms > 50_000
             follow(the.quotas)
+
+    asyncio.run(story())
+
+
+def test_another_stream_of_who_owes_is_told_so_and_not_read() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            follow(the.quotas, limit(produce=1024))
+            call.produce(0, epoch=2)
+            await response_of(call)
+            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+            another = Call()
+            context: Any = another
+            running = asyncio.create_task(the.service.produce(context, CALLER))
+            another.produce(1, epoch=2)
+            told = await response_of(another)
+            assert not told.answers
+            assert told.throttle_time_ms > 50_000
+            follow(the.quotas)
+            assert (await response_of(another)).throttle_time_ms == 1
+            assert (await another.answers(1))[1].base_offset == 1
+            another.requests.put_nowait(grpc.aio.EOF)
+            await asyncio.wait_for(running, 10)
 
     asyncio.run(story())
 

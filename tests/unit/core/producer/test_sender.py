@@ -659,6 +659,26 @@ def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> No
     assert [each.broker_id for each in late] == [BROKER]
 
 
+def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_throttled(BROKER, 60_000, at(100))
+    sender.on_throttled(BROKER, 1, at(200))
+    late = [each for each in sender.poll(at(40_000)) if isinstance(each, Disconnect)]
+    assert [each.broker_id for each in late] == [BROKER]
+
+
+def test_a_pause_does_not_outlast_its_connection() -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_throttled(BROKER, 60_000, at(1))
+    sender.on_disconnected(BROKER, "restarted", at(100))
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(10_000)))
+
+
 def test_with_acks_1_one_batch_of_a_partition_is_in_flight_without_an_id() -> None:
     sender = make(acks=1)
     first, second = batch_of(), batch_of()

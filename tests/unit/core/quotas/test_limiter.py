@@ -42,10 +42,19 @@ def test_a_debt_beyond_the_bound_is_forgiven() -> None:
 def test_a_debt_is_paid_at_the_new_rate() -> None:
     limiter = Limiter(1000)
     assert charge(limiter, 2200, 0) == 2000
-    limiter.set_rate(4000, 0)
+    limiter.set_rate(4000, 0, MAX_MS)
     assert limiter.delay_ms(0) == 500
-    limiter.set_rate(1000, 100)
+    limiter.set_rate(1000, 100, MAX_MS)
     assert limiter.delay_ms(100) == 1600
+
+
+def test_a_lower_rate_does_not_lengthen_a_debt_beyond_the_bound() -> None:
+    limiter = Limiter(1_000_000)
+    assert charge(limiter, 10**9, 0) == MAX_MS
+    limiter.set_rate(1000, 0, MAX_MS)
+    assert limiter.delay_ms(0) == MAX_MS
+    assert charge(limiter, 1000, 1000) == MAX_MS
+    assert limiter.passed_in_debt_ms(1000) == 1000
 
 
 def test_the_time_in_debt_is_counted_once() -> None:
@@ -63,7 +72,7 @@ def test_the_time_that_passed_in_debt_does_not_change_with_the_rate() -> None:
     limiter = Limiter(1000)
     charge(limiter, 10_200, 0)
     assert limiter.passed_in_debt_ms(3000) == 3000
-    limiter.set_rate(1_000_000, 3000)
+    limiter.set_rate(1_000_000, 3000, MAX_MS)
     assert limiter.passed_in_debt_ms(3000) == 3000
     assert limiter.passed_in_debt_ms(20_000) == pytest.approx(3007)
 

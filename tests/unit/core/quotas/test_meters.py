@@ -2,7 +2,7 @@ import pytest
 
 from millrace.core.broker_config import QuotasConfig
 from millrace.core.ids import MonotonicMs
-from millrace.core.quotas.meters import IDLE_MS, Meters
+from millrace.core.quotas.meters import IDLE_MS, REPORTED_MAX, Meters
 from millrace.core.quotas.quota import EACH, Bucket, Quota, QuotaEntity, QuotaKind
 from millrace.core.quotas.shares import BucketShare
 
@@ -155,7 +155,53 @@ def test_a_bucket_in_debt_most_of_the_time_is_saturated_whatever_it_uses() -> No
 def test_a_debt_that_lies_ahead_is_not_time_that_has_passed() -> None:
     meters = meters_of(quota(30_000))
     (meter,) = meters.caller(PRODUCE, "p", "app", at(0))
-    meters.uses(at(0))
+    meters.charge(meter, 1, at(0))
     meters.charge(meter, 100_000, at(999))
     (use,) = meters.uses(at(1000))
     assert not use.is_saturated
+
+
+def test_what_is_too_much_for_a_report_wants_no_more_and_has_an_equal_part() -> None:
+    meters = meters_of(quota(3_000_000), config=QuotasConfig())
+    slow, small, *large = (
+        meters.caller(PRODUCE, "p", f"app-{number}", at(0))[0] for number in range(REPORTED_MAX + 1)
+    )
+    meters.on_shares([BucketShare(slow.bucket, 10_000), BucketShare(small.bucket, 900_000)], at(0))
+    for now in range(0, 1000, 100):
+        meters.charge(slow, 2000, at(now))
+        for meter in [small, *large]:
+            meters.charge(meter, 1000 if meter is small else 50_000, at(now))
+    uses = meters.uses(at(1000))
+    assert len(uses) == REPORTED_MAX
+    assert uses[0].bucket == slow.bucket
+    assert uses[0].is_saturated
+    assert small.bucket not in {use.bucket for use in uses}
+    assert small.rate == 1_000_000
+    assert slow.rate == 10_000
+
+
+def test_a_bucket_that_was_idle_is_measured_from_its_first_use_on() -> None:
+    meters = meters_of(quota(300_000), config=QuotasConfig())
+    (meter,) = meters.caller(PRODUCE, "p", "app", at(0))
+    meters.charge(meter, 1000, at(0))
+    assert meters.uses(at(2000)) == []
+    for now in range(30_000, 30_250, 10):
+        meters.charge(meter, 2000, at(now))
+    (use,) = meters.uses(at(30_250))
+    assert use.is_saturated
+    assert use.bytes_per_second == pytest.approx(100_000, rel=0.1)  # Half of it so far.
+
+
+def test_a_topics_idle_bucket_is_not_dropped_to_make_room_for_that_of_its_namespace() -> None:
+    each_topic, each_namespace = quota(name="t", topic=EACH), quota(name="n", namespace=EACH)
+    meters = meters_of(each_topic, config=QuotasConfig(buckets_max=10))
+    for number in range(10):
+        meters.topic(PRODUCE, f"shop/orders-{number}", at(0))
+    follow(meters, each_topic, each_namespace)
+    later = at(IDLE_MS + 1)
+    found = meters.topic(PRODUCE, "shop/orders-0", later)
+    assert not any(meter.is_dropped for meter in found)
+    for meter in found:
+        meters.charge(meter, 1000, later)
+    follow(meters, now=later)
+    assert meters.uses(later) == []

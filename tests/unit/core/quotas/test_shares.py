@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,21 @@ def test_demand_moves_the_shares_within_one_report_of_each() -> None:
     shares.on_report(A, [])
     assert shares.shares_of(A, QUOTAS, [A, B]) == []
     assert share(shares, B, A, B) == LIMIT
+
+
+def test_a_limit_is_divided_once_for_all_who_come_in_turn() -> None:
+    shares = QuotaShares()
+    report(shares, A, 20_000_000, is_saturated=False)
+    report(shares, B, 1_000_000, is_saturated=False)
+    first = share(shares, A, A, B)
+    report(shares, B, 15_000_000, is_saturated=False)
+    assert first + share(shares, B, A, B) == pytest.approx(LIMIT, abs=2)
+    # Who comes again has it divided anew, by what is known now.
+    report(shares, A, 1_000_000, is_saturated=False)
+    assert share(shares, A, A, B) < first
+    # What cannot wait for that: one wants more than it has.
+    report(shares, B, 15_000_000, is_saturated=True)
+    assert share(shares, B, A, B) > 28_000_000
 
 
 def test_a_dead_brokers_part_goes_to_the_others() -> None:

@@ -1,0 +1,9 @@
+from millrace.cli.producing import open_producer
+from millrace.client import SyncProducer
+
+
+def test_a_command_that_writes_waits_longer_for_a_small_quota_than_a_program_does() -> None:
+    with open_producer("localhost:1") as producer, SyncProducer("localhost:1") as other:
+        ours, usual = producer._pipeline.config, other._pipeline.config
+        assert ours.delivery_timeout_ms >= 10 * usual.delivery_timeout_ms
+        assert ours.max_block_ms >= 10 * usual.max_block_ms
