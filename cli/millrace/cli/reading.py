@@ -125,6 +125,10 @@ class Reader:
         keys: only records with one of these keys; none: all records.
         records_max: end after so many; None: no limit.
         timeout_s: give up when nothing came for so long; None: never.
+
+    Attributes:
+        transfer: what the taker got.
+        passed: by partition: the taker has all records before it that it should get.
     """
 
     def __init__(
@@ -138,9 +142,10 @@ class Reader:
     ) -> None:
         self._consumer, self._ends, self._keys = consumer, ends, keys
         self._records_max, self._timeout_s = records_max, timeout_s
-        self._passed = 0
+        self._read = 0
         """Records read, also those with another key."""
         self.transfer = Transfer()
+        self.passed: dict[PartitionName, int] = {}
 
     def run(
         self,
@@ -184,7 +189,7 @@ class Reader:
                 if self.transfer.records == self._records_max:
                     return
                 flush()
-                progress.update(self._passed, self.transfer)
+                progress.update(self._read, self.transfer)
                 if ends is None:  # Regardless of records of the others.
                     reading.left = consumer.awaited_partitions()
                 else:
@@ -215,15 +220,22 @@ class Reader:
         if self._ends is not None:  # Later records are left for the next run.
             end = self._ends[batch.topic, batch.partition]
             records = records.slice(0, int((records.column("offset").to_numpy() < end).sum()))
-        self._passed += records.num_rows
+        if not records.num_rows:
+            return
+        self._read += records.num_rows
+        next_offset = records.column("offset")[-1].as_py() + 1
         if self._keys:
             records = _with_keys(records, self._keys)
         if self._records_max is not None:
-            records = records.slice(0, self._records_max - self.transfer.records)
+            left = self._records_max - self.transfer.records
+            if records.num_rows > left:
+                records = records.slice(0, left)
+                next_offset = records.column("offset")[-1].as_py() + 1
         if records.num_rows:
             taker.write(batch.topic, batch.partition, records)
             self.transfer.records += records.num_rows
             self.transfer.size_bytes += payload_bytes(records)
+        self.passed[batch.topic, batch.partition] = next_offset
 
 
 def _with_keys(records: "pa.RecordBatch", keys: Sequence[bytes]) -> "pa.RecordBatch":

@@ -97,6 +97,20 @@ def test_a_copy_under_a_name_goes_on_where_it_was(millrace: CommandLine, topic: 
     assert "'nightly' are not of this copy, but copied to named of cluster" in other.stderr
 
 
+def test_a_copy_of_some_keys_under_a_name_goes_on_behind_the_others(
+    millrace: CommandLine, topic: str
+) -> None:
+    words = ("copy", topic, "of-b", "--create", "--name", "of-b", "--key", "b", "-o", "json")
+    for stdin, copied, at in (("a:1\na:2\n", 0, 2), ("a:3\nb:4\na:5\n", 1, 5)):
+        millrace.ok("produce", topic, "--key-separator", ":", stdin=stdin)
+        done = json.loads(millrace.ok(*words))
+        assert done["records"] == copied
+        assert done["next_offsets"] == [{"partition": 0, "offset": at}]
+        lag = json.loads(millrace.ok("group", "lag", "of-b", "-o", "json"))
+        assert [row["lag"] for row in lag] == [0]
+    assert millrace.ok("consume", "of-b") == "4\n"
+
+
 def test_following_copies_what_comes_until_ctrl_c_and_says_how_far_it_came(
     millrace: CommandLine, topic: str
 ) -> None:

@@ -119,6 +119,23 @@ def test_json_timestamps_are_milliseconds_or_iso_8601_in_utc() -> None:
         read(b'{"t": "soon"}', "json", timestamp="t")
 
 
+@pytest.mark.parametrize("cell", ["99999999999999999999", "-99999999999999999999", "true", "null"])
+def test_a_json_timestamp_that_is_none_is_named_with_its_place(cell: str) -> None:
+    line = f'{{"t": {cell}}}'
+    with pytest.raises(Failure, match=r"input, line 3: .* is not a timestamp"):
+        read(f'{{"t": 1}}\n\n{line}\n'.encode(), "json", timestamp="t")
+    with pytest.raises(Failure, match=r"input, element 2: .* is not a timestamp"):
+        read(f'[{{"t": 1}}, {line}]'.encode(), "json", timestamp="t")
+
+
+def test_json_with_a_number_that_is_too_long_is_refused_with_its_place() -> None:
+    row = b'{"n": ' + b"9" * 5000 + b"}"
+    with pytest.raises(Failure, match=r"input, line 2: .* 5000 digits"):
+        read(b"{}\n" + row, "json")
+    with pytest.raises(Failure, match=r"input, element 2: a number of more than 4,300 digits"):
+        read(b"[{}, " + row + b"]", "json")
+
+
 def test_an_array_of_json_is_a_record_for_each_element() -> None:
     data = b' [ {"id": 7,\n  "n": 1.50} ,\n {"id": "x"}]\n'
     records = read(data, "json", key="id")

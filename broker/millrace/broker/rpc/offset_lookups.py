@@ -5,6 +5,7 @@ A look-up of ends may wait until one has moved: a planner of other readers needs
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
     OffsetOutOfRangeError,
+    UnknownServerError,
 )
 from millrace.core.ids import (
     NO_TIMESTAMP,
@@ -38,6 +40,8 @@ from millrace.core.metadata.model import Listener
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
+
+_log = logging.getLogger(__name__)
 
 
 class OffsetLookups:
@@ -217,9 +221,9 @@ class OffsetLookups:
         now = wall_now()
         for each in chain.from_iterable(asked.values()):
             match each.found:
-                case Unread(size, timestamp):
-                    each.lag.unread_bytes = size
-                    each.lag.unread_ms = max(1, now - timestamp)  # 0 would be: all is read.
+                case Unread() as measured:
+                    each.lag.unread_bytes = measured.size
+                    each.lag.unread_ms = _age_ms(measured, now)
                 case MillraceError() as damage:
                     self._note_damage(each.named, damage)
                     each.lag.Clear()
@@ -245,6 +249,20 @@ def _measure(asked: list[_Unread]) -> None:
             each.found = each.log.unread(each.offset, each.end)
         except MillraceError as error:
             each.found = error
+        except Exception:  # It concerns one log, and the answer has those of others.
+            _log.exception("a lag could not be measured", extra={"log": each.log.directory})
+            each.found = UnknownServerError(
+                "the lag could not be measured, by a bug: the broker's log has the trace"
+            )
+
+
+def _age_ms(unread: Unread, now: WallMs) -> int:
+    """Return `unread_ms` of an answer."""
+    if unread.size == 0:  # All of it was deleted or cut.
+        return 0
+    if unread.timestamp < 0:
+        return -1
+    return max(1, now - unread.timestamp)  # 0 would be: all is read.
 
 
 class _Wait:

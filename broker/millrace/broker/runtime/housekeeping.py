@@ -103,8 +103,10 @@ class Housekeeping:
             taken: list[Partition] = []
             while waiting and len(taken) < _RETAINED_AT_ONCE:
                 partition = waiting.popleft()
-                # A replica deleted meanwhile has no files any more.
-                if self._partitions.find(partition.topic_partition) is partition:
+                # A replica deleted meanwhile has no files any more, and the log of one that moved
+                # belongs to another thread.
+                is_here = self._partitions.find(partition.topic_partition) is partition
+                if is_here and partition.appender is opened.appender:
                     taken.append(partition)
             for partition in taken:
                 if partition.replica.leader is not None:

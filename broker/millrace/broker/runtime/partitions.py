@@ -516,6 +516,7 @@ class Partitions:
         """Implement `FilesOwner`."""
         log.high_watermark = partition.replica.high_watermark
         self.replicas.replace_log(partition.topic_partition, log)
+        self.on_log_start_advanced(partition)  # Retention may have run just before.
         self.on_flushed(partition, log.log_end_offset, log.flushed_offset)
 
     def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None:

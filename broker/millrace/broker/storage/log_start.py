@@ -1,8 +1,9 @@
 """Where a log begins, by the files that record it; never by the first segment that is there.
 
 The recovery checkpoint has a line of every log with appends. A log without a line begins at 0. Only
-if the checkpoint itself is lost, the first leader epoch counts: its start moves with the log's. A
-log that begins behind the recorded start has lost its first segments (P65).
+if the checkpoint itself is lost, the first leader epoch counts, also where the first segment begins
+at 0: its start is the first record's and moves with the log's, so no deleted record comes back
+(P71). A log that begins behind the recorded start has lost its first segments (P65).
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,6 @@ def known_log_start(
     """
     if point is not None:
         return point.log_start_offset
-    if first_base == 0:
-        return first_base
     if is_checkpoint_lost and epochs and epochs[0].start_offset >= first_base:
         return epochs[0].start_offset
-    return None
+    return first_base if first_base == 0 else None

@@ -116,7 +116,8 @@ def command(
 
     When it ends early, after an error or Ctrl-C, it says how far it came: the offset from which
     SOURCE's partitions are not copied. With --name it goes on from there when it is called again;
-    after a crash, a second's records may be copied twice.
+    after a crash, a second's records may be copied twice. It does not look again at records that
+    --key left out.
     """
     from millrace.client import SyncConsumer
 
@@ -142,13 +143,19 @@ def command(
             for partition, offset in _starts(kept, ranges).items():
                 consumer.seek(partition, offset)
             interruption = Interruption()
-            taker = _Copier(producer, destination, interruption, keeps_partitions=keeps_partitions)
-            taker.next_offsets |= {each: consumer.position(each) for each in ranges}
             reader = Reader(
                 consumer,
                 ends,
                 keys=[each.encode(errors="surrogateescape") for each in keys],
                 records_max=records_max,
+            )
+            taker = _Copier(
+                producer,
+                destination,
+                interruption,
+                starts={each: consumer.position(each) for each in ranges},
+                passed=reader.passed,
+                keeps_partitions=keeps_partitions,
             )
             keeper = _Keeper(admin, name, mark, taker) if name else None
             try:
@@ -301,7 +308,16 @@ class _Sent:
 
 
 class _Copier:
-    """Sends what is read, and knows from which offset on it is not acknowledged."""
+    """Sends what is read, and knows from which offset on it is not acknowledged.
+
+    Args:
+        producer: into the destination.
+        destination: the topic.
+        interruption: ends waits.
+        starts: where partitions of the source begin to be read.
+        passed: the reader's; it may be ahead of the records that were to be copied.
+        keeps_partitions: whether a record goes to the partition of its number.
+    """
 
     def __init__(
         self,
@@ -309,6 +325,8 @@ class _Copier:
         destination: str,
         interruption: Interruption,
         *,
+        starts: Mapping[PartitionName, int],
+        passed: Mapping[PartitionName, int],
         keeps_partitions: bool,
     ) -> None:
         self._producer, self._destination = producer, destination
@@ -317,10 +335,18 @@ class _Copier:
         self._in_flight: deque[_Sent] = deque()
         self._failed: set[PartitionName] = set()
         self.copied = Transfer()
-        self.next_offsets: dict[PartitionName, int] = {}
-        """By partition of the source: all before it is acknowledged."""
+        self._acknowledged, self._passed = dict(starts), passed
         self.problem: MillraceError | None = None
         """The first error of a record."""
+
+    @property
+    def next_offsets(self) -> dict[PartitionName, int]:
+        """By partition of the source: all before it is acknowledged, or not to be copied."""
+        waiting = self._failed | {each.place for each in self._in_flight}
+        return {
+            place: at if place in waiting else max(at, self._passed.get(place, at))
+            for place, at in self._acknowledged.items()
+        }
 
     def write(self, topic: str, partition: int, records: "pa.RecordBatch") -> None:
         """Send records; wait if too many are on their way."""
@@ -362,7 +388,7 @@ class _Copier:
         offsets = sent.records.column("offset")
         if sent.place not in self._failed:
             first = min(errors, default=None)
-            self.next_offsets[sent.place] = (
+            self._acknowledged[sent.place] = (
                 offsets[-1].as_py() + 1 if first is None else offsets[first].as_py()
             )
         self.copied.records += len(offsets) - len(errors)

@@ -7,6 +7,7 @@ line however the file was laid out, and no number or text in it changes.
 import codecs
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -57,6 +58,11 @@ def blocks_of_elements(
                 if not data or not _may_go_on(error, text):
                     raise Failure(f"{where}: not JSON: {error.msg}") from error
                 break
+            except ValueError as error:  # Python's bound on the digits of an integer.
+                raise Failure(
+                    f"{where}: a number of more than {sys.get_int_max_str_digits():,} digits",
+                    "write it as a text, in quotes",
+                ) from error
             if not isinstance(row, dict):
                 raise Failure(f"{where}: not a JSON object")
             following = _after_space(text, end)

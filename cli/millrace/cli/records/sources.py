@@ -36,6 +36,7 @@ RECORDS_MARK: Final = {b"millrace": b"records"}
 """Schema metadata of an Arrow or Parquet file whose columns are records, not their values."""
 
 LINE_BYTES_MAX: Final = 64 << 20
+_TIMESTAMP_MAX: Final = (1 << 63) - 1
 ROWS_MAX: Final = 16_384
 """Rows of a Parquet file that become one batch of columns: bounds memory for wide rows."""
 
@@ -178,7 +179,8 @@ def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[
             keys = pa.array(map(_json_cell, column(mapping.key)), pa.binary())
             records.keys = _with_nulls(keys, mapping)
         if mapping.timestamp is not None:
-            times = [_json_time(cell, name) for cell in column(mapping.timestamp)]
+            cells = zip(numbers, column(mapping.timestamp), strict=True)
+            times = [_json_time(cell, name, unit, number) for number, cell in cells]
             records.timestamps = pa.array(times, pa.int64())
         if mapping.headers is not None:
             records.headers = headers_of(column(mapping.headers), name)
@@ -221,14 +223,14 @@ def _json_cell(cell: Any) -> bytes | None:
     return json.dumps(cell, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _json_time(cell: Any, name: str) -> int:
-    if isinstance(cell, int):
+def _json_time(cell: Any, name: str, unit: str, number: int) -> int:
+    if type(cell) is int and abs(cell) <= _TIMESTAMP_MAX:  # A bool is an int, too.
         return cell
     try:
         time = datetime.fromisoformat(cell)
     except (TypeError, ValueError) as error:
         raise Failure(
-            f"{name}: {cell!r} is not a timestamp",
+            f"{name}, {unit} {number:,}: {cell!r} is not a timestamp",
             "a timestamp is a number of milliseconds since 1970, or a time like 2013-01-31T10:00Z",
         ) from error
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

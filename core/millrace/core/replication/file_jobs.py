@@ -165,7 +165,7 @@ class FileJobs:
     def change(self, job: ChangeLog) -> None:
         """Begin to change the log of a replica that is open.
 
-        While the disk refuses to advance the log's start, repeated requests add no jobs.
+        While the disk refuses to advance the log's start, one job is tried again: the latest start.
         """
         changes = self._changes.setdefault(job.topic_partition, set())
         if any(_covers(each.change, job.change) for each in changes):
@@ -231,6 +231,8 @@ class FileJobs:
             self._deletes_at = MonotonicMs(now + self._retry_ms)
         else:
             self._opening.discard(job)
+            if isinstance(job, ChangeLog):
+                self._forget_covered(job)
             self._again_at[job] = MonotonicMs(now + self._retry_ms)
         return outcome
 
@@ -270,6 +272,14 @@ class FileJobs:
             case _:
                 self._leave_queue(job)
 
+    def _forget_covered(self, job: ChangeLog) -> None:
+        """Forget the changes that wait to be tried again, and that this one makes needless."""
+        waiting = [each for each in self._changes[job.topic_partition] if each in self._again_at]
+        for each in waiting:
+            if _covers(job.change, each.change):
+                del self._again_at[each]
+                self._end(each)
+
     def _leave_queue(self, job: QueuedJob) -> None:
         self._again_at.pop(job, None)
         self._void.discard(job)
@@ -289,9 +299,9 @@ class FileJobs:
         return self._deleting is None and not self._opening and not is_moving
 
 
-def _covers(under_way: Change, wanted: Change) -> bool:
+def _covers(change: Change, other: Change) -> bool:
     """Return whether a change of a log makes another one needless."""
-    match under_way, wanted:
-        case AdvanceLogStart(there), AdvanceLogStart(start_offset):
-            return there >= start_offset
+    match change, other:
+        case AdvanceLogStart(start_offset), AdvanceLogStart(others_start_offset):
+            return start_offset >= others_start_offset
     return False

@@ -241,6 +241,19 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
     assert [each.log.expired for each in held] == [1, 0, 1]
 
 
+def test_a_log_that_moves_to_another_directory_meanwhile_is_left_to_that_one() -> None:
+    class Moving(AppendThread):
+        async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+            held[-1].appender = target
+            return await super().call(job, *args)
+
+    appender, target = Moving(), AppendThread()
+    held = [Held(number, appender, Log(), leads=True) for number in range(300)]
+    retain(Partitions(held, appender))
+    assert [each.log.expired for each in held] == [1] * 299 + [0]
+    assert held[-1].log.limits == []
+
+
 def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
     async def scrub() -> None:
         with pytest.raises(LogDirFailedError):

@@ -29,6 +29,7 @@ from millrace.core.ids import (
     NO_PRODUCER_ID,
     BrokerEpoch,
     BrokerId,
+    Offset,
     ProducerEpoch,
     ProducerId,
     TopicId,
@@ -560,6 +561,26 @@ def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_on
             assert [(await each).base_offset for each in waiting] == [1, 2, 3]
             assert await positions == "/1"
             await until(lambda: not world.partitions.placement.moves.under_way)
+
+    world.run(story)
+
+
+def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        for value in (b"1", b"2", b"3"):
+            await send(partition, value)
+        # Retention whose end the leader has not heard of.
+        await partition.appender.call(partition.log.advance_log_start, Offset(2))
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: not world.partitions.placement.moves)
+            await until(lambda: not world.partitions.placement.moves.under_way)
+        assert partition.log.log_dir == "/1"
+        assert partition.leader.log_start_offset == partition.log.log_start_offset == 2
 
     world.run(story)
 

@@ -9,6 +9,7 @@ from tests.fakes.disk import Disk, Inode, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_recovery import DAMAGED, FAILED
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME
@@ -129,6 +130,46 @@ def test_deleted_records_are_not_unread() -> None:
     opened = filled()
     opened.log.advance_log_start(Offset(21))
     assert opened.log.unread(Offset(0), Offset(80)) == (30 * LENGTH, 1100)
+
+
+@pytest.mark.parametrize("vanished", [0, 40])
+def test_a_lag_over_a_file_that_is_gone_is_refused(vanished: int) -> None:
+    opened = filled()
+    opened.disk.remove(f"{PARTITION}/{vanished:020}.log")
+    with pytest.raises(OffsetOutOfRangeError, match="0 to 80"):
+        opened.log.unread(Offset(3), Offset(vanished + 5))
+
+
+@pytest.mark.parametrize("damaged", [0, 40])
+def test_a_lag_that_finds_damage_names_its_file(damaged: int) -> None:
+    disk = filled().disk
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    path = f"{PARTITION}/{damaged:020}.log"
+    disk.flip_bit(path, 2 * LENGTH + 20)
+    with pytest.raises(CorruptLogError, match=path):
+        opened.log.unread(Offset(4 if damaged == 0 else 0), Offset(46))
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda log: log.advance_log_start(Offset(32)), (24 * LENGTH, 1160)),
+        (lambda log: log.advance_log_start(Offset(80)), (0, NO_TIMESTAMP)),
+        (lambda log: log.truncate_to(Offset(4), NOW), (0, NO_TIMESTAMP)),
+        (lambda log: log.start_over(Offset(100)), (0, NO_TIMESTAMP)),
+    ],
+)
+def test_what_is_deleted_or_cut_while_a_lag_is_measured_does_not_count(
+    change: Callable[[PartitionLog], None], left: tuple[int, int]
+) -> None:
+    filled(disk=(disk := MeanwhileDisk()))
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    disk.path, disk.job = f"{PARTITION}/{0:020}.log", partial(change, opened.log)
+    assert opened.log.unread(Offset(5), Offset(80)) == left
+    assert disk.jobs_done == 1
+    assert opened.log.failure is None
 
 
 def test_a_reader_at_the_end_finds_nothing_and_beyond_it_is_told_so() -> None:

@@ -107,6 +107,33 @@ def test_the_first_epoch_says_where_a_log_begins_when_the_checkpoint_is_lost() -
     assert LogOnDisk(opened.disk).log.log_start_offset == 1
 
 
+def test_records_deleted_within_the_first_segment_stay_deleted_without_the_checkpoint() -> None:
+    opened = LogOnDisk(Disk())
+    for offset in range(6):
+        opened.append(stamped_batch(offset, epoch=offset // 4))
+    opened.log.advance_log_start(Offset(2))
+    opened.disk.cut_power()
+    damage(opened.disk, CHECKPOINT)
+    again = LogOnDisk(opened.disk)
+    assert again.log.log_start_offset == 2
+    assert list(again.batches()) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cut", [0, 2, 4])
+def test_no_record_is_hidden_where_a_log_was_cut_and_the_checkpoint_is_lost(cut: int) -> None:
+    opened = LogOnDisk(Disk())
+    for offset in range(6):
+        opened.append(stamped_batch(offset, epoch=offset // 4))
+    opened.checkpoint()
+    opened.log.truncate_to(Offset(cut), NOW)
+    for offset in range(cut, 8):
+        opened.append(stamped_batch(offset, epoch=5))
+    opened.log.flush()
+    opened.disk.cut_power()
+    damage(opened.disk, CHECKPOINT)
+    assert list(LogOnDisk(opened.disk).batches()) == list(range(8))
+
+
 def test_a_log_that_retention_emptied_is_opened_without_the_checkpoint() -> None:
     opened = LogOnDisk(Disk(), ONE_EACH)
     for offset in range(3):

@@ -245,6 +245,27 @@ def test_a_log_start_that_waits_for_the_disk_is_not_ordered_again_unless_it_is_l
     shell.done(shell.change(ChangeLog(of(), AdvanceLogStart(Offset(6)))))
 
 
+def test_of_many_log_starts_that_wait_for_the_disk_only_the_latest_is_tried_again(
+    shell: Shell,
+) -> None:
+    def advance(offset: int) -> ChangeLog:
+        return shell.change(ChangeLog(of(), AdvanceLogStart(Offset(offset))))
+
+    truncation = shell.change(cut())
+    shell.fail(truncation, FULL)
+    other = shell.change(ChangeLog(of(1), AdvanceLogStart(Offset(1))))
+    shell.fail(other, FULL)
+    for offset in range(1, 100):  # One after the other.
+        assert shell.fail(advance(offset), FULL) is Outcome.AGAIN
+    at_once = [advance(offset) for offset in range(100, 200)]
+    for job in at_once:
+        assert shell.fail(job, FULL) is Outcome.AGAIN
+    assert shell.wait(RETRY_MS) == [truncation, other, at_once[-1]]
+    for each in (truncation, other, at_once[-1]):
+        shell.done(each)
+    assert shell.is_idle
+
+
 # --- Deleted topics ----------------------------------------------------------------------------
 
 

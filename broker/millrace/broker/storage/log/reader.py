@@ -73,26 +73,32 @@ class LogReader:
         return at
 
     def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
-        """Return what lies between two offsets; what is deleted does not count."""
+        """Return what lies between two offsets; what is deleted or cut does not count."""
         state = self._state
         state.health.check()
         segments, (_, end) = state.segments, state.tail
         start = Offset(max(start_offset, state.log_start_offset, segments[0].base_offset))
-        limit = Offset(min(limit_offset, end.offset))
+        # Another thread may change the end between the two: what both have is there.
+        limit = Offset(min(limit_offset, end.offset, segments[-1].next_offset))
         if start >= limit:
             return Unread(0, NO_TIMESTAMP)
         first, last = segments[segment_of(segments, start)], segments[segment_of(segments, limit)]
+        found = first
         try:
             begin = first.locate(start, first.size)
-            stop = last.locate(limit, last.size).position
             _, batch = next(scan.headers(first.file, begin.position, first.size))
-        except FileNotFoundError:
-            state.health.check_not_closed()
-            return self.unread(start_offset, limit_offset)  # Deleted by retention meanwhile.
+            found = last
+            stop = last.locate(limit, last.size).position
         except (*scan.DAMAGE, OSError) as error:
-            if first not in state.segments or last not in state.segments:  # Cut meanwhile.
+            is_gone = isinstance(error, FileNotFoundError)
+            if is_gone:
+                state.health.check_not_closed()
+            is_cut = first not in state.segments or last not in state.segments
+            if is_cut or state.log_start_offset > start:  # Cut, or deleted by retention, meanwhile.
                 return self.unread(start_offset, limit_offset)
-            raise state.health.unread(error, first.path) from error
+            if is_gone:
+                raise state.out_of_range(start) from None
+            raise state.health.unread(error, found.path) from error
         between = segments[segments.index(first) : segments.index(last)]
         size = sum(each.size for each in between) - begin.position + stop
         return Unread(

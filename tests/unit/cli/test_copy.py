@@ -1,0 +1,123 @@
+"""From where a copy goes on: behind what is acknowledged, and behind what was not to be copied."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millrace.cli.commands.copy import _Copier
+from millrace.cli.interruption import Interruption
+from millrace.cli.reading import Reader
+from millrace.core.errors import MessageTooLargeError, MillraceError
+from millrace.core.topics import PartitionName
+
+ZERO, ONE = ("source", 0), ("source", 1)
+
+
+class Batch:
+    """A batch on its way; the test says when it arrives."""
+
+    def __init__(self) -> None:
+        self.refused: dict[int, MillraceError] | None = None
+
+    def done(self) -> bool:
+        return self.refused is not None
+
+    def result(self, timeout_s: float | None) -> None:
+        if self.refused is None:
+            raise TimeoutError
+        for error in self.refused.values():
+            raise error
+
+    def errors(self) -> dict[int, MillraceError]:
+        return self.refused or {}
+
+
+class Copy:
+    """Polls, and a copier of the records with the key `a`."""
+
+    def __init__(self, records_max: int | None = None) -> None:
+        self.polls: list[list[Any]] = []
+        self.sent: list[Batch] = []
+        reader = Reader(self, None, keys=[b"a"], records_max=records_max)  # type: ignore[arg-type]
+        self.copier = _Copier(
+            self,  # type: ignore[arg-type]
+            "destination",
+            Interruption(),
+            starts={ZERO: 5, ONE: 0},
+            passed=reader.passed,
+            keeps_partitions=True,
+        )
+        self.reader = reader
+
+    def read(self, *batches: tuple[PartitionName, int, str]) -> None:
+        """Read batches: where each is from, its first offset, and a key for each record."""
+        self.polls = [[fetched(*each) for each in batches]]
+        stop = Interruption()
+        self.reader.run(
+            self.copier, lambda: setattr(stop, "came", True), is_shown=False, interruption=stop
+        )
+
+    # As a consumer and a producer.
+
+    def poll_batches(self, _: int) -> list[Any]:
+        return self.polls.pop()
+
+    def awaited_partitions(self) -> Sequence[PartitionName]:
+        return ()
+
+    def send_batch(self, topic: str, records: pa.RecordBatch, partition: int | None) -> Batch:
+        self.sent.append(Batch())
+        return self.sent[-1]
+
+
+def fetched(place: PartitionName, first: int, keys: str) -> Any:
+    columns = {
+        "offset": pa.array(range(first, first + len(keys)), pa.int64()),
+        "key": pa.array([each.encode() for each in keys], pa.binary()),
+        "value": pa.array([b"v"] * len(keys), pa.binary()),
+        "timestamp": pa.array([1] * len(keys), pa.int64()),
+    }
+    return SimpleNamespace(
+        topic=place[0], partition=place[1], records=pa.RecordBatch.from_pydict(columns)
+    )
+
+
+def test_records_with_other_keys_are_not_read_again() -> None:
+    copy = Copy()
+    assert copy.copier.next_offsets == {ZERO: 5, ONE: 0}
+    copy.read((ZERO, 5, "bbb"), (ONE, 0, "ab"))
+    assert copy.copier.next_offsets == {ZERO: 8, ONE: 0}, "one is on its way"
+    copy.sent[0].refused = {}
+    copy.copier.settle_done()
+    assert copy.copier.next_offsets == {ZERO: 8, ONE: 2}
+
+
+def test_what_is_on_its_way_holds_back_what_is_read_behind_it() -> None:
+    copy = Copy()
+    copy.read((ZERO, 5, "ba"), (ZERO, 7, "bb"))
+    assert copy.copier.next_offsets[ZERO] == 5
+    copy.read((ZERO, 9, "ab"))
+    copy.sent[0].refused = {}
+    copy.copier.settle_done()
+    assert copy.copier.next_offsets[ZERO] == 7
+
+
+def test_a_refused_record_is_where_a_copy_goes_on() -> None:
+    copy = Copy()
+    copy.read((ZERO, 5, "baab"), (ONE, 0, "b"))
+    copy.sent[0].refused = {1: MessageTooLargeError("too large")}
+    with pytest.raises(MessageTooLargeError):
+        copy.copier.settle_done()
+    assert copy.copier.next_offsets == {ZERO: 7, ONE: 1}
+
+
+def test_records_beyond_the_wanted_number_are_left_for_the_next_copy() -> None:
+    copy = Copy(records_max=2)
+    copy.read((ZERO, 5, "baabab"), (ONE, 0, "bb"))
+    copy.sent[0].refused = {}
+    copy.copier.settle_all(None)
+    assert copy.copier.copied.records == 2
+    assert copy.copier.next_offsets == {ZERO: 8, ONE: 0}
