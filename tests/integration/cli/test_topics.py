@@ -58,7 +58,7 @@ def test_the_shell_completes_names_that_the_broker_knows(
     assert [item.value for item in brokers] == ["broker-0"]
     with SyncAdmin(millrace.address) as admin:
         admin.resolve_initial("hourly-report", {(topic, 0): Position(0)})
-    names = completion.get_completions(["positions", "show"], "hourly-r")
+    names = completion.get_completions(["group", "describe"], "hourly-r")
     assert [item.value for item in names] == ["hourly-report"]
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
     assert completion.get_completions(["consume"], topic[:-1]) == []
