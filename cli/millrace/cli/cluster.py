@@ -8,6 +8,7 @@ import click
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import say
 from millrace.cli.partition_names import say_refused
+from millrace.cli.read_start import AtOffset, AtTime, Beginning, End, Last, Position
 from millrace.core.errors import MillraceError, NotLeaderError
 from millrace.core.topics import PartitionName
 
@@ -66,6 +67,39 @@ def ranges_of(
     earliest = admin.list_offsets(wanted, "beginning")
     latest = admin.list_offsets(wanted, "end")
     return {place[1]: (at.offset, latest[place].offset) for place, at in earliest.items()}
+
+
+def offsets_at(
+    admin: "SyncAdmin", ranges: Mapping[PartitionName, tuple[int, int]], position: Position
+) -> dict[PartitionName, int]:
+    """Return the offset of a position in each partition, which may lie outside of its range.
+
+    Nothing may be as new as a time: then it is the end.
+
+    Args:
+        admin: a client for administration.
+        ranges: log start offset and end offset of each partition. A time is looked up now, after
+            them: a record of an earlier time that was appended meanwhile lies behind them.
+        position: what the user wrote.
+    """
+    times = {}
+    if isinstance(position, AtTime):
+        times = admin.list_offsets(list(ranges), position.timestamp_ms)
+    offsets = {}
+    for place, (start, end) in ranges.items():
+        match position:
+            case Beginning():
+                offsets[place] = start
+            case End():
+                offsets[place] = end
+            case AtOffset(offset):
+                offsets[place] = offset
+            case Last(records):
+                offsets[place] = end - records
+            case AtTime():
+                found = times[place].offset
+                offsets[place] = end if found < 0 else found
+    return offsets
 
 
 def try_offsets(

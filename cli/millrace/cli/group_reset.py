@@ -4,15 +4,17 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.cluster import offsets_at
 from millrace.cli.failures import Failure
-from millrace.cli.read_start import FORMS, AtOffset, AtTime, Beginning, End, Last, parse_start
+from millrace.cli.read_start import FORMS, parse_start
+from millrace.cli.read_start import Position as ReadStart
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 
@@ -40,8 +42,9 @@ class Reset:
 def plan_reset(
     admin: "SyncAdmin",
     group: "GroupDescription | None",
-    asked: Sequence[PartitionName] | Mapping[PartitionName, int],
+    ranges: Mapping[PartitionName, tuple[int, int]],
     *,
+    offsets: Mapping[PartitionName, int] | None = None,
     to: str | None = None,
     shift: int | None = None,
 ) -> list[Reset]:
@@ -50,58 +53,37 @@ def plan_reset(
     Args:
         admin: a client for administration.
         group: as it is; None: there is none yet.
-        asked: the partitions, or an offset for each.
-        to: where to, in words.
+        ranges: log start offset and end offset of the partitions.
+        offsets: where to, by partition.
+        to: or where to, in words.
         shift: or by how many records.
 
     Raises:
         click.BadParameter: `to` is no position.
     """
     before = {} if group is None else group.positions
-    places = list(asked)
-    earliest, latest = admin.list_offsets(places, "beginning"), admin.list_offsets(places, "end")
-    if isinstance(asked, Mapping):
-        wanted = dict(asked)
+    if offsets is not None:
+        wanted = dict(offsets)
     elif shift is not None:
-        wanted = {place: before[place] + shift for place in places if place in before}
+        wanted = {place: before[place] + shift for place in ranges if place in before}
     elif to == CURRENT:
-        wanted = {place: before[place] for place in places if place in before}
+        wanted = {place: before[place] for place in ranges if place in before}
     else:
-        wanted = _offsets(admin, places, _position(to or ""))
+        wanted = offsets_at(admin, ranges, _position(to or ""))
     plan = []
     for place, offset in wanted.items():
-        nearest = min(max(offset, earliest[place].offset), latest[place].offset)
-        plan.append(Reset(place, before.get(place), Position(nearest)))
+        start, end = ranges[place]
+        plan.append(Reset(place, before.get(place), Position(min(max(offset, start), end))))
     return plan
 
 
-def _position(words: str) -> Any:
+def _position(words: str) -> ReadStart:
     try:
         return parse_start(words, int(datetime.now(UTC).timestamp() * 1000))
     except ValueError as error:
         raise click.BadParameter(
             f"{words!r} is not a position: use 'current', {FORMS}", param_hint="--to"
         ) from error
-
-
-def _offsets(
-    admin: "SyncAdmin", places: Sequence[PartitionName], position: Any
-) -> dict[PartitionName, int]:
-    match position:
-        case Beginning():
-            found = admin.list_offsets(places, "beginning")
-        case AtTime(timestamp_ms):
-            found = admin.list_offsets(places, timestamp_ms)
-            late = [place for place, each in found.items() if each.offset < 0]
-            found = {**found, **admin.list_offsets(late, "end")}  # Nothing is as new as that.
-        case AtOffset(offset):
-            return dict.fromkeys(places, offset)
-        case Last(records):
-            ends = admin.list_offsets(places, "end")
-            return {place: each.offset - records for place, each in ends.items()}
-        case End():
-            found = admin.list_offsets(places, "end")
-    return {place: each.offset for place, each in found.items()}
 
 
 def read_positions(data: bytes, name: str) -> dict[PartitionName, int]:

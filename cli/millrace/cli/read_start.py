@@ -1,8 +1,10 @@
 """Where to begin and to end reading: `beginning`, `end`, an offset, the last records, or a time."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -109,6 +111,32 @@ def position_value(
         return parse_start(words, _now_ms())
     except ValueError as error:
         raise click.BadParameter(f"{words!r} is not a position: use {FORMS}") from error
+
+
+def from_option(
+    description: str = f"Where to begin: {FORMS}.",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--from` to a command that reads, as its argument `start`."""
+    return click.option(
+        "--from",
+        "start",
+        callback=position_value,
+        default="beginning",
+        show_default=True,
+        metavar="POSITION",
+        help=description,
+    )
+
+
+def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--to` to a command that reads, as its argument `until`."""
+    return click.option(
+        "--to",
+        "until",
+        callback=position_value,
+        metavar="POSITION",
+        help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
+    )(command)
 
 
 def time_value(context: click.Context, parameter: click.Parameter, words: str | None) -> int | None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
+from millrace.cli.cluster import offsets_at
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.interruption import Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import say
 from millrace.cli.partition_names import listed
 from millrace.cli.progress import Progress
-from millrace.cli.read_start import AtOffset, AtTime, Beginning, End, Last, Position
+from millrace.cli.read_start import AtOffset, AtTime, End, Last, Position
 from millrace.cli.stall_notices import Reading, Stall
 from millrace.core.topics import PartitionName
 
@@ -55,24 +56,8 @@ def ends_of(
             case AtOffset(offset):
                 return dict.fromkeys(ranges, offset)
         raise click.UsageError("--follow waits for records to come: --to must be an offset")
-    at_time: dict[PartitionName, int] = {}
-    if isinstance(until, AtTime):
-        found = admin.list_offsets(list(ranges), until.timestamp_ms)
-        at_time = {each: at.offset for each, at in found.items() if at.offset >= 0}
-    ends = {}
-    for each, (first, end) in ranges.items():
-        match until:
-            case Beginning():
-                ends[each] = first
-            case AtOffset(offset):
-                ends[each] = min(offset, end)
-            case Last(records):
-                ends[each] = max(first, end - records)
-            case AtTime():
-                ends[each] = min(at_time.get(each, end), end)
-            case _:
-                ends[each] = end
-    return ends
+    found = offsets_at(admin, ranges, End() if until is None else until)
+    return {each: min(max(found[each], first), end) for each, (first, end) in ranges.items()}
 
 
 def place(

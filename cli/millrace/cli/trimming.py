@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.cluster import ranges_of
-from millrace.cli.read_start import AtOffset, AtTime, Beginning, End, Last, Position
+from millrace.cli.cluster import offsets_at, ranges_of
+from millrace.cli.read_start import AtOffset, Position
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
@@ -47,24 +47,8 @@ def find_cuts(
             f"each partition has offsets of its own, and {topic} has several: name one with "
             "--partition, or a time, or how many records to keep (-1000)"
         )
-    # After the ends: a record of an earlier time, appended meanwhile, lies behind them.
-    times = {}
-    if isinstance(before, AtTime):
-        places = [(topic, each) for each in ranges]
-        times = admin.list_offsets(places, before.timestamp_ms)
-    cuts = {}
-    for partition, (start, end) in ranges.items():
-        match before:
-            case Beginning():
-                offset = start
-            case End():
-                offset = end
-            case AtOffset(offset):
-                pass
-            case Last(records):
-                offset = end - records
-            case AtTime():
-                found = times[topic, partition].offset
-                offset = end if found < 0 else found
-        cuts[partition] = Cut(start, max(offset, start))
-    return cuts
+    offsets = offsets_at(admin, {(topic, each): at for each, at in ranges.items()}, before)
+    return {
+        partition: Cut(start, max(offsets[topic, partition], start))
+        for partition, (start, _) in ranges.items()
+    }

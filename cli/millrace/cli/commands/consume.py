@@ -14,7 +14,7 @@ from millrace.cli.failures import Failure
 from millrace.cli.inputs import is_regular
 from millrace.cli.interruption import Interruption
 from millrace.cli.output import say
-from millrace.cli.read_start import END_FORMS, FORMS, Position, position_value
+from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Reader, ends_of, place
 from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.whole_file import WholeFile
@@ -59,22 +59,8 @@ def _format_value(
     """,
 )
 @topics_argument()
-@click.option(
-    "--from",
-    "start",
-    callback=position_value,
-    default="beginning",
-    show_default=True,
-    metavar="POSITION",
-    help=f"Where to begin: {FORMS}.",
-)
-@click.option(
-    "--to",
-    "until",
-    callback=position_value,
-    metavar="POSITION",
-    help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
-)
+@from_option()
+@to_option
 @click.option(
     "--key",
     "keys",

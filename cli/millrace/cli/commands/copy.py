@@ -17,7 +17,7 @@ from millrace.cli.interruption import Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import compression_option, open_producer
-from millrace.cli.read_start import END_FORMS, FORMS, Position, position_value
+from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Ranges, Reader, ends_of, place
 from millrace.cli.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
@@ -58,22 +58,8 @@ _OFFSETS_SAID_MAX: Final = 20
     is_flag=True,
     help="Create DESTINATION if it is not there, with SOURCE's partitions and own settings.",
 )
-@click.option(
-    "--from",
-    "start",
-    callback=position_value,
-    default="beginning",
-    show_default=True,
-    metavar="POSITION",
-    help=f"Where to begin: {FORMS}.",
-)
-@click.option(
-    "--to",
-    "until",
-    callback=position_value,
-    metavar="POSITION",
-    help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
-)
+@from_option()
+@to_option
 @click.option("--max", "records_max", type=click.IntRange(1), help="End after so many records.")
 @click.option(
     "--key",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millrace.cli.cluster import connect_admin, suggestions
+from millrace.cli.cluster import connect_admin, ranges_of, suggestions
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
 from millrace.cli.confirmation import confirm
 from millrace.cli.failures import ExitCode, Failure, nearest
@@ -365,14 +365,9 @@ def reset(
                 "where they are",
                 "stop them first",
             )
-        places = _places_of(admin, group, topics) if file is None else []
-        plan = plan_reset(
-            admin,
-            group,
-            read_positions(file.read_bytes(), str(file)) if file is not None else places,
-            to=to,
-            shift=shift,
-        )
+        offsets = None if file is None else read_positions(file.read_bytes(), str(file))
+        named = list(offsets) if offsets is not None else _named(group, topics)
+        plan = plan_reset(admin, group, _ranges(admin, named), offsets=offsets, to=to, shift=shift)
         if not plan:
             raise Failure(
                 f"{name} has no positions to change",
@@ -389,25 +384,26 @@ def reset(
     say(f"changed {count(len(plan), 'position')} of {name}")
 
 
-def _places_of(
-    admin: "SyncAdmin", group: "GroupDescription | None", topics: Sequence[str]
-) -> list[PartitionName]:
-    """Return the partitions to reset: those named, else all of the topics that it has read."""
-    named = [parse(each) for each in topics]
-    if not topics:
-        read = set() if group is None else {topic for topic, _ in group.positions}
-        named = [(topic, None) for topic in sorted(read)]
-    places: list[PartitionName] = []
+def _named(group: "GroupDescription | None", topics: Sequence[str]) -> list[tuple[str, int | None]]:
+    """Return what the user named, else all topics that the group has read; None: all partitions."""
+    if topics:
+        return [parse(each) for each in topics]
+    return [] if group is None else [(topic, None) for topic, _ in group.positions]
+
+
+def _ranges(
+    admin: "SyncAdmin", named: Iterable[tuple[str, int | None]]
+) -> dict[PartitionName, tuple[int, int]]:
+    """Return log start offset and end offset of partitions, in order."""
+    by_topic: dict[str, set[int | None]] = {}
     for topic, partition in named:
-        there = len(admin.describe_topic(topic).partitions)
-        if partition is not None and partition >= there:
-            raise Failure(
-                f"{topic} has no partition {partition}",
-                f"it has {there}, counted from 0",
-                exit_code=_NOT_FOUND,
-            )
-        places += [(topic, each) for each in (range(there) if partition is None else [partition])]
-    return sorted(set(places))
+        by_topic.setdefault(topic, set()).add(partition)
+    ranges = {}
+    for topic, numbers in sorted(by_topic.items()):
+        partitions = [] if None in numbers else sorted(each for each in numbers if each is not None)
+        for partition, found in ranges_of(admin, topic, partitions).items():
+            ranges[topic, partition] = found
+    return ranges
 
 
 def _print_plan(plan: Sequence[Reset], output: str) -> None:

@@ -16,7 +16,7 @@ from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.measures import Latencies, Transfer, payload_bytes
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
-from millrace.cli.read_start import Position, position_value
+from millrace.cli.read_start import Position, from_option
 from millrace.cli.reading import place
 
 if TYPE_CHECKING:
@@ -135,15 +135,7 @@ def produce(
 )
 @topic_argument()
 @click.option("--records", type=click.IntRange(1), help="End after so many.  [default: all there]")
-@click.option(
-    "--from",
-    "start",
-    callback=position_value,
-    default="beginning",
-    show_default=True,
-    metavar="POSITION",
-    help="Where to begin, as for `millrace consume`.",
-)
+@from_option("Where to begin, as for `millrace consume`.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
