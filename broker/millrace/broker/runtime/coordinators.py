@@ -161,6 +161,12 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             if ready is not None:
                 yield topic_partition, ready.machine
 
+    def machine(self, topic_partition: TopicPartition) -> MachineT | None:
+        """Return the machine of a partition; None: it is not loaded here."""
+        shard = self._shards.get(topic_partition)
+        ready = None if shard is None else shard.served
+        return None if ready is None else ready.machine
+
     def unready(self) -> int:
         """Return how many partitions this broker leads and has not loaded; from any thread."""
         return sum(shard.is_unready for shard in list(self._shards.values()))

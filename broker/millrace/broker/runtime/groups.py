@@ -196,7 +196,7 @@ class Groups:
 
     def _tell(self, place: TopicPartition, name: str) -> None:
         """Let waiting heartbeats look again: of members that are gone, or have a step to take."""
-        machine = dict(self.runtime.machines()).get(place)
+        machine = self.runtime.machine(place)
         group = None if machine is None else machine.membership.groups.get(name)
         for change, member_id in self._waiting.get((place, name), {}).items():
             current = None if group is None else group.current.get(member_id)
@@ -295,9 +295,12 @@ class Groups:
     def find(self, name: str) -> FoundTopic | None:
         """Implement `TopicsView`."""
         image = self.version
-        if name not in self._found and len(self._found) < _FOUND_MAX:
-            self._found[name] = _find(image, name)
-        return self._found[name] if name in self._found else _find(image, name)
+        if name in self._found:
+            return self._found[name]
+        found = _find(image, name)
+        if len(self._found) < _FOUND_MAX:
+            self._found[name] = found
+        return found
 
     def topic_name(self, topic_id: TopicId) -> str:
         """Return the name of a topic; empty: it is not there."""

@@ -368,19 +368,6 @@ class Cluster:
         )
         return response.results
 
-    async def describe_lags(
-        self, broker_id: BrokerId, request: fetch_pb2.DescribeLagsRequest
-    ) -> Sequence[fetch_pb2.Lag]:
-        """Ask a broker for lags; return them, or errors, in the request's order.
-
-        Raises:
-            ConnectionFailedError: no answer.
-        """
-        response: fetch_pb2.DescribeLagsResponse = await self.on(
-            await self.broker(broker_id), lambda connection: connection.fetch.DescribeLags(request)
-        )
-        return response.lags
-
     async def names_of(self, topic_ids: Collection[TopicId]) -> dict[TopicId, str]:
         """Return the names of those topics that are still there."""
         if not topic_ids:

@@ -5,7 +5,7 @@ Any broker may be asked; one that does not coordinate the name names the broker 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from millrace.client import host
 from millrace.client._cluster import wire
@@ -18,7 +18,6 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import KnownLeader
-from millrace.proto.v1 import common_pb2
 
 _PAUSE_S: Final = 0.1
 _KEEPERS_MAX: Final = 1000
@@ -26,16 +25,7 @@ _ANSWER_S: Final = 5.0
 """Silence of a broker after which others are asked: it may be paused."""
 
 
-class Answer(Protocol):
-    """What a coordinator answers."""
-
-    @property
-    def error(self) -> common_pb2.Error:
-        """Why it was refused; without a code: it was not."""
-        ...
-
-
-AnswerT = TypeVar("AnswerT", bound=Answer)
+AnswerT = TypeVar("AnswerT", bound=wire.Answer)
 
 
 class Coordinators:
@@ -71,7 +61,8 @@ class Coordinators:
             keeper = self._keepers.get(key)
             try:
                 response = await self._call(keeper, method, _ANSWER_S + wait_s)
-                wire.raise_if_error(response.error, is_set=bool(response.error.code))
+                if (refusal := wire.error_of(response)) is not None:
+                    raise refusal
             except MillraceError as error:
                 if not error.retriable:
                     raise

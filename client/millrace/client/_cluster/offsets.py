@@ -25,7 +25,6 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, Leader, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.pauses import pause_after
-from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
 
@@ -308,9 +307,8 @@ async def _list_offsets(
         partitions=[_query(cluster, place, at) for place, at in wanted.items()]
     )
     return [
-        error_from_wire(listed.error)
-        if listed.HasField("error") and listed.error.code
-        else OffsetAndTimestamp(
+        wire.error_of(listed)
+        or OffsetAndTimestamp(
             Offset(listed.offset),
             listed.timestamp,
             LeaderEpoch(listed.leader_epoch),
@@ -336,9 +334,7 @@ async def _find_epoch_ends(
         ]
     )
     return [
-        error_from_wire(result.error)
-        if result.HasField("error") and result.error.code
-        else Offset(result.end.end_offset)
+        wire.error_of(result) or Offset(result.end.end_offset)
         for result in await cluster.find_epoch_ends(broker_id, request)
     ]
 
@@ -356,10 +352,10 @@ async def _describe_lags(
             for place, offset in wanted.items()
         ]
     )
-    return [
-        error_from_wire(lag.error) if lag.HasField("error") and lag.error.code else lag
-        for lag in await cluster.describe_lags(broker_id, request)
-    ]
+    response: fetch_pb2.DescribeLagsResponse = await cluster.on(
+        await cluster.broker(broker_id), lambda c: c.fetch.DescribeLags(request)
+    )
+    return [wire.error_of(lag) or lag for lag in response.lags]
 
 
 def known_epoch(cluster: Cluster, place: TopicPartition) -> int:

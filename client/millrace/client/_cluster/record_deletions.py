@@ -12,7 +12,6 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.offsets import ask_leaders, known_epoch
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, Offset, TopicPartition
-from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2
 
 _WAIT_MS: Final = 5_000
@@ -51,9 +50,4 @@ async def _ask(
     response: cluster_pb2.DeleteRecordsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.cluster.DeleteRecords(request)
     )
-    return [
-        error_from_wire(each.error)
-        if each.HasField("error") and each.error.code
-        else Offset(each.low_watermark)
-        for each in response.partitions
-    ]
+    return [wire.error_of(each) or Offset(each.low_watermark) for each in response.partitions]

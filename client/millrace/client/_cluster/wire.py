@@ -1,7 +1,7 @@
 """Between the wire's messages and the library's types: one function per message and direction."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
 import grpc.aio
@@ -91,6 +91,20 @@ def raise_if_error(message: common_pb2.Error, *, is_set: bool) -> None:
     """Raise the error that a message carries, if it carries one."""
     if is_set and message.code:
         raise error_from_wire(message)
+
+
+class Answer(Protocol):
+    """An answer, or a part of one, that may be a refusal."""
+
+    @property
+    def error(self) -> common_pb2.Error:
+        """Why it was refused; without a code: it was not."""
+        ...
+
+
+def error_of(answer: Answer) -> MillraceError | None:
+    """Return the error of an answer; None: it was not refused."""
+    return error_from_wire(answer.error) if answer.error.code else None
 
 
 def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:

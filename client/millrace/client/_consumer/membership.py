@@ -99,7 +99,6 @@ class Membership:
         pattern: str,
         callbacks: Callbacks,
     ) -> None:
-        self._cluster = cluster
         self._config = config
         self._reading = reading
         self._topics, self._pattern = topics, pattern

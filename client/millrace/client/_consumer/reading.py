@@ -7,7 +7,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 import pyarrow as pa
@@ -558,9 +558,8 @@ class ConsumerCore:
             self._news.clear()
         if self.membership is not None and self.membership.has_work:
             return
-        with ExitStack() as stack, suppress(TimeoutError):
-            if self.membership is not None:
-                stack.enter_context(self.membership.polling())
+        polling = nullcontext() if self.membership is None else self.membership.polling()
+        with polling, suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
         self._check_open()
