@@ -58,7 +58,7 @@ def test_an_empty_array_has_no_elements() -> None:
         (b'[{"a": 1}, {"b" 2}, {}]', "x, element 2: not JSON"),
         (b"[{}, nonsense" + b" " * 100 + b"]", "x, element 2: not JSON"),
         (b"[{}, 17]", "x, element 2: not a JSON object"),
-        (b"[{} {}]", "x, element 1: neither a comma nor ] behind it"),
+        (b"[{} {}]", "x, element 1: a comma or ] must follow it"),
         (b'[{}, {"a": "1', "x, element 2: not JSON"),
         (b"[{}, {}", "x, element [23]: the array does not end"),
         (b"[{}, ", "x, element 2: the array does not end"),

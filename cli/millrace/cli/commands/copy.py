@@ -97,8 +97,8 @@ def command(
     """Copy the records of SOURCE to DESTINATION, with keys, headers and timestamps.
 
     Where both have equally many partitions, a record goes to the partition of its number; else to
-    that of its key. Offsets begin anew. Without --follow and --to the command ends with the records
-    that were there when it began.
+    that of its key. The copies get new offsets. Without --follow and --to the command ends with the
+    records that were there when it began.
 
     When it ends early, after an error or Ctrl-C, it says how far it came: the offset from which
     SOURCE's partitions are not copied. With --name it goes on from there when it is called again;

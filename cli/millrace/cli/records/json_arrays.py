@@ -69,7 +69,7 @@ def blocks_of_elements(
             if following == len(text):
                 break  # The next block says what follows, which also ends a number.
             if text[following] not in ",]":
-                raise Failure(f"{where}: neither a comma nor ] behind it")
+                raise Failure(f"{where}: a comma or ] must follow it")
             elements.append(("".join(_TOKENS.findall(text, at, end)).encode(), row))
             at = _after_space(text, following + (text[following] == ","))
         if elements:

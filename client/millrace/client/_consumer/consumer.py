@@ -33,8 +33,9 @@ class Consumer:
                 print(record.offset, record.key, record.value)
 
     One task uses a consumer at a time. With `group="name"` it shares the topics that it subscribes
-    to with the other members of the group. A loop may be left at any record: the next loop, or
-    `poll`, goes on behind it. `seek` and `pause` count in the middle of one, too.
+    to with the other members of the group. A program may leave a loop at any record: the
+    next loop, or `poll`, continues with the record after it. `seek` and `pause` also work inside a
+    loop.
 
     Sizes and times may be texts with a unit, such as `"64MiB"` and `"30s"`.
 

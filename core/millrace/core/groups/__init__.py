@@ -1,1 +1,1 @@
-"""Consumer groups: who reads which partition. `membership.py` has the idea."""
+"""Consumer groups: they assign partitions to members. Begin with `membership.py`."""

@@ -236,7 +236,7 @@ class _LeastLoaded:
             heapq.heappush(heap, (len(self._owned[member]), member))
 
     def find(self, partition: TopicPartition) -> str | None:
-        """Return the member; of several, one near a replica. None: nobody subscribed."""
+        """Return the member, near a replica if possible; None: no member subscribed."""
         topic = self._topics[partition.topic_id]
         tops = []
         for zone, heap in self._heaps[partition.topic_id].items():

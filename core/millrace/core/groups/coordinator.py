@@ -1,8 +1,9 @@
 """The coordinator of the groups of one partition of `__positions`.
 
-`core/coordinators.py` has the contract between it and its runtime. All that is kept under one name
-is in one partition, whoever stores it: members of a group, readers without a group, and Spark. The
-parts share one log: positions (`core/positions/machine.py`) and memberships (`membership.py`).
+`core/coordinators.py` has the contract between it and its runtime. One partition keeps everything
+that has the same name: the members of a group, and the positions of groups, of readers without a
+group, and of Spark. The parts share one log: positions (`core/positions/machine.py`) and
+memberships (`membership.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Who belongs to which group, and who reads what: heartbeats, departures, and commits' rights.
+"""The members of groups: their heartbeats, their departures, and which commits they may make.
 
 A coordinator (`core/coordinators.py`) of all groups of one partition of the coordinators' topic. A
 member sends one heartbeat after the other; the broker answers when the member has another

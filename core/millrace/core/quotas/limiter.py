@@ -1,10 +1,10 @@
 """How long a user of a bucket must wait: a rate limit as one time, without a clock.
 
 `paid_until` is the time at which everything charged so far is paid for at the rate. While it lies
-in the future the bucket is in debt, and whoever has charged it waits for the rest. Charging never
-fails: what was sent is done, and the sender waits afterwards. So each waits until what was charged
-up to its own turn is paid, and many users of one bucket share the rate in the order in which they
-came. An idle bucket saves up `burst_ms` at the most: that much may come at once.
+in the future the bucket is in debt, and its users wait until the debt is paid. Charging never
+fails: the data was sent already, and the sender waits afterwards. A user waits for its own charge
+and for all charges before it, so the users of one bucket share the rate in the order of their
+charges. An idle bucket saves up `burst_ms` at the most: that much may come at once.
 
 Over any time the bytes charged exceed the rate by no more than the burst and what each of those
 that charge at the same time has charged last.

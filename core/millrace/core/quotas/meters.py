@@ -173,7 +173,7 @@ class Meters:
             if max(meter.charged_at, meter.paid_until) + _QUIET_MS < now:
                 del self._active[bucket]
                 meter.used = 0
-                meter.share = None  # Others get it; who comes next begins as new.
+                meter.share = None  # Others get the share; the next user begins without one.
                 self._set_rate(meter, quota, now)
             elif quota.is_shared(bucket.kind):
                 shared.append(BucketUse(bucket, round(meter.used), meter.is_saturated))

@@ -6,9 +6,9 @@ than its share gets that and a little more; what is left goes in equal parts to 
 more (max-min fairness). So the parts of brokers without demand are not lost to the others, and a
 broker whose demand grows gets its part with its next heartbeat.
 
-One division counts for all brokers: each takes its share of it once, and the first one that comes
-again has the limit divided anew, by what all have reported since. It is divided at once when a
-broker begins or ceases to want more, and when the limit or the brokers change.
+A round divides a limit once, for all brokers. Each broker takes its share once in a round. The
+first broker that asks a second time begins the next round, which uses all reports since. A round
+also begins when a broker starts or stops to want more, and when the limit or the brokers change.
 
 A broker that has not reported to this controller yet keeps the share that it had; an equal part is
 kept for it. Nothing of this is stored: a new controller hears the reports again.

@@ -104,7 +104,7 @@ def test_a_limit_is_divided_once_for_all_who_come_in_turn() -> None:
     first = share(shares, A, A, B)
     report(shares, B, 15_000_000, is_saturated=False)
     assert first + share(shares, B, A, B) == pytest.approx(LIMIT, abs=2)
-    # Who comes again has it divided anew, by what is known now.
+    # The first broker that asks again begins the next round.
     report(shares, A, 1_000_000, is_saturated=False)
     assert share(shares, A, A, B) < first
     # What cannot wait for that: one wants more than it has.
