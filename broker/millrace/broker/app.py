@@ -362,8 +362,7 @@ class Broker:
         channel = ControllerChannel(
             self._config.cluster,
             self._config.limits,
-            find_controller=lambda: controller.holder,
-            own_problem=lambda: controller.problem,
+            election=controller,
             lease_ms=self._config.coordination.lease_times.duration_ms,
             cache=cache,
             keep_seen=self._directories.keep_seen,

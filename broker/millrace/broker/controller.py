@@ -149,6 +149,7 @@ class ControllerShell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
+        self._has_read_lease = asyncio.Event()  # Wakes who waits, and is clear again.
         self._is_over = host.current.new_event()
         self._turned_at = monotonic_now()  # When the loop last made a turn.
 
@@ -186,6 +187,11 @@ class ControllerShell:
         """Why this broker cannot be the controller; empty: it is, or it could be."""
         why = self._unusable or self._unavailable
         return no_controller(why).message if why else ""
+
+    async def held_elsewhere(self, address: str) -> None:
+        """Return once the lease has a holder at another address."""
+        while self.holder[1] in ("", address):
+            await self._has_read_lease.wait()
 
     def objects(self) -> Mapping[str, StoredObject]:
         """Return all that is stored, for a broker that has just connected.
@@ -344,6 +350,8 @@ class ControllerShell:
         self._turned_at = monotonic_now()
         if self._is_over.is_set():
             return
+        self._has_read_lease.set()
+        self._has_read_lease.clear()
         self._note_store(unavailable)
         is_held = self._election.is_held(monotonic_now())
         if self._machine is not None and not is_held:
