@@ -161,6 +161,9 @@ class SimulatedEvent:
         for thread, wait in waiting:
             thread.wake_after(0, wait)
 
+    def clear(self) -> None:
+        self._is_set = False
+
     def wait(self, timeout: float | None = None) -> bool:
         thread = SimulatedThread.current
         assert thread is not None, "an event loop must not wait for an event of threads"

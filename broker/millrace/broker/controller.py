@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
-"""Pause between two checks whether the lease may have changed."""
+"""Pause between two looks at the lease of a store that tells no changes."""
 _NAMED_MAX: Final = 10
 """Partitions that one line of the log names."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
@@ -150,7 +150,9 @@ class ControllerShell:
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
         self._has_read_lease = asyncio.Event()  # Wakes who waits, and is clear again.
-        self._is_over = host.current.new_event()
+        self._is_over = False
+        self._has_lease_news = host.current.new_event()  # Or this is over.
+        self._is_told_of_lease = store.watch_lease(self._has_lease_news.set)
         self._turned_at = monotonic_now()  # When the loop last made a turn.
 
     @property
@@ -227,7 +229,8 @@ class ControllerShell:
 
     async def stop(self) -> None:
         """Resign, give the lease back and close the store. Waiting requests are answered."""
-        self._is_over.set()
+        self._is_over = True
+        self._has_lease_news.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -310,7 +313,7 @@ class ControllerShell:
         up.
         """
         silence_max = self.config.broker_session_timeout_ms
-        while not self._is_over.is_set():
+        while not self._is_over:
             mark: int | None = None
             unavailable = self._unavailable
             if monotonic_now() - self._turned_at < silence_max:
@@ -334,9 +337,12 @@ class ControllerShell:
         look_at = now + self._election.pause_ms(now)
         watches = mark is not None and not self._election.is_held(now)
         while (left_ms := look_at - monotonic_now()) > 0:
-            step_ms = min(left_ms, _WATCH_STEP_MS) if watches else left_ms
-            if self._is_over.wait(step_ms / 1000):
-                return
+            looks = watches and not self._is_told_of_lease
+            step_ms = min(left_ms, _WATCH_STEP_MS) if looks else left_ms
+            if self._has_lease_news.wait(step_ms / 1000):
+                if self._is_over:
+                    return
+                self._has_lease_news.clear()
             with contextlib.suppress(CoordinationUnavailableError):
                 if watches and self._store.lease_mark() != mark:
                     return
@@ -348,7 +354,7 @@ class ControllerShell:
             unavailable: why the lease could not be read; empty: it could.
         """
         self._turned_at = monotonic_now()
-        if self._is_over.is_set():
+        if self._is_over:
             return
         self._has_read_lease.set()
         self._has_read_lease.clear()
@@ -473,7 +479,7 @@ class ControllerShell:
                         },
                     )
                 case Resigned(reason):
-                    level = logging.INFO if self._is_over.is_set() else logging.WARNING
+                    level = logging.INFO if self._is_over else logging.WARNING
                     _log.log(level, "controller resigned", extra={"reason": reason})
                     self._machine = None
                     self._seen = machine.seen
