@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,10 @@ with SyncProducer(sys.argv[4], client_id=name) as producer:
     print(json.dumps({"bytes_per_second": size / seconds, **producer.metrics()}))
 """
 """Produces as quickly as it may, but at most 1 MB/s: NAME TOPIC SECONDS ADDRESS."""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"e2e: {text}\n")
 
 
 class Readers:
@@ -172,7 +177,7 @@ def test_a_group_of_pods_is_scaled_under_load_and_reads_all_while_brokers_are_ki
             kill("logs-brokers-1")
         until(lambda: set(written) <= set(readers.printed()), "every record was printed", 120)
         repeated = len(readers.printed()) - len(written)
-        print(f"{len(written)} records, {repeated} printed again; 6 to 2 in {shrunk_s:.1f} s")
+        _say(f"{len(written)} records, {repeated} printed again; 6 to 2 in {shrunk_s:.1f} s")
         lag = json.loads(namespace.millrace("group", "describe", GROUP, "--output", "json"))["lag"]
         assert lag == 0
 
@@ -202,7 +207,7 @@ def test_a_quota_slows_the_pod_that_it_is_for_and_no_other(namespace: Namespace)
     )
     assert "client id slow" in namespace("get", "mrq")
     measured = {name: _produced(namespace, name) for name in ("slow", "fast")}
-    print(measured)
+    _say(f"{measured}")
     assert measured["slow"]["bytes_per_second"] < 75_000
     assert measured["slow"]["throttled_ms"] > 0
     assert measured["fast"]["bytes_per_second"] > 150_000
