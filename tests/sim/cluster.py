@@ -82,7 +82,7 @@ from millrace.core.records.header import parse_header, verify_body
 
 RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
 """Retention deletes records only in topics that set one of them."""
-_LOOKS_EVERY_US: Final = 40 * MILLISECOND
+_LOOKS_EVERY_US: Final = 80 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 90 * SECOND
