@@ -963,9 +963,11 @@ class Admin:
         Raises:
             InvalidPositionError: that is no name.
         """
-        epoch, assignor, members = await describe_members(self._cluster, self._coordinators, name)
-        committed = await self.fetch_positions(name)
-        initial = await self.fetch_positions(name, kind="initial")
+        (epoch, assignor, members), committed, initial = await asyncio.gather(
+            describe_members(self._cluster, self._coordinators, name),
+            self.fetch_positions(name),
+            self.fetch_positions(name, kind="initial"),
+        )
         if not (epoch or committed or initial):
             return None
         return GroupDescription(
