@@ -31,7 +31,7 @@ from bench.settings import JAVA_CONSUMER, JAVA_CONSUMER_FETCH_BYTES
 
 GRACE_S = 120
 """How much longer than its time a load may take, for start and flush."""
-JOIN_S = 8
+JOIN_S = 12
 """How long the members of a group may take to start and to join."""
 JAVA_MARGIN = 1.25
 """A Java tool gets more records than its last rate needs, by this factor."""

@@ -51,7 +51,9 @@ def consume(load: Load) -> Moved:
             moved_bytes += size
             left -= count
         if begin_at < changed_at < begin_at + load.seconds:
-            raise SystemExit("the group was not stable before the time began")
+            raise SystemExit(
+                f"the group changed {changed_at - begin_at:.1f} s after the time began"
+            )
         detail = {"partitions": len(owned)}
     return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=detail)
 
