@@ -4,9 +4,10 @@ The coordinator knows the positions, and the leaders of partitions know what lie
 round takes up the positions (`LagRound`), asks each leader, and shows the sums. So each group is
 shown by one broker, and nothing outside the cluster has to ask for every partition.
 
-It costs little: nothing without positions, one question about groups at the same offset, and no
-more than a number of positions a second. A leader is not asked again before it has answered, so a
-disk that hangs holds up one question. What a leader does not answer in time is unknown.
+It costs little: nothing without positions, one question about groups at the same offset, and a
+pause after each round that is much longer than its work. A leader is not asked again before it has
+answered, so a disk that hangs holds up one question. What a leader does not answer in time is
+unknown.
 """
 
 import asyncio
@@ -30,11 +31,14 @@ from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 _METHOD: Final = "/millrace.proto.v1.Replica/DescribeLags"
-_POSITIONS_PER_SECOND_MAX: Final = 5000
-"""Positions take about 20 microseconds each, here and at their leaders together."""
+_POSITION_SECONDS: Final = 4e-6
+_QUERY_SECONDS: Final = 16e-6
+"""Of the processor, about: to take up a position; to ask about one and measure it."""
+_SHARE_MAX: Final = 0.05
+"""The share of its time that all of it may take."""
 _QUERIES_MAX: Final = 1000
 """In one request."""
-_ANSWER_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 2.0
 
 _Ask = Callable[[pb.DescribeLagsRequest], Awaitable[pb.DescribeLagsResponse]]
 
@@ -94,20 +98,24 @@ class GroupLags:
             return
         try:
             while True:
-                positions = await self.measure()
-                pause_s = max(interval_ms / 1000, positions / _POSITIONS_PER_SECOND_MAX)
-                await asyncio.sleep(pause_s)
+                pause_seconds = await self.measure()
+                await asyncio.sleep(max(interval_ms / 1000, pause_seconds))
         finally:
             await self._tasks.cancel()
             for each in self._connections.values():
                 await each.channel.close()
 
-    async def measure(self) -> int:
-        """Measure and show all lags once; return how many positions there were."""
+    async def measure(self) -> float:
+        """Measure and show all lags once; return how long to pause at least."""
         lags = await self._taken_up()
-        found = await self._answers(lags.places) if lags.positions else {}
+        work_seconds = _POSITION_SECONDS * lags.positions + _QUERY_SECONDS * len(lags.places)
+        pause_seconds = work_seconds / _SHARE_MAX
+        found: dict[Place, Unread] = {}
+        if lags.places:
+            # With much to ask, a leader that is busy may take as long.
+            found = await self._answers(lags.places, _ANSWER_SECONDS + pause_seconds)
         self._metrics.show(lags.lags(found), lags.left_out)
-        return lags.positions
+        return pause_seconds
 
     async def _taken_up(self) -> LagRound:
         lags = LagRound(self._groups.config.lag_series_max, self._groups.topic_name)
@@ -125,8 +133,8 @@ class GroupLags:
                     await work.give_way(1 + len(positions))
         return lags
 
-    async def _answers(self, places: Iterable[Place]) -> dict[Place, Unread]:
-        """Return what all leaders answer in time."""
+    async def _answers(self, places: Iterable[Place], seconds: float) -> dict[Place, Unread]:
+        """Return what all leaders answer in so many seconds."""
         image = self._partitions.image
         by_leader: dict[BrokerId, list[_Query]] = {}
         work = self._turns.work()
@@ -143,7 +151,7 @@ class GroupLags:
             if ask is not None:
                 asked.append(self._tasks.begin(self._ask(leader, ask, queries, found)))
         if asked:
-            await asyncio.wait(asked, timeout=_ANSWER_SECONDS)
+            await asyncio.wait(asked, timeout=seconds)
         return found
 
     async def _way_to(self, leader: BrokerId) -> _Ask | None:

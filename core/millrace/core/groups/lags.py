@@ -8,7 +8,7 @@ What is not known is not 0: as long as the lag in one partition is unknown, so a
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from millrace.core.ids import Offset, TopicId, TopicPartition
@@ -81,7 +81,7 @@ class LagRound:
         self.positions = 0
 
     @property
-    def places(self) -> Iterable[Place]:
+    def places(self) -> Collection[Place]:
         """What leaders are to be asked."""
         return self._places
 
