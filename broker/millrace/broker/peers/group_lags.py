@@ -32,7 +32,7 @@ from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 _METHOD: Final = "/millrace.proto.v1.Replica/DescribeLags"
 _POSITION_SECONDS: Final = 4e-6
-_QUERY_SECONDS: Final = 16e-6
+_QUERY_SECONDS: Final = 32e-6
 """Of the processor, about: to take up a position; to ask about one and measure it."""
 _SHARE_MAX: Final = 0.05
 """The share of its time that all of it may take."""

@@ -43,7 +43,7 @@ class GroupsConfig:
         1000,
         "How often a broker measures the lags of the groups that it coordinates, for its "
         "[metrics](metrics.md). That takes at most a twentieth of a processor: the lags of more "
-        "than about 2500 different positions are measured less often.",
+        "than about 1400 different positions are measured less often.",
         unit=Unit.MILLISECONDS,
         minimum=100,
         maximum=3_600_000,
