@@ -48,6 +48,11 @@ class Millrace:
         """The broker's process."""
         return (self.pid,)
 
+    @property
+    def metrics_addresses(self) -> tuple[str, ...]:
+        """Where its metrics page is."""
+        return (self.metrics_address,)
+
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; it has its leaders when this returns."""
         with SyncAdmin(self.address) as admin:

@@ -27,6 +27,7 @@ from millrace.broker.coordination.opening import open_store
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.peers.group_lags import GroupLags
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
@@ -292,6 +293,16 @@ class Broker:
             followers.configure(broker_partitions_max=cluster.broker_partitions_max)
 
         channel.add_config_callback(on_config)
+        lags = GroupLags(
+            broker.broker_id,
+            groups,
+            partitions,
+            measure_here=followers.lags.describe,
+            limits=config.limits,
+            turns=self._turns,
+            metrics=self._metrics.group_lags,
+            on_failure=duties.fail,
+        )
         replica_server.add_generic_rpc_handlers([followers.handlers()])
         # Followers are served until the clients have left: the answers wait for them.
         self._endings.callback(followers.end_streams)
@@ -315,6 +326,7 @@ class Broker:
         for each in listeners:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
+        duties.begin(lags.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(

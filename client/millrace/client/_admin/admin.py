@@ -79,7 +79,6 @@ from millrace.core.positions.position import Position
 from millrace.core.quotas.quota import Quota, QuotaEntity, checked, checked_quota_name
 from millrace.core.settings import INT64_MAX, parse
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.proto.errors import error_from_wire
 from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
@@ -249,7 +248,7 @@ class Admin:
         )
         described = {}
         for topic in response.topics:
-            wire.raise_if_error(topic.error, is_set=topic.HasField("error"))
+            wire.raise_if_refused(topic)
             description = topic_from_wire(topic)
             described[description.name] = description
         for name in wanted or ():
@@ -414,7 +413,7 @@ class Admin:
     ) -> None:
         async def attempt(timeout_s: float) -> None:
             response = await self._cluster.change(method, timeout_s)
-            wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            wire.raise_if_refused(response)
 
         await self._until_done(attempt)
 
@@ -433,8 +432,7 @@ class Admin:
             named = result.topic_partition
             topic_id = TopicId(named.topic_id)
             place = self._cluster.topic_names.get(topic_id, topic_id.hex()), named.partition
-            is_refused = result.HasField("error") and result.error.code
-            outcomes[place] = error_from_wire(result.error) if is_refused else None
+            outcomes[place] = wire.error_of(result)
         return outcomes
 
     async def _until_done(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
@@ -657,7 +655,7 @@ class Admin:
             log_from_wire(log, name, broker_id)
             for log, name, broker_id in answers
             # Else a replica that the broker does not hold.
-            if not (log.HasField("error") and log.error.code)
+            if wire.error_of(log) is None
         ]
         return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
 
@@ -683,7 +681,7 @@ class Admin:
                 name,
                 log.topic_partition.partition,
                 broker_id,
-                log.error.message if log.HasField("error") else "",
+                log.error.message,
                 tuple(log.damaged_logs),
             )
             for log, name, broker_id in answers
@@ -907,7 +905,7 @@ class Admin:
         async def attempt(timeout_s: float) -> cluster_pb2.QuotaResult:
             response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
             return result
 
         return described(quota_from_wire((await self._until_done(attempt)).quota))
@@ -965,9 +963,11 @@ class Admin:
         Raises:
             InvalidPositionError: that is no name.
         """
-        epoch, assignor, members = await describe_members(self._cluster, self._coordinators, name)
-        committed = await self.fetch_positions(name)
-        initial = await self.fetch_positions(name, kind="initial")
+        (epoch, assignor, members), committed, initial = await asyncio.gather(
+            describe_members(self._cluster, self._coordinators, name),
+            self.fetch_positions(name),
+            self.fetch_positions(name, kind="initial"),
+        )
         if not (epoch or committed or initial):
             return None
         return GroupDescription(
@@ -1046,7 +1046,7 @@ class Admin:
         async def attempt(timeout_s: float) -> cluster_pb2.TopicResult:
             response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
             return result
 
         return await self._until_done(attempt)

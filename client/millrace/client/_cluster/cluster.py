@@ -423,7 +423,7 @@ class Cluster:
                 connection.hello = await connection.cluster.Hello(
                     common_pb2.HelloRequest(cluster_id=self.cluster_id, features=[CLIENT_PROTOCOL])
                 )
-            wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
+            wire.raise_if_refused(connection.hello)
         except BaseException as error:
             await connection.channel.close()
             if isinstance(error, grpc.RpcError):
@@ -609,7 +609,7 @@ class Cluster:
             if self._is_older(epoch, name):
                 continue
             self._known_at[name] = max(epoch, self._known_at.get(name, 0))
-            if topic.HasField("error") and topic.error.code:
+            if wire.error_of(topic) is not None:
                 self._forget(name)
             else:
                 self._learn_topic(wire.topic_from_wire(topic))

@@ -61,8 +61,7 @@ class Coordinators:
             keeper = self._keepers.get(key)
             try:
                 response = await self._call(keeper, method, _ANSWER_S + wait_s)
-                if (refusal := wire.error_of(response)) is not None:
-                    raise refusal
+                wire.raise_if_refused(response)
             except MillraceError as error:
                 if not error.retriable:
                     raise

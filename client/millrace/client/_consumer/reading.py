@@ -723,7 +723,7 @@ class ConsumerCore:
                 leader_epoch=effect.leader_epoch,
             )
             (result,) = await self.cluster.find_epoch_ends(leader.broker_id, request)
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
                 self.cluster.learn_leader(place, error.leader)

@@ -101,6 +101,25 @@ class GroupCoordinator:
         """Return the names of all groups and readers, sorted."""
         return sorted({*self._positions.names(), *self.membership.groups})
 
+    def group_names(self) -> list[str]:
+        """Return the names of consumer groups, the oldest first."""
+        return list(self.membership.groups)
+
+    def other_names(self) -> list[str]:
+        """Return the names of readers that are no consumer group, likewise."""
+        return [name for name in self._positions.names() if name not in self.membership.groups]
+
+    def reading(self, name: str) -> dict[TopicPartition, Offset | None]:
+        """Return the offset that is read next in each partition that a name has read or owns; None:
+        it has stored no position."""
+        group = self.membership.groups.get(name)
+        owned = () if group is None else group.owners
+        found: dict[TopicPartition, Offset | None] = dict.fromkeys(owned)
+        for kind in (Kind.INITIAL, Kind.COMMITTED):  # The later one counts.
+            for place, position in self._positions.positions(name, kind).items():
+                found[place] = Offset(position.offset)
+        return found
+
     def summary(self, name: str) -> Summary:
         """Return the kind of a name, and how many members it has."""
         group = self.membership.groups.get(name)

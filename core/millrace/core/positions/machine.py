@@ -64,8 +64,8 @@ class PositionsMachine:
     # --- Queries -----------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Return all names, sorted."""
-        return sorted(self._names)
+        """Return all names, the oldest first."""
+        return list(self._names)
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
         """Return the positions under a name, in the order of topic ids and partitions.

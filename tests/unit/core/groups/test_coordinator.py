@@ -108,3 +108,14 @@ def test_a_name_says_what_keeps_it() -> None:
         "group": (NameKind.CONSUMER, 1),
         "spark": (NameKind.SPARK, 0),
     }
+
+
+def test_a_group_reads_what_it_owns_and_what_it_has_a_position_in() -> None:
+    kept = Kept()
+    kept.join("g", at=0)
+    assert kept.machine.reading("g") == {HERE: None}
+    kept.store(kept.machine.handle_resolve_initial("s", {HERE: Position(3)}, WallMs(0)))
+    assert kept.machine.reading("s") == {HERE: 3}
+    kept.commit("s", HERE, at=0)
+    assert kept.machine.reading("s") == {HERE: 1}
+    assert (kept.machine.group_names(), kept.machine.other_names()) == (["g"], ["s"])
