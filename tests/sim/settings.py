@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
 
 DIRECTORY: Final = "/data"
@@ -30,6 +32,8 @@ class Settings:
     replication: ReplicationConfig = REPLICATION
     cluster: ClusterConfig = CLUSTER
     coordination: CoordinationConfig = COORDINATION
+    groups: GroupsConfig = GroupsConfig()
+    positions: PositionsConfig = PositionsConfig()
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
     has_hdd: bool = False
@@ -43,6 +47,8 @@ class Settings:
             cluster=self.cluster,
             coordination=self.coordination,
             replication=self.replication,
+            groups=self.groups,
+            positions=self.positions,
             storage=StorageConfig(
                 segment_bytes_max=20_000,
                 index_interval_bytes_max=1_000,
