@@ -54,6 +54,7 @@ class Load:
         is_patient: it retries until it has the acknowledgement, without a time limit.
         request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
         is_new: each burst comes from a new producer, which no broker knows.
+        client_id: of the producer, for quotas; empty: the default.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -62,6 +63,7 @@ class Load:
     is_patient: bool = True
     request_timeout_ms: int = 0
     is_new: bool = False
+    client_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ class Writer(Client):
 
     def _settings(self) -> ProducerSettings:
         load = self.load
-        return {
+        settings: ProducerSettings = {"client_id": load.client_id} if load.client_id else {}
+        return settings | {
             "acks": load.acks,
             "linger_ms": 1,
             "delivery_timeout_ms": _PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,

@@ -659,7 +659,13 @@ class SimulatedCluster:
             self.ownership.sites[plan.name] = site
         if plan.group is not None:
             for number in range(plan.group.members):
-                add(f"member-{number}", GroupMember, plan=plan.group, ownership=self.ownership)
+                add(
+                    f"member-{number}",
+                    GroupMember,
+                    number=number,
+                    plan=plan.group,
+                    ownership=self.ownership,
+                )
             add("observer", Observer, ownership=self.ownership)
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)

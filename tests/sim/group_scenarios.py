@@ -64,13 +64,36 @@ class TooSlow(ScenarioCluster):
 class Restless(ScenarioCluster):
     """Some members stay, others come and go all the time, and each commits after each poll."""
 
-    topics = (_topic(GroupPlan(members=4, polls=10, stays=0.5, commits=1.0)),)
+    topics = (_topic(GroupPlan(members=4, polls=10, stays=2, commits=1.0)),)
+
+
+class Undisturbed(Restless):
+    """Nothing is wrong with members, so none of them loses its partitions."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that all members kept their sessions while coordinators died (P55)."""
+        measures = super().finish()
+        if self.ownership.losses:
+            raise Violation(f"sessions have ended: {self.ownership.losses}")
+        return measures
+
+
+class Shrinking(ScenarioCluster):
+    """All members but one leave for good, or die."""
+
+    topics = (_topic(GroupPlan(members=4, polls=15, stays=1, returns=False)),)
+
+
+class Twins(ScenarioCluster):
+    """Two members have one instance id: one of them waits for the other."""
+
+    topics = (_topic(GroupPlan(polls=15, instances=2, dies=0.0)),)
 
 
 class Static(ScenarioCluster):
     """Members return under their instance ids before their sessions end."""
 
-    topics = (_topic(GroupPlan(polls=15, is_static=True, dies=0.0)),)
+    topics = (_topic(GroupPlan(polls=15, instances=3, dies=0.0)),)
 
     def finish(self) -> Mapping[str, float]:
         """Check that nothing moved while members were away (KIP-345)."""
@@ -99,7 +122,7 @@ class Idle(ScenarioCluster):
             partitions=2,
             loads=(Load(every_us=80 * SECOND, burst_max=6),),
             polls_every_us=5 * _SOON,
-            group=GroupPlan(members=2, stays=1.0, commits=1.0),
+            group=GroupPlan(members=2, stays=2, commits=1.0),
         ),
     )
 
@@ -268,18 +291,44 @@ GROUP_SCENARIOS: Final = (
         name="coordinators are killed again and again",
         seeds=3,
         quiet_s=25,
-        cluster=Grouped,
+        cluster=Undisturbed,
         steps=again("F02", 5, 6, 4, 3),
-        mutants=["an assignment is not in the log"],
+        mutants=[
+            "an assignment is not in the log",
+            "a new coordinator ends sessions that it has not heard of",
+            "a heartbeat does not prolong a session",
+        ],
     ),
     Scenario(
         about="P59, P60",
         name="coordinators are killed at any step of joins, assignments and commits",
         seeds=4,
         quiet_s=30,
-        cluster=Restless,
+        cluster=Undisturbed,
         steps=again(COORDINATOR, 6, 7, 8, 4),
-        mutants=["a new coordinator ends sessions that it has not heard of"],
+        mutants=[
+            "a new owner begins where nobody has committed",
+            "a member commits a record that it has not handed out",
+        ],
+    ),
+    Scenario(
+        about="P61: departures",
+        name="members leave for good, or die",
+        seeds=2,
+        quiet_s=45,
+        cluster=Shrinking,
+        mutants=[
+            "what a member had stays taken when it is gone",
+            "the target stays as it was when a member goes",
+        ],
+    ),
+    Scenario(
+        about="P61: twins",
+        name="two members have one instance id",
+        seeds=2,
+        quiet_s=40,
+        cluster=Twins,
+        mutants=["a static member takes what a living one has"],
     ),
     Scenario(
         about="P61: static members",

@@ -44,10 +44,12 @@ class GroupPlan:
         records_max: most records that a member takes at once.
         polls: after how many polls a member leaves, on average.
         works_us: how long a member works, now and then, before it commits and polls again.
-        is_static: members keep their instance ids over restarts.
+        instances: how many instance ids static members share, and keep over restarts; 0: they are
+            dynamic.
         pattern: what they subscribe to; empty: to their topic.
         max_poll_ms: the members' `max_poll_interval_ms`.
-        stays: the share of members that never leave.
+        stays: how many members never leave.
+        returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
         commits: the share of consumers that commit by themselves; others leave it to the client.
     """
@@ -56,10 +58,11 @@ class GroupPlan:
     records_max: int = 10_000
     polls: int = 60
     works_us: int = 0
-    is_static: bool = False
+    instances: int = 0
     pattern: str = ""
     max_poll_ms: int = 300_000
-    stays: float = 0.0
+    stays: int = 0
+    returns: bool = True
     dies: float = _DIES
     commits: float = _COMMITS
 
@@ -74,6 +77,7 @@ class GroupMember(Client):
         machine: ClientMachine,
         *,
         every_us: int,
+        number: int,
         plan: GroupPlan,
         ownership: Ownership,
     ) -> None:
@@ -81,7 +85,8 @@ class GroupMember(Client):
         self._every_us = every_us
         self._plan = plan
         self._ownership = ownership
-        self._stays = self._dice.random() < plan.stays
+        self._instance = f"instance-{number % plan.instances}" if plan.instances else ""
+        self._stays = number < plan.stays
 
     async def _work(self) -> None:
         while not self._is_done:
@@ -89,7 +94,7 @@ class GroupMember(Client):
             consumer = Consumer(
                 self._site.bootstrap,
                 group=GROUP,
-                group_instance_id=self.name if self._plan.is_static else "",
+                group_instance_id=self._instance,
                 request_timeout_ms=5_000,
                 max_poll_interval_ms=self._plan.max_poll_ms,
                 enable_auto_commit=not commits,
@@ -108,7 +113,9 @@ class GroupMember(Client):
                 except MillraceError as error:  # Of its last commit.
                     self._judge(error)
             self._ownership.on_ended(life)
-            if self._plan.is_static:
+            if not self._plan.returns:
+                return
+            if self._instance:
                 await asyncio.sleep(_AWAY_S)
             else:
                 await self._pause(_AWAY_S * SECOND)
@@ -119,15 +126,18 @@ class GroupMember(Client):
         def on_assigned(places: list[PartitionName]) -> None:
             ownership.on_assigned(life, places)
 
-        def on_given_up(places: list[PartitionName]) -> None:
+        def on_revoked(places: list[PartitionName]) -> None:
             ownership.on_given_up(life, places)
+
+        def on_lost(places: list[PartitionName]) -> None:
+            ownership.on_lost(life, places)
 
         await consumer.subscribe(
             () if pattern else [self._site.topic],
             pattern=pattern,
             on_assigned=on_assigned,
-            on_revoked=on_given_up,
-            on_lost=on_given_up,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
         )
 
     async def _read(self, consumer: Consumer, life: Life, *, commits: bool) -> None:

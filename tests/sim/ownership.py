@@ -48,10 +48,16 @@ class Life:
     def may_read(self) -> bool:
         """Whether its session lives, by its own clock, and it knows of nothing else."""
         membership = self._consumer._core.membership
-        if membership is None or membership._is_lost:
-            return False
+        return membership is not None and not membership._is_lost and not self.is_silent
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has heard nothing of the group for a session."""
+        membership = self._consumer._core.membership
+        if membership is None:
+            return True
         silent_s = self._clock.monotonic() / SECOND - membership._heard_at
-        return silent_s <= membership._session_s
+        return silent_s > membership._session_s
 
 
 class Attempt(NamedTuple):
@@ -87,6 +93,7 @@ class Ownership:
         owners: who was last given each partition, until it gave it up.
         next_offsets: up to where the group has handed out all records of each partition.
         moves: partitions that another member got than the one that had it before: when, and what.
+        losses: members that were told of lost partitions, though they had heard of the group.
     """
 
     def __init__(
@@ -108,6 +115,7 @@ class Ownership:
         self._begins: dict[PartitionName, _Begin] = {}  # Where commits were at the assignment.
         self._set_back: dict[PartitionName, None] = {}
         self.moves: list[tuple[int, str]] = []
+        self.losses: list[str] = []
         self._members: dict[PartitionName, str] = {}  # Who had it last.
 
     # --- What members are told ---------------------------------------------------------------
@@ -132,6 +140,11 @@ class Ownership:
         for place in places:
             if self.owners.get(place) is life:
                 del self.owners[place]
+
+    def on_lost(self, life: Life, places: list[PartitionName]) -> None:
+        if not life.is_silent and not self._may_have_two():
+            self.losses.append(f"{life.name} has lost {places}")
+        self.on_given_up(life, places)
 
     def on_ended(self, life: Life) -> None:
         """A consumer is closed or dead: it has nothing any more."""
