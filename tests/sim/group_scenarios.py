@@ -1,5 +1,6 @@
-"""Scenarios of consumer groups: members that are cut off, stand still, work for long, commit late or
-return, and coordinators that die at any step. `ownership` has what must hold."""
+"""Scenarios of consumer groups: members that are cut off, stand still, work for long, commit late
+or return, and coordinators that die at any step. `ownership` has what must hold.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -56,9 +57,7 @@ class Working(ScenarioCluster):
 class TooSlow(ScenarioCluster):
     """They work for longer than they promised, so that they leave the group meanwhile."""
 
-    topics = (
-        _topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),
-    )
+    topics = (_topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),)
 
 
 class Restless(ScenarioCluster):

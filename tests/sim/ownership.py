@@ -211,7 +211,9 @@ class Ownership:
         count = len(self.sites[topic].partitions)
         return {(topic, number): self.floor((topic, number)) for number in range(count)}
 
-    def on_observed(self, floors: Mapping[PartitionName, int], found: Mapping[PartitionName, int]) -> None:
+    def on_observed(
+        self, floors: Mapping[PartitionName, int], found: Mapping[PartitionName, int]
+    ) -> None:
         """A client was told which positions are stored; it asked when these were the floors."""
         for place, floor in floors.items():
             at = found.get(place, 0)
@@ -221,9 +223,7 @@ class Ownership:
                 raise Violation(
                     f"{at} of {place} is stored, and {floor} was committed before (P58, P60, P62)"
                 )
-            most = max(
-                self.next_offsets.get(place, 0), site.kept_from(site.partitions[number])
-            )
+            most = max(self.next_offsets.get(place, 0), site.kept_from(site.partitions[number]))
             if at > most and not self._may_jump(place):
                 raise Violation(
                     f"{at} of {place} is stored, and no more than {most} was handed out (P62)"

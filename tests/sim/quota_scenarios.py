@@ -152,21 +152,15 @@ class Freed(Limited):
     """The limit is so small that clients wait for long; then it ends."""
 
     topics = (TopicPlan(partitions=1, loads=(_eager("t"),)),)
-    quotas = (
-        Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_024),
-    )
+    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_024),)
     wants = 4_000
 
 
 class Reconnecting(Limited):
     """Each burst comes over a new stream, which owes what its client owes."""
 
-    topics = (
-        TopicPlan(partitions=1, loads=(_eager("t", is_new=True),)),
-    )
-    quotas = (
-        Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),
-    )
+    topics = (TopicPlan(partitions=1, loads=(_eager("t", is_new=True),)),)
+    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),)
 
 
 class Ordered(Limited):

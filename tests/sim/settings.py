@@ -22,6 +22,8 @@ CLUSTER: Final = ClusterConfig(
     positions_partitions=3, broker_session_timeout_ms=6_000, address_settle_ms=0
 )
 COORDINATION: Final = CoordinationConfig()
+GROUPS: Final = GroupsConfig()
+POSITIONS: Final = PositionsConfig()
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 
@@ -32,8 +34,8 @@ class Settings:
     replication: ReplicationConfig = REPLICATION
     cluster: ClusterConfig = CLUSTER
     coordination: CoordinationConfig = COORDINATION
-    groups: GroupsConfig = GroupsConfig()
-    positions: PositionsConfig = PositionsConfig()
+    groups: GroupsConfig = GROUPS
+    positions: PositionsConfig = POSITIONS
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
     has_hdd: bool = False
