@@ -55,6 +55,7 @@ class Load:
         request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
         is_new: each burst comes from a new producer, which no broker knows.
         client_id: of the producer, for quotas; empty: the default.
+        value_bytes: the size of each value, at least 8; large ones are not compressed.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -64,6 +65,7 @@ class Load:
     request_timeout_ms: int = 0
     is_new: bool = False
     client_id: str = ""
+    value_bytes: int = VALUE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ class Writer(Client):
     def _settings(self) -> ProducerSettings:
         load = self.load
         settings: ProducerSettings = {"client_id": load.client_id} if load.client_id else {}
+        if load.value_bytes > VALUE_BYTES:
+            settings["compression"] = "none"
         return settings | {
             "acks": load.acks,
             "linger_ms": 1,
@@ -234,7 +238,7 @@ class Writer(Client):
         self._record(process, INVOKE, "send", sends=[Send(key, value) for value in values])
         handles: list[RecordHandle] = []
         for batch in batches:
-            data = [value.to_bytes(VALUE_BYTES, "big") for value in batch]
+            data = [value.to_bytes(self.load.value_bytes, "big") for value in batch]
             handles += self._submit(producer, partition, data)
             await asyncio.sleep(0.002)  # So that the next records get a batch of their own.
         done: list[Send] = []

@@ -60,13 +60,13 @@ class TooSlow(ScenarioCluster):
     topics = (_topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),)
 
 
-class Restless(ScenarioCluster):
+class Flapping(ScenarioCluster):
     """Some members stay, others come and go all the time, and each commits after each poll."""
 
     topics = (_topic(GroupPlan(members=4, polls=10, stays=2, commits=1.0)),)
 
 
-class Undisturbed(Restless):
+class Undisturbed(Flapping):
     """Nothing is wrong with members, so none of them loses its partitions."""
 
     def finish(self) -> Mapping[str, float]:
@@ -278,7 +278,7 @@ GROUP_SCENARIOS: Final = (
         name="commits come late, while partitions go to and fro",
         seeds=4,
         quiet_s=30,
-        cluster=Restless,
+        cluster=Flapping,
         steps=again(ALL_LATE, 4, 20, 6, 18),
         mutants=[
             "a member commits with any assignment",

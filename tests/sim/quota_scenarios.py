@@ -33,15 +33,15 @@ _SETTLED_S: Final = 4
 """How long a change of a quota, or the end of a fault, has to take effect."""
 _MOST: Final = 1.15
 """The part of its limit that a client may have used over a window."""
-_SLACK_BYTES: Final = 4_000
+_SLACK_BYTES: Final = 2_000
 """Requests that are under way, and what brokers have saved up."""
 _LEAST: Final = 0.6
 """The part of its limit that a client that wants more gets: requests have headers, too."""
-_LIMITS: Final = (3_000, 6_000, 12_000)
+_LIMITS: Final = (1_200, 2_000, 3_000)
 
 
 def _eager(client_id: str, **changes: object) -> Load:
-    load = Load(every_us=40 * MILLISECOND, burst_max=4, client_id=client_id)
+    load = Load(every_us=80 * MILLISECOND, burst_max=4, client_id=client_id)
     return replace(load, **changes)  # type: ignore[arg-type]
 
 
@@ -61,28 +61,31 @@ class Limited(ScenarioCluster):
         Quota(
             name="spread",
             entity=QuotaEntity(client_id="spread"),
-            produce_bytes_per_second=6_000,
+            produce_bytes_per_second=1_600,
         ),
         Quota(
             name="lone",
             entity=QuotaEntity(client_id="lone"),
-            produce_bytes_per_second=6_000,
+            produce_bytes_per_second=1_600,
         ),
     )
     wants = 0
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self._has_quotas = False
         self._sampled_at = 0
         self._written: dict[TopicPartition, int] = {}
         self._samples: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._limits: dict[str, tuple[int, int | None]] = {}  # Since when, in seconds.
         self._quiet_at: int | None = None
 
-    def start(self) -> None:
-        super().start()
-        for quota in self.quotas:
-            self.administer(SetQuotas(quotas=[quota]))
+    def _create_topics(self) -> None:
+        super()._create_topics()
+        if not self._has_quotas and self.stored_brokers() >= len(self.machines):
+            self._has_quotas = True
+            for quota in self.quotas:
+                self.administer(SetQuotas(quotas=[quota]))
 
     def check(self) -> None:
         super().check()
@@ -149,18 +152,20 @@ class Limited(ScenarioCluster):
 
 
 class Freed(Limited):
-    """The limit is so small that clients wait for long; then it ends."""
+    """The requests are so large that clients wait for long; then the limit ends."""
 
-    topics = (TopicPlan(partitions=1, loads=(_eager("t"),)),)
+    topics = (
+        TopicPlan(partitions=1, loads=(_eager("t", every_us=SECOND // 2, value_bytes=2_000),)),
+    )
     quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_024),)
-    wants = 4_000
+    wants = 3_000
 
 
 class Reconnecting(Limited):
     """Each burst comes over a new stream, which owes what its client owes."""
 
     topics = (TopicPlan(partitions=1, loads=(_eager("t", is_new=True),)),)
-    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),)
+    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_100),)
 
 
 class Ordered(Limited):
@@ -170,34 +175,30 @@ class Ordered(Limited):
         Quota(
             name="this-client",
             entity=QuotaEntity(principal=EACH, client_id="lone"),
-            produce_bytes_per_second=9_000,
+            produce_bytes_per_second=2_800,
         ),
         Quota(
             name="each-principal",
             entity=QuotaEntity(principal=EACH),
-            produce_bytes_per_second=5_000,
+            produce_bytes_per_second=1_600,
         ),
         Quota(
             name="each-client",
             entity=QuotaEntity(client_id=EACH),
-            produce_bytes_per_second=2_000,
+            produce_bytes_per_second=1_024,
         ),
     )
 
 
-class ReadersLimited(ScenarioCluster):
+class ReadersLimited(Limited):
     """Readers of a topic may fetch little of it, for a while; its replicas are brokers."""
 
-    topics = (TopicPlan(partitions=2, loads=(Load(every_us=60 * MILLISECOND, burst_max=4),)),)
+    topics = (TopicPlan(partitions=2, loads=(_eager("t"),)),)
+    quotas = (Quota(name="t", entity=QuotaEntity(topic="t"), fetch_bytes_per_second=1_024),)
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.behind = 0
-
-    def start(self) -> None:
-        super().start()
-        quota = Quota(name="t", entity=QuotaEntity(topic="t"), fetch_bytes_per_second=1_024)
-        self.administer(SetQuotas(quotas=[quota]))
 
     def check(self) -> None:
         super().check()
@@ -258,7 +259,7 @@ _SHORT: Final = (SECOND, SECOND)
 CHANGE: Final = Family("F72", "an operator changes a quota", _change_limit, _SHORT)
 DELETE: Final = Family("F72", "an operator deletes all quotas", _delete_quotas, _SHORT)
 RAISE: Final = Family(
-    "F72", "an operator raises all quotas", partial(_raise_limit, limit=12_000), _SHORT
+    "F72", "an operator raises all quotas", partial(_raise_limit, limit=8_000), _SHORT
 )
 
 QUOTA_SCENARIOS: Final = (
@@ -266,9 +267,9 @@ QUOTA_SCENARIOS: Final = (
         about="P73",
         name="clients want more than they may have, and leaders die",
         seeds=2,
-        quiet_s=25,
+        quiet_s=20,
         cluster=Limited,
-        steps=again("F02", 14, 14, 3, 5),
+        steps=again("F02", 18, 14, 2, 5),
         mutants=[
             "each broker gives the whole limit",
             "brokers do not take up their shares",
@@ -278,13 +279,13 @@ QUOTA_SCENARIOS: Final = (
     Scenario(
         about="P73, P74",
         name="quotas are changed while controllers die and the store is away",
-        seeds=3,
-        quiet_s=30,
+        seeds=2,
+        quiet_s=22,
         cluster=Limited,
         steps=[
-            *again("F38", 8, 16, 3, 6),
-            *again(CHANGE, 9, 8, 6, 1),
-            (40, "F42", 8),
+            *again("F38", 8, 16, 2, 5),
+            *again(CHANGE, 9, 14, 3, 1),
+            (36, "F42", 6),
         ],
         mutants=[
             "a broker follows no change of a quota",
@@ -296,7 +297,7 @@ QUOTA_SCENARIOS: Final = (
         about="P74",
         name="a small limit ends while clients wait for long",
         seeds=2,
-        quiet_s=25,
+        quiet_s=20,
         cluster=Freed,
         steps=[(14, DELETE, 1)],
         mutants=["a dropped bucket keeps its debt"],
@@ -305,7 +306,7 @@ QUOTA_SCENARIOS: Final = (
         about="P74: raised",
         name="a small limit is raised while clients wait for long",
         seeds=2,
-        quiet_s=25,
+        quiet_s=20,
         cluster=Freed,
         steps=[(14, RAISE, 1)],
         mutants=["a debt stays as it was when the limit is raised"],
@@ -314,7 +315,7 @@ QUOTA_SCENARIOS: Final = (
         about="P73: streams",
         name="a client makes a new stream again and again",
         seeds=2,
-        quiet_s=25,
+        quiet_s=20,
         cluster=Reconnecting,
         mutants=["a new stream does not wait for what its client owes"],
     ),
@@ -322,7 +323,7 @@ QUOTA_SCENARIOS: Final = (
         about="P73: order",
         name="several quotas could count for a client",
         seeds=2,
-        quiet_s=25,
+        quiet_s=20,
         cluster=Ordered,
         mutants=["the least specific quota counts"],
     ),
@@ -330,7 +331,7 @@ QUOTA_SCENARIOS: Final = (
         about="P72",
         name="readers may fetch little of a topic",
         seeds=2,
-        quiet_s=30,
+        quiet_s=22,
         cluster=ReadersLimited,
         steps=[(20, DELETE, 1)],
         mutants=["quotas throttle followers", "fetched bytes of a topic are not charged"],
