@@ -236,6 +236,7 @@ class Members:
         events: list[Event | Op] = [*self._observed, *sends]
         for member in self._ended:
             events += member.events()
+        handed_out = 0
         for each in sorted(
             events, key=lambda each: each.at_ns if isinstance(each, Op) else each[0]
         ):
@@ -246,18 +247,21 @@ class Members:
                 continue
             at_ns, name, type, f, content = each
             if f == "poll" and type == OK:
+                handed_out += sum(map(len, content.values()))
                 recorder.record(Op(at_ns, name, type, f), [content])
             elif f == "error":
                 recorder.record(Op(at_ns, name, type, "poll", error=content))
             else:
                 recorder.record(Op(at_ns, name, type, f, details=content))
-        return check(
+        report = check(
             recorder.ops,
             expectations=Expectations(
                 ok_shares={"poll": 0.9, "commit": 0.8, "positions": 0.5}, final_polls=False
             ),
             availability_ns=_FOREVER_NS,
         )
+        report.measures["handed_out"] = handed_out
+        return report
 
     def _observe(self) -> None:
         with SyncAdmin(self._bootstrap, request_timeout_ms=5_000) as admin:

@@ -138,7 +138,7 @@ def play(
     if not nearby.is_served:
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
-    outcome.failures += _judge_the_group(members, history)
+    outcome.failures += _judge_the_group(members, history, say)
     expectations = Expectations(
         ok_shares={"send": 0.9, "poll": 0.9, "list_offsets": 0.5},
         faults={each.fault_id: 1 for each in counted},
@@ -177,10 +177,11 @@ def _judge_the_unsure(history: History) -> list[str]:
     return failures
 
 
-def _judge_the_group(members: Members, history: History) -> list[str]:
+def _judge_the_group(members: Members, history: History, say: Callable[[str], None]) -> list[str]:
     """Hold what the members of the group did against what is promised to groups."""
     sends = [op for op in of_keys(history.ops, SURE_KEYS) if op.sends]
     report = members.judge(sends)
+    say(f"read by the group: {report.measures['handed_out']:.0f} records")
     return [] if report.is_good else [f"of the group: {report.text()}"]
 
 

@@ -35,6 +35,12 @@ class Grouped(ScenarioCluster):
     topics = (_topic(GroupPlan()),)
 
 
+class Steady(ScenarioCluster):
+    """They stay for minutes."""
+
+    topics = (_topic(GroupPlan(polls=400)),)
+
+
 class SlowlyGrouped(ScenarioCluster):
     """They take one record at a time, and after each burst many wait for a while."""
 
@@ -248,9 +254,9 @@ GROUP_SCENARIOS: Final = (
         about="P61: sessions",
         name="members are cut off from their coordinator, and from no other broker",
         seeds=3,
-        quiet_s=30,
-        cluster=Grouped,
-        steps=again(FROM_COORDINATOR, 6, 20, 3, 15),
+        quiet_s=25,
+        cluster=Steady,
+        steps=again(FROM_COORDINATOR, 8, 20, 2, 16),
         mutants=[
             "a member whose session has ended reads on",
             "a member that has lost its partitions reads on",

@@ -37,6 +37,10 @@ _SLACK_BYTES: Final = 2_000
 """Requests that are under way, and what brokers have saved up."""
 _LEAST: Final = 0.6
 """The part of its limit that a client that wants more gets: requests have headers, too."""
+_WRITTEN: Final = 1_000
+"""Values that are written at least meanwhile."""
+_BEHIND: Final = 30
+"""Records by which readers are behind at least, when a quota delays them."""
 _LIMITS: Final = (1_200, 2_000, 3_000)
 
 
@@ -210,6 +214,10 @@ class ReadersLimited(Limited):
 
     def begin_quiet(self) -> None:
         super().begin_quiet()
+        if self.acknowledged() < _WRITTEN:
+            raise Violation(
+                f"{self.acknowledged()} values are written: a quota of readers slows writers (P72)"
+            )
         ends = self.witness.replicas.committed
         for topic in self.running.values():
             for reader in topic.readers:
@@ -218,7 +226,7 @@ class ReadersLimited(Limited):
                     ends.get(each, 0) - reader.next_offsets.get(each.partition, 0)
                     for each in topic.partitions
                 )
-        if self.behind < 100:
+        if self.behind < _BEHIND:
             raise Violation(f"readers are {self.behind} records behind: no quota delays them (P73)")
 
 
