@@ -55,7 +55,9 @@ class Load:
         request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
         is_new: each burst comes from a new producer, which no broker knows.
         client_id: of the producer, for quotas; empty: the default.
-        value_bytes: the size of each value, at least 8; large ones are not compressed.
+        value_bytes: the size of each value, at least 8; large ones are neither compressed nor put
+            together.
+        values_max: most values of a batch.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -66,6 +68,7 @@ class Load:
     is_new: bool = False
     client_id: str = ""
     value_bytes: int = VALUE_BYTES
+    values_max: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,9 @@ class Writer(Client):
             or (10_000 if load.is_patient else _IMPATIENCE_MS),
             "topic_wait_ms": _PATIENCE_MS,
             # What gathers while a producer begins would otherwise be one batch.
-            "batch_size": 0 if load.is_new else BATCH_SIZE_DEFAULT,
+            "batch_size": 0
+            if load.is_new or load.value_bytes > VALUE_BYTES
+            else BATCH_SIZE_DEFAULT,
         }
 
     async def _write(self, producer: Producer, partition: int, key: int) -> None:
@@ -231,7 +236,7 @@ class Writer(Client):
         """Send a burst and wait for it; return whether its outcome is known."""
         dice = self._dice
         batches = [
-            [next(self._values) for _ in range(1 + dice.randrange(3))]
+            [next(self._values) for _ in range(1 + dice.randrange(self.load.values_max))]
             for _ in range(1 + dice.randrange(self.load.burst_max))
         ]
         values = [value for batch in batches for value in batch]

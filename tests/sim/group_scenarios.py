@@ -215,10 +215,10 @@ ALL_LATE: Final = Family(
     "F18", "what members say comes up to half a minute late", _delay_all_members, _LONG
 )
 STANDS_STILL: Final = Family(
-    "F10", "a member stands still for longer than its session", _freeze_member, _LONG
+    "F66", "a member stands still for longer than its session", _freeze_member, _LONG
 )
 COORDINATOR: Final = Family(
-    "F02", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
+    "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
 )
 
 GROUP_SCENARIOS: Final = (

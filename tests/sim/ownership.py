@@ -3,7 +3,8 @@
 What users rely on, whatever happens to members, coordinators and the network between them:
 
 - A partition has one owner. When a member is given a partition, no other member with a living
-  session still has it (P61), and records of it are handed out to its owner alone.
+  session still has it (P61). Records of it are handed out to its owner alone, and only while the
+  owner's session lives.
 - A new owner begins no later than where the group has handed out everything: nothing is left out,
   as long as members commit only what they have handed out (P62). Records may come twice.
 - It begins no earlier than where a commit was acknowledged: nobody has taken that back (P58, P60).
@@ -156,6 +157,8 @@ class Ownership:
 
     def on_read(self, life: Life, record: Record) -> None:
         place, offset = (record.topic, record.partition), record.offset
+        if life.is_silent:
+            raise Violation(f"{life.name} reads {offset} of {place} after its session (P61)")
         owner = self.owners.get(place)
         if owner is not life and not self._may_have_two():
             whose = "nobody" if owner is None else owner.name

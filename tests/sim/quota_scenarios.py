@@ -168,19 +168,31 @@ class Freed(Limited):
 class Reconnecting(Limited):
     """Each burst comes over a new stream, which owes what its client owes."""
 
-    topics = (TopicPlan(partitions=1, loads=(_eager("t", is_new=True),)),)
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(_eager("t", is_new=True, burst_max=1, values_max=1, value_bytes=300),),
+        ),
+    )
     quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_100),)
+
+
+class Pausing(Limited):
+    """The client writes much at once, and then nothing for a while."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(_eager("t", every_us=12 * SECOND, burst_max=30, value_bytes=800),),
+        ),
+    )
+    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),)
 
 
 class Ordered(Limited):
     """Several quotas could count for each client; the most specific one does."""
 
     quotas = (
-        Quota(
-            name="this-client",
-            entity=QuotaEntity(principal=EACH, client_id="lone"),
-            produce_bytes_per_second=2_800,
-        ),
         Quota(
             name="each-principal",
             entity=QuotaEntity(principal=EACH),
@@ -192,6 +204,13 @@ class Ordered(Limited):
             produce_bytes_per_second=1_024,
         ),
     )
+
+
+_OWN: Final = Quota(
+    name="this-client",
+    entity=QuotaEntity(principal=EACH, client_id="lone"),
+    produce_bytes_per_second=2_800,
+)
 
 
 class ReadersLimited(Limited):
@@ -244,6 +263,13 @@ def _change_limit(scene: Scene, name: str = "") -> Undo | None:
     return lambda: None
 
 
+def _set_another(scene: Scene) -> Undo | None:
+    if scene.administered is None:
+        return None
+    scene.administered.administer(SetQuotas(quotas=[_OWN]))
+    return lambda: None
+
+
 def _delete_quotas(scene: Scene) -> Undo | None:
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
@@ -264,10 +290,11 @@ def _raise_limit(scene: Scene, limit: int) -> Undo | None:
 
 
 _SHORT: Final = (SECOND, SECOND)
-CHANGE: Final = Family("F72", "an operator changes a quota", _change_limit, _SHORT)
-DELETE: Final = Family("F72", "an operator deletes all quotas", _delete_quotas, _SHORT)
+CHANGE: Final = Family("F72b", "an operator changes a quota", _change_limit, _SHORT)
+ANOTHER: Final = Family("F72b", "a client gets a quota of its own", _set_another, _SHORT)
+DELETE: Final = Family("F72b", "an operator deletes all quotas", _delete_quotas, _SHORT)
 RAISE: Final = Family(
-    "F72", "an operator raises all quotas", partial(_raise_limit, limit=8_000), _SHORT
+    "F72b", "an operator raises all quotas", partial(_raise_limit, limit=8_000), _SHORT
 )
 
 QUOTA_SCENARIOS: Final = (
@@ -281,7 +308,6 @@ QUOTA_SCENARIOS: Final = (
         mutants=[
             "each broker gives the whole limit",
             "brokers do not take up their shares",
-            "a bucket saves up for as long as it is idle",
         ],
     ),
     Scenario(
@@ -297,7 +323,6 @@ QUOTA_SCENARIOS: Final = (
         ],
         mutants=[
             "a broker follows no change of a quota",
-            "a stream keeps the quotas with which it began",
             "a new controller forgets who else has shares",
         ],
     ),
@@ -320,6 +345,15 @@ QUOTA_SCENARIOS: Final = (
         mutants=["a debt stays as it was when the limit is raised"],
     ),
     Scenario(
+        about="P73: pauses",
+        name="a client writes much at once, after a pause",
+        seeds=2,
+        quiet_s=20,
+        cluster=Pausing,
+        steps=[(60, DELETE, 1)],
+        mutants=["a bucket saves up for as long as it is idle"],
+    ),
+    Scenario(
         about="P73: streams",
         name="a client makes a new stream again and again",
         seeds=2,
@@ -333,7 +367,11 @@ QUOTA_SCENARIOS: Final = (
         seeds=2,
         quiet_s=20,
         cluster=Ordered,
-        mutants=["the least specific quota counts"],
+        steps=[(8, ANOTHER, 1)],
+        mutants=[
+            "the least specific quota counts",
+            "a stream keeps the quotas with which it began",
+        ],
     ),
     Scenario(
         about="P72",
