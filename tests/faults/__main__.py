@@ -25,6 +25,7 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     clocks,
     damage,
     disks,
+    groups,
     links,
     power,
     processes,

@@ -17,13 +17,16 @@ from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
     ElectLeaders,
     ReassignPartitions,
     Request,
+    SetQuotas,
 )
+from millrace.core.quotas.quota import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,10 @@ class Administration:
                 return lambda admin: admin.drain_broker(broker_id)
             case DrainBroker(broker_id=broker_id):
                 return lambda admin: admin.undrain_broker(broker_id)
+            case SetQuotas(quotas=[quota]):
+                return lambda admin: _set_quota(admin, quota)
+            case DeleteQuotas(names=[name]):
+                return lambda admin: admin.delete_quota(name)
             case ReassignPartitions(reassignments=[one]) if name := self._name(one.topic_id):
                 place = (name, one.partition)
                 return lambda admin: admin.reassign_partitions({place: one.replicas})
@@ -105,3 +112,18 @@ class Administration:
         """Return a topic's name; empty when the topic was deleted."""
         topic = None if topic_id is None else self._topics.get(topic_id)
         return "" if topic is None else str(topic.name)
+
+
+async def _set_quota(admin: Admin, quota: Quota) -> None:
+    entity = quota.entity
+    await admin.set_quota(
+        quota.name,
+        principal=entity.principal,
+        client_id=entity.client_id,
+        topic=entity.topic,
+        namespace=entity.namespace,
+        produce_bytes_per_second=quota.produce_bytes_per_second,
+        fetch_bytes_per_second=quota.fetch_bytes_per_second,
+        request_percent=quota.request_percent,
+        per_broker=quota.is_per_broker,
+    )

@@ -9,8 +9,9 @@ clients' history, and the replicas' bytes and epochs below their high watermarks
 import dataclasses
 import hashlib
 import random
+import re
 import traceback
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -37,9 +38,10 @@ from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
-from tests.sim.members import GroupMember, Ownership
+from tests.sim.members import GroupMember, GroupPlan, Observer
 from tests.sim.network import Network
 from tests.sim.operator import Operator
+from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.settings import REPLICATION, Settings
@@ -77,8 +79,10 @@ from millrace.core.metadata.requests import (
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
+from millrace.core.producer.murmur2 import partition_of
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
+from millrace.core.topics import POSITIONS_TOPIC
 
 RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
 """Retention deletes records only in topics that set one of them."""
@@ -106,8 +110,8 @@ class TopicPlan:
         asks_ends: whether a client asks for its end offsets.
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
-        members: processes of a consumer group that shares it.
-        member_records_max: most records that a member takes at once.
+        group: the members of a consumer group that reads it; None: there are none.
+        made_at_us: when it is created.
         is_disposable: whether operators delete it, and create another one with its name.
         incarnation: how often they have done so.
     """
@@ -122,8 +126,8 @@ class TopicPlan:
     asks_ends: bool = False
     keeps_positions: bool = False
     is_explored: bool = False
-    members: int = 0
-    member_records_max: int = 10_000
+    group: GroupPlan | None = None
+    made_at_us: int = 0
     is_disposable: bool = False
     incarnation: int = 0
 
@@ -155,7 +159,6 @@ class _RunningTopic:
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
-        self.ownership = Ownership()
         self.is_gone = False
 
 
@@ -229,6 +232,12 @@ class SimulatedCluster:
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
         self._quiet_since = 0
+        self.ownership = Ownership(
+            self._may_lose_positions,
+            lambda: any(map(self.network.has_been_cut, self._clients)),
+            lambda: self._has_had_two_coordinators,
+        )
+        self._two_coordinators_at = -SECOND * 3600
 
     def _new_process(self, machine: BrokerMachine, name: str) -> BrokerProcess:
         return BrokerProcess(
@@ -265,8 +274,8 @@ class SimulatedCluster:
     # --- Cluster -----------------------------------------------------------------------------
 
     @property
-    def clients(self) -> KeysView[str]:
-        return self._clients.keys()
+    def clients(self) -> Mapping[str, ClientMachine]:
+        return self._clients
 
     @property
     def administered(self) -> "SimulatedCluster":
@@ -310,6 +319,7 @@ class SimulatedCluster:
         missing = [each for name, each in self._plans.items() if name not in there]
         if not missing:
             return
+        missing = [each for each in missing if each.made_at_us <= self._world.now]
         if self.stored_brokers() >= len(self.machines):
             for each in missing:
                 new = NewTopic(
@@ -348,12 +358,30 @@ class SimulatedCluster:
                 plays = node.is_controller
             elif node.replicas is None:
                 plays = False
+            elif role == "coordinator":
+                plays = self._coordinates(node)
             else:
                 leads = [node.replicas.get(each).leads for each in node.replicas]
                 plays = any(leads) if role == "leader" else not all(leads)
             if plays:
                 found.append(name)
         return found
+
+    def _coordinates(self, node: BrokerProcess) -> bool:
+        """Whether a broker leads the partition that keeps the group, as far as it knows."""
+        image, replicas = node.metadata, node.replicas
+        topic = None if image is None else image.topics.get(POSITIONS_TOPIC)
+        if topic is None or replicas is None:
+            return False
+        number = partition_of(GROUP.encode(), len(topic.partitions))
+        place = TopicPartition(topic.topic_id, number)
+        return place in replicas and replicas.get(place).leads
+
+    @property
+    def _has_had_two_coordinators(self) -> bool:
+        """Whether two brokers have coordinated the group within about a session."""
+        since = self._world.now - self._two_coordinators_at
+        return since <= self.settings.groups.session_timeout_ms * MILLISECOND + SECOND
 
     def stored_brokers(self) -> int:
         """How many brokers are registered and not fenced."""
@@ -385,6 +413,8 @@ class SimulatedCluster:
             self._looks_at = self._world.now + _LOOKS_EVERY_US
             self.invariants.look()
             self.witness.states.look()
+            if self.ownership.sites and len(self.role("coordinator")) > 1:
+                self._two_coordinators_at = self._world.now
 
     def all_writers(self) -> Iterator[Writer]:
         """The writers of all existing topics."""
@@ -450,16 +480,15 @@ class SimulatedCluster:
 
     def _judge_groups(self, ends: Mapping[TopicPartition, int]) -> None:
         """Check that groups have read on to these ends while all was quiet."""
-        for topic in self.running.values():
-            if topic.is_gone or not topic.plan.members:
-                continue
-            for topic_partition in topic.partitions:
+        for topic, site in self.ownership.sites.items():
+            for number, topic_partition in enumerate(site.partitions):
                 end = ends.get(topic_partition, 0)
-                at = topic.ownership.next_offsets.get(topic_partition.partition, 0)
+                at = self.ownership.next_offsets.get((topic, number), 0)
                 if at < end:
+                    owners = {key: life.name for key, life in self.ownership.owners.items()}
                     raise Violation(
-                        f"the group is at {at} of {topic_partition}, and should be at {end}; "
-                        f"owners are {topic.ownership.owners}; {self.describe()}"
+                        f"the group is at {at} of {topic}-{number}, and should be at {end}; "
+                        f"owners are {owners}; {self.describe()}"
                     )
 
     def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
@@ -626,15 +655,18 @@ class SimulatedCluster:
             add("asker", EndReader)
         if plan.keeps_positions:
             add("keeper", Keeper, may_be_lost=self._may_lose_positions)
-        for number in range(plan.members):
-            add(
-                f"member-{number}",
-                GroupMember,
-                ownership=topic.ownership,
-                may_be_lost=self._may_lose_positions,
-                may_be_late=lambda: any(map(self.network.has_been_cut, self._clients)),
-                records_max=plan.member_records_max,
-            )
+        if plan.group is not None or self._is_read_by_pattern(plan.name):
+            self.ownership.sites[plan.name] = site
+        if plan.group is not None:
+            for number in range(plan.group.members):
+                add(
+                    f"member-{number}",
+                    GroupMember,
+                    number=number,
+                    plan=plan.group,
+                    ownership=self.ownership,
+                )
+            add("observer", Observer, ownership=self.ownership)
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
             add(
@@ -645,6 +677,10 @@ class SimulatedCluster:
             )
         for client in (*topic.writers, *topic.readers):
             client.start()
+
+    def _is_read_by_pattern(self, name: str) -> bool:
+        patterns = [each.group.pattern for each in self.topics if each.group is not None]
+        return any(re.fullmatch(each, name) for each in patterns if each)
 
     def _may_lose_positions(self) -> bool:
         return self._had_unclean_internal
@@ -834,8 +870,12 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
         asks_ends=dice.random() < 0.5,
         keeps_positions=dice.random() < 0.3,
         is_explored=dice.random() < 0.4,
-        members=dice.choice((0, 2, 3)),
+        group=_drawn_group(dice.choice((0, 2, 3))),
     )
+
+
+def _drawn_group(members: int) -> GroupPlan | None:
+    return GroupPlan(members=members) if members else None
 
 
 def disposable_topic(dice: random.Random) -> TopicPlan:

@@ -9,7 +9,7 @@ cluster in which every copy of a record is damaged can only report it.
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
 from tests.sim.admin import TrimRecords
 from tests.sim.coordination import SimulatedStore, StoreWeather
-from tests.sim.machine import BrokerMachine
+from tests.sim.machine import BrokerMachine, ClientMachine
 from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
@@ -77,9 +77,10 @@ class Scene:
         machines: of the brokers, by name.
         network: between them, and to the store.
         store: the coordination store.
-        role: names of the machines that are now `leader`, `follower` or `controller`.
+        role: names of the machines that are now `leader`, `follower`, `controller` or
+            `coordinator` of the consumer group.
         victim: the machine whose disk may be damaged.
-        clients: names of the clients' machines, as they come.
+        clients: the clients' machines by name, as they come.
         administered: the cluster as an operator can change it; None: not at all.
         dice: of this fault alone.
         duration_us: until it is ended.
@@ -91,7 +92,7 @@ class Scene:
     store: SimulatedStore
     role: Callable[[str], list[str]]
     victim: BrokerMachine
-    clients: Collection[str]
+    clients: Mapping[str, ClientMachine]
     administered: Administered | None
     dice: random.Random
     duration_us: int

@@ -85,7 +85,7 @@ class SessionService:
     Args:
         replication: settings for followers; None: it serves consumers.
         calls: of the listener.
-        quotas: of clients; None: followers have none.
+        quotas: of clients; None: followers have none (P72).
     """
 
     def __init__(

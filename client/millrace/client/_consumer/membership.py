@@ -289,7 +289,7 @@ class Membership:
         Raises:
             MillraceError: the member cannot join, or a callback raised.
         """
-        while True:
+        while True:  # A step may take longer than a session: look at all of it again.
             if self._failure is not None:
                 raise self._failure
             if self._is_silent(host.monotonic_s()):
@@ -297,9 +297,9 @@ class Membership:
             if self._is_lost:
                 self._is_lost = False
                 await self._give_up()
-            if self._told is not None:
+            elif self._told is not None:
                 await self._take(self._told)
-            if not self.has_work:
+            else:
                 break
         if self._must_commit(host.monotonic_s()) and not self._is_committing:
             self._committed_at = host.monotonic_s()

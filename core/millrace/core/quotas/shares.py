@@ -1,10 +1,10 @@
 """How the controller divides the limits of the cluster among the brokers, by demand.
 
 Each broker reports with its heartbeats what it uses of each shared bucket, and gets its share with
-the answer. The shares of one bucket together are its limit, never more. A broker that uses less
-than its share gets that and a little more; what is left goes in equal parts to those that would use
-more (max-min fairness). So the parts of brokers without demand are not lost to the others, and a
-broker whose demand grows gets its part with its next heartbeat.
+the answer. The shares of one bucket together are its limit, never more (P73). A broker that uses
+less than its share gets that and a little more; what is left goes in equal parts to those that
+would use more (max-min fairness). So the parts of brokers without demand are not lost to the
+others, and a broker whose demand grows gets its part with its next heartbeat.
 
 A round divides a limit once, for all brokers. Each broker takes its share once in a round. The
 first broker that asks a second time begins the next round, which uses all reports since. A round
