@@ -632,7 +632,6 @@ class SimulatedCluster:
                 GroupMember,
                 ownership=topic.ownership,
                 may_be_lost=self._may_lose_positions,
-                may_be_late=lambda: any(map(self.network.has_been_cut, self._clients)),
                 records_max=plan.member_records_max,
             )
         if plan.is_explored:

@@ -5,8 +5,8 @@ Each member is a shipped consumer. What all of them are told is kept in one `Own
 - A partition that another member has been given is read by the former owner no more (P61).
 - A new owner begins no later than where the group has handed out everything: nothing is left out,
   as long as members commit only what they have handed out (P62). Records may come twice.
-- It begins no earlier than where a commit was acknowledged: nobody has taken that back (P58, P60).
-  Where calls may come late, an attempt that the member has repeated may come after its next commit.
+- It begins no earlier than where a commit was acknowledged: nothing has taken that back, neither a
+  former owner nor an attempt that comes late (P58, P60, P62).
 - In quiet every partition has an owner, and the group reads on.
 """
 
@@ -64,14 +64,12 @@ class GroupMember(Client):
         every_us: int,
         ownership: Ownership,
         may_be_lost: Callable[[], bool],
-        may_be_late: Callable[[], bool],
         records_max: int,
     ) -> None:
         super().__init__(name, site, machine)
         self._every_us = every_us
         self._ownership = ownership
         self._may_be_lost = may_be_lost
-        self._may_be_late = may_be_late
         self._records_max = records_max
         self._me = ""
         self._begins_at: dict[int, int] = {}  # Where commits were when it got each partition.
@@ -157,10 +155,10 @@ class GroupMember(Client):
         may_jump = self._site.may_be_cut(topic_partition) or self._may_be_lost()
         if offset > at and offset > self._site.kept_from(topic_partition) and not may_jump:
             raise Violation(f"{self._me} gets {offset} of {number}, and the group is at {at}")
-        may_go_back = may_jump or self._may_be_late()
-        if offset < self._begins_at.pop(number, 0) and not may_go_back:
+        if offset < self._begins_at.pop(number, 0) and not may_jump:
             raise Violation(
-                f"{self._me} gets {offset} of {number}, and more was committed before (P58, P60)"
+                f"{self._me} gets {offset} of {number}, and more was committed before (P58, P60, "
+                "P62)"
             )
         self._ownership.next_offsets[number] = max(at, offset + 1)
 

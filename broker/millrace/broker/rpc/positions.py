@@ -102,7 +102,12 @@ class PositionsService:
             await self._positions.ask(
                 place,
                 lambda machine, now: machine.handle_commit(
-                    name, positions, now, member_id=request.member_id, epoch=request.epoch
+                    name,
+                    positions,
+                    now,
+                    member_id=request.member_id,
+                    epoch=request.epoch,
+                    number=request.number,
                 ),
             )
         except MillraceError as error:

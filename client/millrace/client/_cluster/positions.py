@@ -1,7 +1,8 @@
 """Positions on the brokers under a name.
 
 All requests are idempotent: the first initial position stays, and a commit or a deletion can be
-repeated.
+repeated. A member of a group numbers its commits, so that an attempt that arrives late changes
+nothing.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ class KeptPositions:
         *,
         member_id: str = "",
         epoch: int = -1,
+        number: int = 0,
     ) -> None:
         """See `Admin.commit_positions`; a member of a group names its assignment."""
         for some in _chunks(positions):
@@ -70,6 +72,7 @@ class KeptPositions:
                     positions=await self._to_wire(some),
                     member_id=member_id,
                     epoch=epoch,
+                    number=number,
                 )
                 answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
                     request

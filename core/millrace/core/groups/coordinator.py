@@ -19,7 +19,7 @@ from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.positions import records as position_records
 from millrace.core.positions.machine import EXPIRED_AT_ONCE, PositionsMachine
-from millrace.core.positions.position import Kind, Position, PositionsConfig
+from millrace.core.positions.position import CommitNumber, Kind, Position, PositionsConfig
 from millrace.core.positions.records import PositionRecord
 
 CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
@@ -129,14 +129,18 @@ class GroupCoordinator:
         *,
         member_id: str = "",
         epoch: int = -1,
+        number: int = 0,
     ) -> Result[CoordinatorRecord, None]:
         """Store how far a reader has read; a member names its latest assignment.
+
+        The number counts the commits of the member; 0: it does not count them.
 
         Raises:
             MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
         """
         self.membership.check_commit(name, member_id, epoch, positions)
-        return self._stored(self._positions.handle_commit(name, positions, now))
+        commit = CommitNumber(member_id, number) if member_id and number else None
+        return self._stored(self._positions.handle_commit(name, positions, now, commit))
 
     def handle_delete(self, name: str, now: WallMs) -> Result[CoordinatorRecord, None]:
         """Forget a name and its positions.

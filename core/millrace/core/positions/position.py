@@ -41,6 +41,24 @@ class Position:
     metadata: str = ""
 
 
+class CommitNumber(NamedTuple):
+    """Which commit of a group's member stored a position.
+
+    Attributes:
+        member_id: of the member.
+        number: counts the commits of this member, so that a late attempt is known as such.
+    """
+
+    member_id: str
+    number: int
+
+    def precedes(self, other: "CommitNumber | None") -> bool:
+        """Whether the same member has made this commit before the other one."""
+        return (
+            other is not None and other.member_id == self.member_id and self.number < other.number
+        )
+
+
 class PositionKey(NamedTuple):
     """The key of a position."""
 
