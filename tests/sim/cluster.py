@@ -234,7 +234,6 @@ class SimulatedCluster:
         self._quiet_since = 0
         self.ownership = Ownership(
             self._may_lose_positions,
-            lambda: any(map(self.network.has_been_cut, self._clients)),
             lambda: self._has_had_two_coordinators,
         )
         self._two_coordinators_at = -SECOND * 3600

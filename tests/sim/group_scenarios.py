@@ -278,6 +278,7 @@ GROUP_SCENARIOS: Final = (
         quiet_s=25,
         cluster=Grouped,
         steps=again(LATE, 4, 16, 2, 15),
+        mutants=["a commit that comes late takes back the next one of its member"],
     ),
     Scenario(
         about="P58, P62",

@@ -7,9 +7,8 @@ What users rely on, whatever happens to members, coordinators and the network be
   owner's session lives.
 - A new owner begins no later than where the group has handed out everything: nothing is left out,
   as long as members commit only what they have handed out (P62). Records may come twice.
-- It begins no earlier than where a commit was acknowledged: nobody has taken that back (P58, P60).
-  Where calls may come late, an attempt that the owner has repeated may come after its next commit;
-  but no commit of an earlier owner counts once a later one has committed (P62).
+- It begins no earlier than where a commit was acknowledged: nothing has taken that back, neither an
+  earlier owner nor an attempt that comes late (P58, P60, P62).
 - A commit of a former owner is refused when it begins after the partition has another owner.
 - In quiet the group reads on.
 
@@ -65,12 +64,10 @@ class Attempt(NamedTuple):
     """A commit that is under way, of one partition.
 
     Attributes:
-        tenure: of the member that commits.
         is_late: another member had the partition when it began.
     """
 
     place: PartitionName
-    tenure: int
     offset: int
     is_late: bool
 
@@ -85,7 +82,6 @@ class Ownership:
 
     Args:
         may_be_lost: whether stored positions may be lost, by an unclean election.
-        may_be_late: whether calls of members may come late.
         may_have_two: whether two brokers have coordinated the group within a session: the one that
             was deposed may not know it, and keeps its members (P61).
 
@@ -100,19 +96,15 @@ class Ownership:
     def __init__(
         self,
         may_be_lost: Callable[[], bool],
-        may_be_late: Callable[[], bool],
         may_have_two: Callable[[], bool],
     ) -> None:
         self.sites: dict[str, Site] = {}
         self.owners: dict[PartitionName, Life] = {}
         self.next_offsets: dict[PartitionName, int] = {}
         self._may_be_lost = may_be_lost
-        self._may_be_late = may_be_late
         self._may_have_two = may_have_two
         self._tenures: dict[PartitionName, int] = {}
         self._committed: dict[PartitionName, int] = {}  # The largest offset that is acknowledged.
-        self._least: dict[tuple[PartitionName, int], int] = {}  # Of all attempts of a tenure.
-        self._floors: dict[PartitionName, tuple[int, int]] = {}
         self._begins: dict[PartitionName, _Begin] = {}  # Where commits were at the assignment.
         self._set_back: dict[PartitionName, None] = {}
         self.moves: list[tuple[int, str]] = []
@@ -182,31 +174,24 @@ class Ownership:
 
     def attempts(self, life: Life, positions: Mapping[PartitionName, int]) -> list[Attempt]:
         """A member begins to commit."""
-        found = []
-        for place, offset in positions.items():
-            tenure = life.tenures[place]
-            key = place, tenure
-            self._least[key] = min(self._least.get(key, offset), offset)
-            found.append(Attempt(place, tenure, offset, tenure < self._tenures[place]))
-        return found
+        return [
+            Attempt(place, offset, life.tenures[place] < self._tenures[place])
+            for place, offset in positions.items()
+        ]
 
     def on_committed(self, life: Life, attempts: Iterable[Attempt]) -> None:
         """They are acknowledged."""
-        for place, tenure, offset, is_late in attempts:
+        for place, offset, is_late in attempts:
             if is_late:
                 raise Violation(
                     f"{life.name} has committed {offset} of {place}, which others own (P62)"
                 )
             self._committed[place] = max(self._committed.get(place, 0), offset)
-            if tenure >= self._floors.get(place, (0, 0))[0]:
-                self._floors[place] = tenure, self._least[place, tenure]
 
     def floor(self, place: PartitionName) -> int:
         """The least offset that the stored position may have from now on."""
         if place in self._set_back or self._may_jump(place):
             return 0
-        if self._may_be_late():
-            return self._floors.get(place, (0, 0))[1]
         return self._committed.get(place, 0)
 
     def floors(self, topic: str) -> dict[PartitionName, int]:

@@ -53,6 +53,13 @@ MUTANTS = (
         "if each is None:",
     ),
     mutant(
+        "a commit that comes late takes back the next one of its member",
+        "P62",
+        "millrace.core.positions.machine:PositionsMachine.handle_commit",
+        "if commit is not None:",
+        "if False:",
+    ),
+    mutant(
         "an assignment is not in the log",
         "P59",
         "millrace.core.groups.membership:_Draft.store_current",

@@ -6,6 +6,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from millrace.client import host
+from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
 from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records
@@ -117,7 +118,7 @@ class Consumer:
             UnknownTopicOrPartitionError: there is no such topic, and no group.
             InvalidRequestError: `start` or a callback does not fit.
         """
-        if not self._core.has_group:
+        if not self._core.group:
             if on_assigned or on_revoked or on_lost or pattern:
                 raise InvalidRequestError(
                     "only a member of a group has callbacks and a pattern: set group=..."
@@ -227,6 +228,35 @@ class Consumer:
                 return
             for record in lent:
                 yield record
+
+    async def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
+        """Call a function with each record, at least once, until the consumer is closed.
+
+            dead_letters = DeadLetters(producer, "orders.dead", attempts=5)
+            async with Consumer("localhost:7092", group="billing") as consumer:
+                await consumer.subscribe(["orders"])
+                await consumer.process(bill, dead_letters)
+
+        A record whose function raises is tried again, after a pause, before any other record of its
+        partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
+        of the dead, and its partition goes on when that is acknowledged. Automatic commits count
+        only records that are done, so the function need not commit. Cancel the task to stop: the
+        record that is interrupted comes again.
+
+        Args:
+            handler: takes a `Record`; a function or a coroutine function. One call must take less
+                than `max_poll_interval_ms`.
+            dead_letters: where records go that fail too often, and how often that is.
+
+        Raises:
+            MillraceError: as `poll`; or a record failed too often, and the topic of the dead did
+                not take it: it is not committed.
+        """
+        try:
+            await process(self, handler, dead_letters)
+        except ClosedError:
+            if not self._core.is_closed:
+                raise  # Of the producer, or in the child of a fork.
 
     def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition.

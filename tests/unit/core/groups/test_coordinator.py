@@ -46,8 +46,10 @@ class Kept:
     def leave(self, name: str, at: int) -> None:
         self.store(self.machine.handle_leave(name, ["m"], Topics(), WallMs(at)))
 
-    def commit(self, name: str, place: TopicPartition, at: int, **member: object) -> None:
-        positions = {place: Position(1)}
+    def commit(
+        self, name: str, place: TopicPartition, at: int, offset: int = 1, **member: object
+    ) -> None:
+        positions = {place: Position(offset)}
         self.store(self.machine.handle_commit(name, positions, WallMs(at), **member))  # type: ignore[arg-type]
 
     def expire(self, at: int) -> None:
@@ -85,6 +87,17 @@ def test_an_empty_group_without_positions_is_forgotten_at_once() -> None:
     kept.expire(2)
     assert kept.machine.names() == []
     assert kept.machine.membership.groups == {}
+
+
+def test_a_commit_of_a_member_that_comes_late_changes_nothing() -> None:
+    kept = Kept()
+    kept.join("g", 0)
+    member: dict[str, object] = {"member_id": "m", "epoch": 1}
+    kept.commit("g", HERE, 0, offset=9, number=2, **member)
+    kept.commit("g", HERE, 0, offset=5, number=1, **member)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(9)}
+    kept.commit("g", HERE, 0, offset=5, **member)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(5)}
 
 
 def test_positions_of_deleted_topics_go_although_the_group_has_members() -> None:
