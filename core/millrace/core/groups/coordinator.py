@@ -114,11 +114,7 @@ class GroupCoordinator:
         it has stored no position."""
         group = self.membership.groups.get(name)
         owned = () if group is None else group.owners
-        found: dict[TopicPartition, Offset | None] = dict.fromkeys(owned)
-        for kind in (Kind.INITIAL, Kind.COMMITTED):  # The later one counts.
-            for place, position in self._positions.positions(name, kind).items():
-                found[place] = Offset(position.offset)
-        return found
+        return {**dict.fromkeys(owned), **self._positions.offsets(name)}
 
     def summary(self, name: str) -> Summary:
         """Return the kind of a name, and how many members it has."""

@@ -47,11 +47,13 @@ class Leader:
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
+        self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
     async def measure(self, request: pb.DescribeLagsRequest) -> pb.DescribeLagsResponse:
         self.asked.append([each.offset for each in request.partitions])
+        self.is_asked.set()
         assert {each.current_leader_epoch for each in request.partitions} == {3}
         await self.may_answer.wait()
         return pb.DescribeLagsResponse(
@@ -128,8 +130,7 @@ def test_a_leader_that_hangs_is_not_asked_again_before_it_has_answered() -> None
         world = World(coordinator_of(a=4))
         world.leader.may_answer.clear()
         first = asyncio.create_task(world.lags.measure())
-        while not world.leader.asked:
-            await asyncio.sleep(0)
+        await world.leader.is_asked.wait()
         await world.lags.measure()
         assert len(world.leader.asked) == 1
         assert world.shown("unknown_partitions") == {"a": 1}
