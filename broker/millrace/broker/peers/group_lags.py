@@ -114,7 +114,12 @@ class GroupLags:
         if lags.places:
             # With much to ask, a leader that is busy may take as long.
             found = await self._answers(lags.places, _ANSWER_SECONDS + pause_seconds)
-        self._metrics.show(lags.lags(found), lags.left_out)
+        shown = []
+        work = self._turns.work()
+        for each in lags.lags(found):
+            shown.append(each)
+            await work.give_way()
+        self._metrics.show(shown, lags.left_out)
         return pause_seconds
 
     async def _taken_up(self) -> LagRound:

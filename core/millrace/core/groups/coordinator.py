@@ -116,11 +116,7 @@ class GroupCoordinator:
         it has stored no position."""
         group = self.membership.groups.get(name)
         owned = () if group is None else group.owners
-        found: dict[TopicPartition, Offset | None] = dict.fromkeys(owned)
-        for kind in (Kind.INITIAL, Kind.COMMITTED):  # The later one counts.
-            for place, position in self._positions.positions(name, kind).items():
-                found[place] = Offset(position.offset)
-        return found
+        return {**dict.fromkeys(owned), **self._positions.offsets(name)}
 
     def names_after(self, after: str, count: int) -> list[str]:
         """Return the first names of all after another one, sorted."""

@@ -8,7 +8,7 @@ What is not known is not 0: as long as the lag in one partition is unknown, so a
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from millrace.core.ids import Offset, TopicId, TopicPartition
@@ -111,12 +111,11 @@ class LagRound:
             self.positions += len(places)
             self._places.update(dict.fromkeys(place for place in places if place is not None))
 
-    def lags(self, found: Mapping[Place, Unread]) -> list[GroupLag]:
-        """Return the lags, from what leaders answered."""
-        return [
-            _added_up(group, topic, [None if each is None else found.get(each) for each in places])
-            for (group, topic), places in self._topics.items()
-        ]
+    def lags(self, found: Mapping[Place, Unread]) -> Iterator[GroupLag]:
+        """Yield the lags, from what leaders answered."""
+        for (group, topic), places in self._topics.items():
+            answers = [None if each is None else found.get(each) for each in places]
+            yield _added_up(group, topic, answers)
 
 
 def _added_up(group: str, topic: str, found: list[Unread | None]) -> GroupLag:

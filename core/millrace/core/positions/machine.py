@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import KeptRecords
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
@@ -82,6 +82,16 @@ class PositionsMachine:
         keys = sorted(key for key in self._names.get(name, ()) if key.kind is kind)
         records = map(self._record, keys)
         return {each.key.topic_partition: each.position for each in records if each.position}
+
+    def offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        """Return the offset that is read next: the committed one, or else the initial one."""
+        found: dict[TopicPartition, Offset] = {}
+        for key in self._names.get(name, ()):
+            if key.kind is Kind.COMMITTED or key.topic_partition not in found:
+                position = self._record(key).position
+                assert position is not None, "a deletion has no key in `_names`"
+                found[key.topic_partition] = Offset(position.offset)
+        return found
 
     def has_initial(self, name: str) -> bool:
         """Whether a reader stored where it began under this name."""

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from millrace.core.groups.lags import GroupLag, LagRound, Unread
+from millrace.core.groups.lags import GroupLag, LagRound, Place, Unread
 from millrace.core.ids import Offset, TopicId, TopicPartition
 
 ORDERS, PAYMENTS, DELETED = (TopicId(bytes([number]) * 16) for number in range(3))
@@ -26,11 +26,15 @@ def lags_of(
     lags = LagRound(series_max, lambda topic_id: NAMES.get(topic_id, ""))
     for name, positions in groups.items():
         lags.take(name, positions)
-    found = {
+    found: dict[Place, Unread] = {
         place: Unread.between(place[1], 0, end, 3 * (end - place[1]), 100 * (end - place[1]))
         for place in lags.places
     }
-    return lags.lags(found), lags
+    return the_lags(lags, found), lags
+
+
+def the_lags(lags: LagRound, found: dict[Place, Unread]) -> list[GroupLag]:
+    return list(lags.lags(found))
 
 
 def test_a_group_has_the_sums_of_each_topic_and_the_worst_of_its_partitions() -> None:
@@ -50,11 +54,11 @@ def test_an_unknown_partition_makes_the_sums_unknown() -> None:
     assert lags == [GroupLag("g", "orders", None, None, None, None, 1)]
     lags, round_ = lags_of({"g": at(ORDERS, 4, 5)})
     (first, second) = round_.places
-    assert round_.lags({first: Unread(6, 18, 600)}) == [
+    assert the_lags(round_, {first: Unread(6, 18, 600)}) == [
         GroupLag("g", "orders", None, None, None, None, 1)
     ]
-    assert round_.lags({}) == [GroupLag("g", "orders", None, None, None, None, 2)]
-    assert round_.lags({first: Unread(6, 18, 600), second: Unread(5, 15, None)}) == [
+    assert the_lags(round_, {}) == [GroupLag("g", "orders", None, None, None, None, 2)]
+    assert the_lags(round_, {first: Unread(6, 18, 600), second: Unread(5, 15, None)}) == [
         GroupLag("g", "orders", 11, 6, 33, None, 0)
     ]
 
