@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 TOPIC = "measurements"
@@ -117,6 +117,45 @@ def test_the_consumer_goes_on_where_it_was_stopped(broker: RunningBroker, tmp_pa
             it.stop()
             seen += it.lines(count)
     assert sorted(int(line.split()[2]) for line in seen) == list(range(70))
+
+
+def test_records_that_cannot_be_processed_end_elsewhere_although_the_program_is_killed(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    sessions = {"groups.session_timeout_ms": 1_500, "groups.heartbeat_interval_ms": 500}
+    broker = start_broker(sessions)
+    values = [b"bad %d" % number if number % 7 == 3 else b"%d" % number for number in range(140)]
+    printed: set[int] = set()
+    dead: set[bytes] = set()
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(f"{TOPIC}.dead")
+        for round_ in range(4):
+            for value in values[35 * round_ : 35 * (round_ + 1)]:
+                producer.send(TOPIC, value, partition=round_ % 3)
+            producer.flush()
+            folder = tmp_path / f"{round_}"
+            with running("dead-letters", folder, broker.address) as it:
+                it.lines(10)
+                if round_ < 3:
+                    it.kill()
+                else:
+                    wait_until(lambda: not backlog(admin), "all are committed", START_SECONDS_MAX)
+                    it.stop()
+            lines = (folder / "dead-letters.out").read_text().splitlines()
+            printed.update(int(float(line.split()[2])) for line in lines)
+        with SyncConsumer(broker.address) as consumer:
+            consumer.assign([f"{TOPIC}.dead"])
+            while consumer.lag()[f"{TOPIC}.dead", 0]:
+                dead.update(consumer.poll().values())
+    assert printed == {int(value) for value in values if value.isdigit()}
+    assert dead == {value for value in values if not value.isdigit()}
+
+
+def backlog(admin: SyncAdmin) -> int:
+    """Return how many records the group of that tutorial has not committed."""
+    positions = admin.fetch_positions("numbers-printer")
+    return end_of(admin) - sum(each.offset for each in positions.values())
 
 
 def test_members_that_are_killed_count_each_record_once(

@@ -89,6 +89,7 @@ from millrace.core.positions.position import Position
 
 _LOADED_LATER: Final = {
     "Consumer": "_consumer.consumer",
+    "DeadLetters": "_consumer.dead_letters",
     "AppendedRange": "_producer.handles",
     "BatchHandle": "_producer.handles",
     "BatchMetadata": "_producer.handles",
@@ -107,6 +108,7 @@ Administration, and processes that do nothing else, do not load them.
 """
 if TYPE_CHECKING:
     from millrace.client._consumer.consumer import Consumer
+    from millrace.client._consumer.dead_letters import DeadLetters
     from millrace.client._consumer.records import FetchedRecords, Record, Records
     from millrace.client._producer.handles import (
         AppendedRange,
@@ -149,6 +151,7 @@ __all__ = [
     "Consumer",
     "CorruptBatchError",
     "DamagedReplica",
+    "DeadLetters",
     "DeletionProtectedError",
     "DeliveryTimedOutError",
     "EligibleLeadersNotAvailableError",

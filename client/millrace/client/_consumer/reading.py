@@ -580,9 +580,9 @@ class ConsumerCore:
             )
 
     @property
-    def has_group(self) -> bool:
-        """Whether the user named a group."""
-        return bool(self._config.group)
+    def group(self) -> str:
+        """The group that the user named; empty: none."""
+        return self._config.group
 
     async def commit(self, positions: Mapping[PartitionName, int] | None) -> None:
         """See `Consumer.commit`."""
