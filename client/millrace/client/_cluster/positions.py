@@ -12,7 +12,7 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import AnswerT, Coordinators
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position
+from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position, check_place
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import positions_pb2 as pb
 
@@ -61,7 +61,7 @@ class KeptPositions:
         epoch: int = -1,
         number: int = 0,
     ) -> None:
-        """See `Admin.commit_positions`; a member of a group names its assignment."""
+        """See `Admin.commit_positions`; a member of a group names its assignment and its commit."""
         for some in _chunks(positions):
 
             async def commit(
@@ -141,6 +141,7 @@ class KeptPositions:
     async def _to_wire(self, positions: Mapping[PartitionName, Position]) -> Sequence[pb.Position]:
         named = []
         for (topic, partition), position in positions.items():
+            check_place(position)
             info = await self._cluster.topic(topic)
             named.append(
                 pb.Position(

@@ -127,8 +127,8 @@ def check_name(name: str) -> None:
         )
 
 
-def check_position(position: Position, config: PositionsConfig) -> None:
-    """Refuse an invalid position.
+def check_place(position: Position) -> None:
+    """Refuse an offset or an epoch that no record can have.
 
     Raises:
         InvalidPositionError: says why.
@@ -138,6 +138,15 @@ def check_position(position: Position, config: PositionsConfig) -> None:
             f"offset {position.offset} of leader epoch {position.leader_epoch}: an offset is 0 or "
             "more, an epoch -1 or more"
         )
+
+
+def check_position(position: Position, config: PositionsConfig) -> None:
+    """Refuse an invalid position.
+
+    Raises:
+        InvalidPositionError: says why.
+    """
+    check_place(position)
     if len(position.metadata.encode()) > config.metadata_bytes_max:
         raise InvalidPositionError(
             f"the metadata of a position has {len(position.metadata.encode())} bytes, and the "
