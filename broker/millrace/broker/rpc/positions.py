@@ -31,7 +31,8 @@ from millrace.core.positions.position import (
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
-NAMES_AT_ONCE: Final = 10_000
+NAMES_AT_ONCE: Final = 1_000
+"""Names in one answer: more of them would keep the loop for longer."""
 _KINDS: Final = {
     pb.POSITION_KIND_INITIAL: Kind.INITIAL,
     pb.POSITION_KIND_COMMITTED: Kind.COMMITTED,
@@ -210,7 +211,7 @@ class PositionsService:
 
 def _page(machine: GroupCoordinator, after: str) -> tuple[dict[str, Summary], bool]:
     """Return the next names, and whether there are more."""
-    names = [each for each in machine.names() if each > after]
+    names = machine.names_after(after, NAMES_AT_ONCE + 1)
     page = {name: machine.summary(name) for name in names[:NAMES_AT_ONCE]}
     return page, len(names) > NAMES_AT_ONCE
 

@@ -39,6 +39,21 @@ class GroupsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    partition_groups_max: int = setting(
+        10_000,
+        "Most groups in one partition of the coordinators' topic, also those that all members have "
+        "left and that are not forgotten yet; the first member of another one is refused.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    partition_subscriptions_max: int = setting(
+        100_000,
+        "Most names of topics that the members of all groups in one partition of the coordinators' "
+        "topic subscribe to, each member's counted by itself. They take memory of the broker that "
+        "leads it, up to 350 bytes each.",
+        minimum=1,
+        maximum=10_000_000,
+    )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""

@@ -8,6 +8,8 @@ memberships (`membership.py`).
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
+from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from millrace.core.coordinators import Result
@@ -100,6 +102,13 @@ class GroupCoordinator:
     def names(self) -> list[str]:
         """Return the names of all groups and readers, sorted."""
         return sorted({*self._positions.names(), *self.membership.groups})
+
+    def names_after(self, after: str, count: int) -> list[str]:
+        """Return the first names of all after another one, sorted."""
+        groups = (name for name in self.membership.groups if not self._positions.has(name))
+        return nsmallest(
+            count, (name for name in chain(self._positions.names(), groups) if name > after)
+        )
 
     def summary(self, name: str) -> Summary:
         """Return the kind of a name, and how many members it has."""
@@ -199,6 +208,12 @@ class GroupCoordinator:
         return self._stored(
             self.membership.handle_leave(name, member_ids, topics, now, for_now=for_now)
         )
+
+    def handle_assign(
+        self, name: str, topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """See `MembershipMachine.handle_assign`."""
+        return self._stored(self.membership.handle_assign(name, topics, now))
 
     def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
         return Result(self._kept.with_repetitions([*result.records]), result.response)

@@ -16,7 +16,7 @@ Both are kept by topic id: a topic that is deleted and created again has no posi
 Source: Kafka's OffsetMetadataManager.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from millrace.core.coordinators import Result
@@ -68,9 +68,9 @@ class PositionsMachine:
 
     # --- Queries -----------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """Return all names, sorted."""
-        return sorted(self._names)
+    def names(self) -> Collection[str]:
+        """Return all names, in no order."""
+        return self._names.keys()
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
         """Return the positions under a name, in the order of topic ids and partitions.
