@@ -50,6 +50,9 @@ class Stranger:
         answer: pb.GroupHeartbeatResponse = self.stub.GroupHeartbeat(request, timeout=20)
         return answer
 
+    def leave(self, group: str, member_id: str) -> None:
+        self.stub.LeaveGroup(pb.LeaveGroupRequest(group=group, member_ids=[member_id]), timeout=20)
+
     def refusal(self, group: str, member_id: str, **others: Any) -> MillraceError:
         """Return why a heartbeat is refused."""
         answer = self.heartbeat(group, member_id, **others)
@@ -163,6 +166,34 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
         assert slowest < 5, "others are served meanwhile"
         owned = stranger.heartbeat("g", "the next")
         assert [list(each.partitions) for each in owned.assigned] == [[0, 1, 2, 3]]
+
+
+def test_a_member_that_comes_with_many_gets_its_partitions_without_another_heartbeat(
+    start_broker: StartBroker,
+) -> None:
+    """The target of a group of 400 members waits for 40 ms after the one before."""
+    seconds = 20
+    broker = start_broker(
+        {"groups.session_timeout_ms": 60_000, "groups.heartbeat_interval_ms": 1_000 * seconds}
+    )
+    with SyncAdmin(broker.address) as admin, Stranger(broker) as stranger:
+        admin.create_topic("t", partitions=4)
+        for number in range(400):
+            stranger.heartbeat("g", f"m{number:03}", topics=[])
+        for number in range(5):
+            member_id = f"late {number}"
+            joined = stranger.heartbeat("g", member_id)
+            if joined.assigned:  # The interval was over just then.
+                stranger.leave("g", member_id)
+                continue
+            request = pb.GroupHeartbeatRequest(
+                group="g", member_id=member_id, confirmed=1, wait_ms=1_000 * seconds
+            )
+            began = time.monotonic()
+            answer = stranger.stub.GroupHeartbeat(request, timeout=2 * seconds)
+            assert [list(each.partitions) for each in answer.assigned] == [[0, 1, 2, 3]]
+            assert time.monotonic() - began < seconds / 2, "it did not wait for the whole time"
+            stranger.leave("g", member_id)
 
 
 def test_more_names_are_listed_than_fit_into_an_answer(broker: RunningBroker) -> None:

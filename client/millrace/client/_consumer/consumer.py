@@ -243,8 +243,8 @@ class Consumer:
         A record whose function raises is tried again, after a pause, before any other record of its
         partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
         of the dead, and its partition goes on when that is acknowledged. Automatic commits count
-        only records that are done, so the function need not commit. Cancel the task to stop: the
-        record that is interrupted comes again.
+        only records that are done, so the function need not commit; with `enable_auto_commit=False`
+        nothing is committed. Cancel the task to stop: the record that is interrupted comes again.
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less
