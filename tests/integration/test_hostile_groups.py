@@ -66,9 +66,9 @@ def broker(start_broker: StartBroker) -> RunningBroker:
     broker = start_broker(
         {
             "cluster.positions_partitions": 1,
-            "groups.session_timeout_ms": 6_000,
-            "groups.heartbeat_interval_ms": 2_000,
-            "groups.members_max": 600,
+            "groups.session_timeout_ms": 10_000,
+            "groups.heartbeat_interval_ms": 3_000,
+            "groups.members_max": 300,
             "groups.partition_members_max": 700,
             "groups.partition_groups_max": 30,
             "groups.partition_subscriptions_max": 1_000,
@@ -142,7 +142,7 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
     broker: RunningBroker,
 ) -> None:
     with SyncAdmin(broker.address) as admin, Stranger(broker) as stranger:
-        for number in range(600):
+        for number in range(300):
             assert not stranger.heartbeat("g", f"m{number:03}", topics=[]).HasField("error")
             if number % 100 == 0:
                 stranger.heartbeat("other", "alive")
@@ -150,7 +150,7 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
         described = admin.describe_group("g")
         assert described is not None
         assert sorted(each.member_id for each in described.members) == [
-            f"m{number:03}" for number in range(600)
+            f"m{number:03}" for number in range(300)
         ], "more members than one answer has"
         slowest = 0.0
 
@@ -162,8 +162,8 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
             left = admin.describe_group("g")
             return left is None or not left.members
 
-        wait_until(are_gone, "their sessions have ended")
-        assert slowest < 5, "others are served meanwhile"
+        wait_until(are_gone, "their sessions have ended", seconds=60)
+        assert slowest < 10, "others are served meanwhile"
         owned = stranger.heartbeat("g", "the next")
         assert [list(each.partitions) for each in owned.assigned] == [[0, 1, 2, 3]]
 
