@@ -47,7 +47,13 @@ class Stranger:
         request = pb.GroupHeartbeatRequest(
             group=group, member_id=member_id, confirmed=confirmed, member=said
         )
-        answer: pb.GroupHeartbeatResponse = self.stub.GroupHeartbeat(request, timeout=20)
+        answer = pb.GroupHeartbeatResponse()
+
+        def is_answered() -> bool:
+            answer.CopyFrom(self.stub.GroupHeartbeat(request, timeout=20))
+            return not answer.error.retriable
+
+        wait_until(is_answered, "the coordinator is there")
         return answer
 
     def leave(self, group: str, member_id: str) -> None:
