@@ -256,8 +256,18 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
 
 
 def test_an_attempt_to_commit_that_comes_late_takes_nothing_back_also_after_a_failover(
-    cluster: RunningCluster,
+    tmp_path: Path,
 ) -> None:
+    # The member sends no heartbeats.
+    settings = {"cluster.positions_partitions": 1, "groups.session_timeout_ms": 600_000}
+    cluster = RunningCluster(tmp_path, settings)
+    try:
+        commit_late(cluster.start())
+    finally:
+        cluster.abandon()
+
+
+def commit_late(cluster: RunningCluster) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
         topic_id = admin.create_topic("t", replication_factor=3).topic_id
         admin.commit_positions("g", {("t", 0): Position(0)})  # So that `__positions` is there.

@@ -9,7 +9,7 @@ from millrace.client import host
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
 from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
-from millrace.client._consumer.records import FetchedRecords, Record, Records
+from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
 from millrace.core.errors import ClosedError, InvalidRequestError
@@ -223,11 +223,14 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
             try:
-                lent = await self._take(self._core.lend_records, LOOP_WAIT_MS)
+                lent = await self._lend(LOOP_WAIT_MS)
             except ClosedError:
                 return
             for record in lent:
                 yield record
+
+    async def _lend(self, timeout_ms: int) -> LentRecords | tuple[()]:
+        return await self._take(self._core.lend_records, timeout_ms)
 
     async def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
         """Call a function with each record, at least once, until the consumer is closed.
@@ -240,8 +243,8 @@ class Consumer:
         A record whose function raises is tried again, after a pause, before any other record of its
         partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
         of the dead, and its partition goes on when that is acknowledged. Automatic commits count
-        only records that are done, so the function need not commit. Cancel the task to stop: the
-        record that is interrupted comes again.
+        only records that are done, so the function need not commit; with `enable_auto_commit=False`
+        nothing is committed. Cancel the task to stop: the record that is interrupted comes again.
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less
@@ -253,7 +256,7 @@ class Consumer:
                 not take it: it is not committed.
         """
         try:
-            await process(self, handler, dead_letters)
+            await process(self._core, self._lend, handler, dead_letters)
         except ClosedError:
             if not self._core.is_closed:
                 raise  # Of the producer, or in the child of a fork.

@@ -13,12 +13,13 @@ Source: the headers are those of dead-letter queues in Kafka (KIP-1191, KIP-298)
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 import pyarrow as pa
 
+from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import Record
 from millrace.client._runtime.clock import monotonic_ms
 from millrace.client._runtime.pauses import spread
@@ -27,11 +28,6 @@ from millrace.core.consumer.retries import Retries
 from millrace.core.errors import InvalidConfigError, InvalidRequestError
 from millrace.core.settings import Unit, parse, setting
 from millrace.core.topics import parse_topic_name
-
-if TYPE_CHECKING:
-    from millrace.client._consumer.consumer import Consumer
-    from millrace.client._producer.producer import Producer
-    from millrace.client._sync import SyncProducer
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +86,19 @@ class DeadLettersSettings(TypedDict, total=False):
     not_retried: Iterable[type[Exception]]
 
 
+class AnyProducer(Protocol):
+    """A `Producer` or a `SyncProducer`."""
+
+    @property
+    def acks(self) -> int:
+        """Whose acknowledgement it waits for; -1: of all in-sync replicas."""
+
+    def send_batch(
+        self, topic: str, values: Any = None, keys: Any = None, *, headers: Any = None
+    ) -> Awaitable[object]:
+        """Append records; the result is there when they are acknowledged."""
+
+
 @documents(DeadLettersConfig)
 class DeadLetters:
     """The topic for records that `Consumer.process` gives up.
@@ -120,12 +129,12 @@ class DeadLetters:
 
     def __init__(
         self,
-        producer: "Producer | SyncProducer",
+        producer: AnyProducer,
         topic: str,
         **settings: Unpack[DeadLettersSettings],
     ) -> None:
         config = parse(DeadLettersConfig, settings)
-        if producer._pipeline.config.acks != -1:
+        if producer.acks != -1:
             raise InvalidConfigError(
                 'dead letters need a producer with acks="all": a record must not be lost after its '
                 "original was committed"
@@ -163,17 +172,29 @@ class DeadLetters:
         )
 
 
-async def process(consumer: "Consumer", handler: Handler, dead_letters: DeadLetters) -> None:
-    """See `Consumer.process`."""
-    core, retries = consumer._core, dead_letters._new_retries()
+async def process(
+    core: ConsumerCore,
+    lend: Callable[[int], Awaitable[Iterable[Record]]],
+    handler: Handler,
+    dead_letters: DeadLetters,
+) -> None:
+    """See `Consumer.process`.
+
+    Args:
+        core: of the consumer.
+        lend: waits so many ms for records of a partition, and hands out each when it is reached.
+        handler: processes a record.
+        dead_letters: where records go that are given up.
+    """
+    retries = dead_letters._new_retries()
     while True:
         now = monotonic_ms()
         if due := retries.take_due(now):
             # Others may own a partition by now; it is not paused when it comes back.
-            consumer.resume(*set(due).intersection(consumer.assignment()))
+            core.resume(set(due).intersection(core.assignment()))
         next_due = retries.next_due()
         wait_ms = _WAIT_MS if next_due is None else min(max(next_due - now, 1), _WAIT_MS)
-        lent = await consumer._take(core.lend_records, wait_ms)
+        lent = await lend(wait_ms)
         poll_at = monotonic_ms() + _POLL_EVERY_MS
         for record in lent:
             place = (record.topic, record.partition)
@@ -183,9 +204,9 @@ async def process(consumer: "Consumer", handler: Handler, dead_letters: DeadLett
             finally:
                 # Also when it was interrupted. A closed consumer has committed already.
                 if not is_done and not core.is_closed:
-                    consumer.seek(place, record.offset)
+                    core.seek(place, record.offset)
             if not is_done:
-                consumer.pause(place)
+                core.pause([place])
             if monotonic_ms() >= poll_at:
                 break  # The next loop goes on with the record after this one.
 
@@ -219,7 +240,7 @@ async def _is_done(
             return False
         await dead_letters._bury(record, error, attempts, group)
         _log.warning(
-            "offset %d of %s-%d is a dead letter after %d attempts: %s",
+            "offset %d of %s-%d is a dead letter after attempt %d: %s",
             record.offset,
             *place,
             attempts,
