@@ -43,6 +43,7 @@ from millrace.core.metadata.requests import (
     AlterTopics,
     ConfirmDeletions,
     DeleteTopics,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     TopicChange,
@@ -337,7 +338,9 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
     async def story() -> None:
         world.disks[0].lack = errno.EMFILE
         await world.learn()
-        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        world.cluster.ask_each(
+            DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=topic_id)])
+        )
         world.partitions.on_image(world.image)
         world.disks[0].lack = None
         async with world.ticking():
@@ -356,7 +359,9 @@ def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() 
         await world.learn()
         disk = world.disks[0]
         disk.is_busy = True
-        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        ref = TopicRef(topic_id=topic_id)
+        world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[ref]))
+        world.cluster.ask_each(PurgeTopics(topics=[ref]))
         await world.learn()
         assert world.names() == [f"{topic_id.hex()}-0"]
         disk.is_busy = False
@@ -601,7 +606,7 @@ def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: s
             await until(lambda: isinstance(partition.appender, HeldAppends))
             if what == "deleted":
                 topics = [TopicRef(topic_id=there.topic_id)]
-                world.cluster.ask_each(DeleteTopics(topics=topics))
+                world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=topics))
                 world.partitions.on_image(world.image)
             elif what == "moved away":
                 world.move(there, 1, 2, 3)

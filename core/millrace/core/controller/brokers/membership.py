@@ -12,6 +12,7 @@ after the other, and a crash in between must not leave replicas on an unknown br
 from collections.abc import Iterable
 from dataclasses import replace
 
+from millrace.core.controller import deleted_topics
 from millrace.core.controller.brokers import registration, shutdown
 from millrace.core.controller.brokers.sessions import Sessions
 from millrace.core.controller.brokers.shutdown import Shutdowns
@@ -129,6 +130,9 @@ class Membership:
         self._decided.put_partitions(
             leadership.restarted(self._decided, self._config, life, restart)
         )
+        closed, brokers = self._decided.deleted.values(), self._decided.cluster.brokers
+        for deleted in deleted_topics.restarted(closed, brokers, life, restart):
+            self._decided.put_deleted(deleted)
         # All keys: the removal of the earlier life may not be stored yet.
         return Decision(grant, [CLUSTER_KEY, *SHARD_KEYS])
 
