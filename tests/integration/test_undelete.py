@@ -162,15 +162,3 @@ def test_what_is_purged_or_overdue_is_gone_with_its_files(start_broker: StartBro
         admin.delete_topic(TOPIC)
         wait_until(lambda: not admin.list_deleted_topics(), "its time is over")
         wait_until(lambda: not has_files(hasty, topic.topic_id), "its files are gone")
-
-
-def test_the_log_of_a_deleted_topic_is_closed(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("other")
-        before = broker.descriptors()
-        admin.create_topic(TOPIC, partitions=20)
-        produce(broker.address, 0)
-        assert broker.descriptors() > before + 10
-        admin.delete_topic(TOPIC)
-        wait_until(lambda: broker.descriptors() <= before + 3, "its files are closed")

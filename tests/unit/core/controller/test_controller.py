@@ -948,6 +948,7 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
         alter("t"),
         delete("u"),
         UndeleteTopics(topics=[TopicRef(name="u")]),
+        delete("u"),
         PurgeTopics(topics=[TopicRef(name="u")]),
         ExpireTopics(now=WallMs(1)),
         ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
