@@ -785,6 +785,8 @@ def undelete_topic(scene: Scene) -> Undo | None:
 
     for machine in dying:
         scene.world.after(scene.dice.randrange(1, SECOND), "a broker dies", die, machine)
+        if scene.dice.random() < 0.7:  # Else it is away when the topic comes back.
+            scene.world.after(scene.duration_us // 3, "it is back", machine.start)
 
     def undo_all() -> None:
         for undo in undos:

@@ -1,6 +1,7 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -457,7 +458,7 @@ def undelete(*, topic: str, topic_id: "TopicId | None", bootstrap: str, output: 
     topic has the name. Records that are older by then than the topic's retention allows go as
     usual.
     """
-    with connect_admin(bootstrap) as admin:
+    with connect_admin(bootstrap) as admin, _saying_what_is_deleted():
         back = admin.undelete_topic(topic, topic_id=topic_id)
     _print_changes("brought back", [back], output)
     for line in _next(back, is_damaged=False):
@@ -486,7 +487,7 @@ def purge(
     (storage.retention_check_interval_ms), or storage.trash_delay_ms after the deletion of the
     topic, if that is longer than cluster.deleted_topic_retention_ms.
     """
-    with connect_admin(bootstrap) as admin:
+    with connect_admin(bootstrap) as admin, _saying_what_is_deleted():
         if not yes:
             confirm(f"Give up the deleted {topic} for good?", f"purging {topic}", "purged")
         admin.purge_topic(topic, topic_id=topic_id)
@@ -571,6 +572,20 @@ def trim(
             exit_code=exit_code_of(refused.values()),
         )
     say(f"{'would delete' if validate_only else 'deleted'} {records} of {among}")
+
+
+@contextmanager
+def _saying_what_is_deleted() -> Iterator[None]:
+    """Turn the error that no such topic was deleted into a failure with the right hint."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError as error:
+        raise Failure(
+            error.message,
+            "`millrace topic list --deleted` shows what can be brought back",
+            code_name=error.name(),
+            exit_code=ExitCode.NOT_FOUND,
+        ) from error
 
 
 def _nothing_to_delete(topic: str, known: list[str]) -> Failure:

@@ -100,8 +100,7 @@ def found(decided: DecidedMetadata, ref: TopicRef) -> DeletedTopic:
         named = [each for each in decided.deleted.values() if each.topic.name == name]
     if not named:
         raise UnknownTopicOrPartitionError(
-            f"there is no deleted topic {ref} to bring back: none was deleted, or it is gone for "
-            "good. `millrace topic list --deleted` shows those that there are"
+            f"there is no deleted topic {ref}: none was deleted, or it is gone for good"
         )
     if len(named) > 1:
         ids = [each.topic.topic_id.hex() for each in sorted(named, key=age_of)[-_NAMED_MAX:]]
