@@ -209,13 +209,13 @@ class BroughtBack(ScenarioCluster):
     topics = (
         TopicPlan(
             partitions=2,
-            loads=(Load(every_us=50 * MILLISECOND, burst_max=3),),
+            loads=(Load(every_us=150 * MILLISECOND, burst_max=3),),
             comes_back=True,
         ),
         TopicPlan(
             name="written",
             config={"durability": "replicated"},
-            loads=(Load(every_us=50 * MILLISECOND, burst_max=3),),
+            loads=(Load(every_us=150 * MILLISECOND, burst_max=3),),
             comes_back=True,
         ),
     )
@@ -918,8 +918,8 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P72",
         name="topics are deleted and brought back, and brokers die meanwhile",
         cluster=BroughtBack,
-        steps=again("F74", 6, 9, 6, 6),
-        quiet_s=40,
+        steps=again("F74", 6, 9, 5, 6),
+        seeds=6,
         mutants=[
             "no replica stays eligible when its topic is deleted",
             "a deleted topic keeps the states of its partitions",

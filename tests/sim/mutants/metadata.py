@@ -12,6 +12,7 @@ _BROKERS: Final = f"{_CORE}.controller.brokers"
 _PARTITIONS: Final = f"{_CORE}.controller.partitions"
 _ELECTIONS: Final = f"{_PARTITIONS}.elections"
 _DELETED: Final = f"{_CORE}.controller.deleted_topics"
+_CLOSING: Final = f"{_PARTITIONS}.closing"
 _CHANGES: Final = f"{_PARTITIONS}.isr_changes"
 _MEMBERSHIP: Final = f"{_BROKERS}.membership:Membership"
 _CONTROLLER: Final = f"{_CORE}.controller.controller:Controller"
@@ -320,15 +321,15 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     mutant(
         "no replica stays eligible when its topic is deleted",
         "P72",
-        f"{_DELETED}:_closed",
+        f"{_CLOSING}:_without_leader",
         "elr=tuple(members[each] for each in partition.replicas if each in members),",
         "",
     ),
     mutant(
         "a deleted topic keeps the states of its partitions",
         "P72",
-        f"{_DELETED}:closed",
-        "return replace(topic, partitions=tuple(map(_closed, topic.partitions)))",
+        f"{_CLOSING}:closed",
+        "return replace(topic, partitions=tuple(map(_without_leader, topic.partitions)))",
         "return topic",
     ),
     mutant(
@@ -341,7 +342,7 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker that crashed has all records of deleted topics",
         "P72",
-        f"{_DELETED}:restarted",
+        f"{_CLOSING}:restarted",
         "elections.restarted(state, rules, life, restart)",
         "elections.restarted(state, rules, life, Restart.CLEAN)",
     ),

@@ -16,7 +16,13 @@ from millrace.core.controller.brokers.membership import Membership, led_unwillin
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
 from millrace.core.controller.effects import AskLogEnds, ElectedUncleanly, LackingCommitted
-from millrace.core.controller.partitions import isr_changes, leadership, reassignment, renewal
+from millrace.core.controller.partitions import (
+    closing,
+    isr_changes,
+    leadership,
+    reassignment,
+    renewal,
+)
 from millrace.core.controller.partitions.leadership import Changes, RulesByTopic
 from millrace.core.controller.partitions.offline_replicas import OfflineReplicas
 from millrace.core.controller.partitions.unclean_recovery import LogEnds
@@ -332,7 +338,7 @@ class Decisions:
         def delete(asked: TopicRef) -> Topic:
             topic = topic_changes.deletable(self._decided, asked)
             if not request.validate_only:
-                self._decided.delete(deleted_topics.closed(topic), request.deleted_at)
+                self._decided.delete(closing.closed(topic), request.deleted_at)
                 if not self._config.deleted_topic_retention_ms:
                     self._decided.purge(topic.topic_id)
             return topic

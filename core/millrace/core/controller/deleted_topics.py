@@ -5,25 +5,18 @@ files stay where they are. Brokers close its logs. It is gone for good when its 
 an operator says so, or when too many other topics were deleted since; only then a tombstone orders
 brokers to delete the files (P70).
 
-Nothing is committed while a topic is deleted. So every replica that was in sync or eligible still
-has everything that was acknowledged, and all of these are eligible: no partition has a leader or an
-ISR. The change begins another leader epoch, so a leader that does not know yet cannot have an ISR
-changed (P19); what it commits meanwhile, all of these replicas have.
-
-A broker that starts again gets another life in these partitions as in all others, and stays
-eligible only if it surely still has its records (P26, P27). When the topic comes back, leaders are
-elected as after a restart of all brokers: only eligible replicas may lead, in a new leader epoch.
-Replicas of brokers that were unregistered meanwhile are left out.
+When the topic comes back, leaders are elected as after a restart of all brokers: only eligible
+replicas may lead, in a new leader epoch (`partitions/closing.py`). Replicas of brokers that were
+unregistered meanwhile are left out.
 
 The name of a deleted topic is free for another one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata, age_of
-from millrace.core.controller.partitions import elections
-from millrace.core.controller.partitions.elections import Restart, Rules
 from millrace.core.controller.topic_changes import check_broker_loads, check_shard_size
 from millrace.core.errors import (
     BrokerBusyError,
@@ -34,7 +27,6 @@ from millrace.core.errors import (
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, WallMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
-    BrokerLife,
     BrokerRegistration,
     DeletedTopic,
     PartitionState,
@@ -44,44 +36,8 @@ from millrace.core.metadata.requests import TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
 from millrace.core.topics import parse_topic_name
 
-_NAMED_MAX = 20
-
-
-def closed(topic: Topic) -> Topic:
-    """Return a topic as it is while it is deleted."""
-    return replace(topic, partitions=tuple(map(_closed, topic.partitions)))
-
-
-def _closed(partition: PartitionState) -> PartitionState:
-    members = {life.broker_id: life for life in (*partition.isr, *partition.elr)}
-    return partition.successor(
-        leader=NO_BROKER,
-        isr=(),
-        elr=tuple(members[each] for each in partition.replicas if each in members),
-        last_known_elr=partition.last_known_elr,
-    )
-
-
-def restarted(
-    deleted: Iterable[DeletedTopic],
-    brokers: Mapping[BrokerId, BrokerRegistration],
-    life: BrokerLife,
-    restart: Restart,
-) -> list[DeletedTopic]:
-    """Take a broker's earlier life out of deleted topics, before it gets the new one (P37)."""
-    nobody = {key: replace(each, is_fenced=True) for key, each in brokers.items()}
-    changed = []
-    for each in deleted:
-        rules = Rules(brokers=nobody, config=each.topic.config, may_elect_unclean=False)
-        partitions = tuple(
-            elections.restarted(state, rules, life, restart)
-            if life.broker_id in state.replicas
-            else state
-            for state in each.topic.partitions
-        )
-        if partitions != each.topic.partitions:
-            changed.append(replace(each, topic=replace(each.topic, partitions=partitions)))
-    return changed
+_NAMED_MAX: Final = 20
+"""Ids that a refusal names."""
 
 
 def found(decided: DecidedMetadata, ref: TopicRef) -> DeletedTopic:

@@ -255,7 +255,7 @@ class Topic:
 class DeletedTopic:
     """A deleted topic that can be brought back: brokers keep its files, and open none of them.
 
-    No partition has a leader or an ISR: see `core/controller/deleted_topics.py`.
+    No partition has a leader or an ISR: see `core/controller/partitions/closing.py`.
     """
 
     topic: Topic

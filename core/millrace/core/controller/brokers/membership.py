@@ -12,13 +12,12 @@ after the other, and a crash in between must not leave replicas on an unknown br
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millrace.core.controller import deleted_topics
 from millrace.core.controller.brokers import registration, shutdown
 from millrace.core.controller.brokers.sessions import Sessions
 from millrace.core.controller.brokers.shutdown import Shutdowns
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch
-from millrace.core.controller.partitions import leadership
+from millrace.core.controller.partitions import closing, leadership
 from millrace.core.controller.partitions.elections import Restart
 from millrace.core.controller.partitions.leadership import RulesByTopic
 from millrace.core.errors import (
@@ -131,7 +130,7 @@ class Membership:
             leadership.restarted(self._decided, self._config, life, restart)
         )
         closed, brokers = self._decided.deleted.values(), self._decided.cluster.brokers
-        for deleted in deleted_topics.restarted(closed, brokers, life, restart):
+        for deleted in closing.restarted(closed, brokers, life, restart):
             self._decided.put_deleted(deleted)
         # All keys: the removal of the earlier life may not be stored yet.
         return Decision(grant, [CLUSTER_KEY, *SHARD_KEYS])
