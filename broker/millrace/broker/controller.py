@@ -39,6 +39,7 @@ from millrace.core.controller.effects import (
     ReadObject,
     Resigned,
     Respond,
+    TopicGone,
     WriteObject,
 )
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
@@ -473,6 +474,11 @@ class ControllerShell:
                             if effect.log_end is None
                             else effect.log_end.end_offset,
                         },
+                    )
+                case TopicGone(topic, topic_id, reason):
+                    _log.info(
+                        "a deleted topic is gone for good",
+                        extra={"topic": str(topic), "topic_id": topic_id.hex(), "reason": reason},
                     )
                 case Resigned(reason):
                     level = logging.INFO if self._is_over.is_set() else logging.WARNING

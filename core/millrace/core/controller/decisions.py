@@ -15,7 +15,12 @@ from millrace.core.controller import deleted_topics, quota_changes, topic_change
 from millrace.core.controller.brokers.membership import Membership, led_unwillingly
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
-from millrace.core.controller.effects import AskLogEnds, ElectedUncleanly, LackingCommitted
+from millrace.core.controller.effects import (
+    AskLogEnds,
+    ElectedUncleanly,
+    LackingCommitted,
+    TopicGone,
+)
 from millrace.core.controller.partitions import (
     closing,
     isr_changes,
@@ -113,6 +118,7 @@ class Decisions:
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
         self._quota_shares = QuotaShares()
+        self._gone: list[TopicGone] = []
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
@@ -168,10 +174,13 @@ class Decisions:
         """A broker's connection broke: its session ends soon."""
         self._membership.on_connection_broken(life, now)
 
-    def take_reports(self) -> list[tuple[str, ElectedUncleanly]]:
+    def take_reports(self) -> list[tuple[str, ElectedUncleanly | TopicGone]]:
         """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
-        reports = []
+        gone, self._gone = self._gone, []
+        reports: list[tuple[str, ElectedUncleanly | TopicGone]] = [
+            (SHARD_KEYS[shard_of(each.topic_id)], each) for each in gone
+        ]
         for key, state in elected.items():
             topic, life = self._decided.topic(key.topic_id), state.leader_life
             assert life is not None
@@ -340,7 +349,7 @@ class Decisions:
             if not request.validate_only:
                 self._decided.delete(closing.closed(topic), request.deleted_at)
                 if not self._config.deleted_topic_retention_ms:
-                    self._decided.purge(topic.topic_id)
+                    self._purge(topic.topic_id, "cluster.deleted_topic_retention_ms is 0")
             return topic
 
         return decide_each(delete, request.topics, _key_of)
@@ -366,27 +375,32 @@ class Decisions:
 
         def purge(asked: TopicRef) -> Topic:
             topic = deleted_topics.found(self._decided, asked).topic
-            self._decided.purge(topic.topic_id)
+            self._purge(topic.topic_id, "it was purged")
             return topic
 
         return decide_each(purge, request.topics, _key_of)
 
     def _expire_topics(self, request: ExpireTopics) -> Decision:
         for topic_id in deleted_topics.overdue(self._decided, self._config, request.now):
-            self._decided.purge(topic_id)
+            self._purge(topic_id, "its time is over")
         return Decision(None)
+
+    def _purge(self, topic_id: TopicId, reason: str) -> None:
+        name = self._decided.deleted[topic_id].topic.name
+        self._gone.append(TopicGone(name, topic_id, reason))
+        self._decided.purge(topic_id)
 
     def _let_deleted_topics_give_way(self) -> None:
         """Keep the bounds of deleted topics: their number, and the room in changed objects."""
         for topic_id in deleted_topics.too_many(self._decided, self._config):
-            self._decided.purge(topic_id)
+            self._purge(topic_id, "more than cluster.deleted_topics_max were deleted")
         for key in list(self._decided.changed):
             while key in _SHARD_NUMBERS and (
                 deleted := self._decided.in_the_way(
                     _SHARD_NUMBERS[key], self._config.shard_bytes_max
                 )
             ):
-                self._decided.purge(deleted.topic.topic_id)
+                self._purge(deleted.topic.topic_id, "its metadata object has no room for it")
 
     def _confirm_deletions(self, request: ConfirmDeletions) -> Decision:
         for topic_id in request.topic_ids:

@@ -286,6 +286,9 @@ def test_of_too_many_the_one_deleted_first_is_gone() -> None:
     image = cluster.driver.image
     assert {each.topic.topic_id for each in image.deleted_topics()} == {topic_ids[0], topic_ids[2]}
     assert image.deletions_of(BrokerId(0)) == [topic_ids[1]]
+    (told,) = cluster.driver.gone
+    assert (str(told.topic), told.topic_id) == ("b", topic_ids[1])
+    assert "cluster.deleted_topics_max" in told.reason
 
 
 def test_they_give_way_where_a_new_topic_needs_the_room() -> None:
