@@ -170,7 +170,9 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
             earlier = {**known.topics, **{key: each.topic for key, each in known.deleted.items()}}
         topics = [_topic(key, value, earlier) for key, value in state["topics"].items()]
         deleted = [
-            DeletedTopic(topic=_topic(key, value, earlier), deleted_at=WallMs(value["deleted_at"]))
+            DeletedTopic(
+                topic=_topic(key, value, earlier), deleted_at=WallMs(int(value["deleted_at"]))
+            )
             # Not in objects of an earlier release.
             for key, value in state.get("deleted", {}).items()
         ]
