@@ -632,6 +632,10 @@ class SimulatedCluster:
         for topic_id in (*shard.deletions, *shard.deleted):
             self.stored_names.pop(topic_id, None)
         self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
+        for deleted in shard.deleted.values():
+            for state in deleted.topic.partitions:
+                if state.isr:  # Nothing may be committed (P72).
+                    raise Violation(f"{deleted.topic.name} is deleted, and not closed: {state}")
         for topic_id in (*shard.deletions, *shard.deleted):
             topic = self.running.get(topic_id)
             if topic is None or topic_id in self.deleted:
