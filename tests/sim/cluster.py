@@ -634,7 +634,7 @@ class SimulatedCluster:
         self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
         for deleted in shard.deleted.values():
             for state in deleted.topic.partitions:
-                if state.isr:  # Nothing may be committed (P72).
+                if state.isr:  # Nothing may be committed (P75).
                     raise Violation(f"{deleted.topic.name} is deleted, and not closed: {state}")
         for topic_id in (*shard.deletions, *shard.deleted):
             topic = self.running.get(topic_id)

@@ -915,7 +915,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=["small files are believed whatever their checksum"],
     ),
     Scenario(
-        about="P72",
+        about="P75",
         name="topics are deleted and brought back, and brokers die meanwhile",
         cluster=BroughtBack,
         steps=again("F74", 6, 9, 5, 6),

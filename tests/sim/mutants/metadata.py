@@ -320,35 +320,35 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
 DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     mutant(
         "no replica stays eligible when its topic is deleted",
-        "P72",
+        "P75",
         f"{_CLOSING}:_without_leader",
         "elr=tuple(members[each] for each in partition.replicas if each in members),",
         "",
     ),
     mutant(
         "a deleted topic keeps the states of its partitions",
-        "P72",
+        "P75",
         f"{_CLOSING}:closed",
         "return replace(topic, partitions=tuple(map(_without_leader, topic.partitions)))",
         "return topic",
     ),
     mutant(
         "a broker that starts keeps its earlier life in deleted topics",
-        "P72",
+        "P75",
         f"{_MEMBERSHIP}.register",
         "closed, brokers = self._decided.deleted.values(), self._decided.cluster.brokers",
         "closed, brokers = (), self._decided.cluster.brokers",
     ),
     mutant(
         "a broker that crashed has all records of deleted topics",
-        "P72",
+        "P75",
         f"{_CLOSING}:restarted",
         "elections.restarted(state, rules, life, restart)",
         "elections.restarted(state, rules, life, Restart.CLEAN)",
     ),
     mutant(
         "brokers delete the files of a topic that may be brought back",
-        "P72",
+        "P75",
         f"{_CORE}.metadata.image:MetadataImage.deletions_of",
         "for topic_id, broker_ids in shard.deletions.items()",
         "for topic_id, broker_ids in (\n"
@@ -358,7 +358,7 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a deleted topic is gone before its time",
-        "P72",
+        "P75",
         f"{_DELETED}:overdue",
         "if now - each.deleted_at >= config.deleted_topic_retention_ms",
         "if now > each.deleted_at",

@@ -346,7 +346,7 @@ class Groups:
                     await asyncio.sleep(0)  # Other work needs the loop, too.
 
     def _exists(self, topic_id: TopicId) -> bool:
-        """Whether there is a topic, or it may come back with its positions (P72)."""
+        """Whether there is a topic, or it may come back with its positions (P75)."""
         image = self._partitions.image
         return image is None or topic_id in image.topics_by_id or image.may_return(topic_id)
 

@@ -1,4 +1,4 @@
-"""Deleted topics that can be brought back (P72). Pure.
+"""Deleted topics that can be brought back (P75). Pure.
 
 A deleted topic stays in the metadata, apart from the topics that clients and brokers see, and its
 files stay where they are. Brokers close its logs. It is gone for good when its time is over, when

@@ -96,7 +96,7 @@ class ElectedUncleanly:
 
 @dataclass(slots=True)
 class TopicGone:
-    """Effect: tell people that a deleted topic cannot be brought back any more (P72)."""
+    """Effect: tell people that a deleted topic cannot be brought back any more (P75)."""
 
     topic: TopicName
     topic_id: TopicId

@@ -63,7 +63,7 @@ class OpenFiles:
 
 @dataclass(slots=True, eq=False)
 class CloseFiles:
-    """Close the log of a replica in order: its topic was deleted, and may be brought back (P72)."""
+    """Close the log of a replica in order: its topic was deleted, and may be brought back (P75)."""
 
     topic_partition: TopicPartition
 

@@ -21,7 +21,7 @@ An image names the replicas of this broker; nothing else does (P39):
 - one that the image gives to others at a later partition epoch is closed and its data may be
   deleted (`DropReplica`, P33, P70), also if that happened while this broker was down; data of a
   topic that is gone for good may be deleted when the metadata's tombstone says so;
-- one of a deleted topic is closed, and opened again when the topic is brought back (P72);
+- one of a deleted topic is closed, and opened again when the topic is brought back (P75);
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
 Leaders' proposals gather, and one request with all of them, up to the cluster's bound
@@ -114,7 +114,7 @@ class Configure:
 class CloseReplica:
     """Effect: stop serving the partition, and close its log; the topic was deleted.
 
-    Its data stays: the topic may be brought back (P72).
+    Its data stays: the topic may be brought back (P75).
     """
 
     topic_partition: TopicPartition

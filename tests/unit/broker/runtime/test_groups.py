@@ -530,7 +530,7 @@ def test_what_nobody_touched_for_long_is_forgotten() -> None:
 
 
 def test_positions_of_a_deleted_topic_are_kept_for_as_long_as_it_may_come_back() -> None:
-    """P72; else a topic that is back would be read again from its beginning."""
+    """P75; else a topic that is back would be read again from its beginning."""
     topic = Topic(
         topic_id=PLACE.topic_id,
         name=TopicName("default", "t"),

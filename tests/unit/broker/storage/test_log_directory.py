@@ -238,7 +238,7 @@ def tear(disk: Disk) -> None:
 
 
 def test_a_log_that_is_closed_alone_is_durable_and_recovered_when_it_is_opened_again() -> None:
-    """A marker of an earlier stop does not say that its end is whole (P72)."""
+    """A marker of an earlier stop does not say that its end is whole (P75)."""
     opened = LogOnDisk(used(clean=True))
     opened.append(stamped_batch(1))
     opened.directory.close_partition(TOPIC_PARTITION)

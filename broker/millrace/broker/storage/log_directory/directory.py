@@ -243,7 +243,7 @@ class LogDirectory:
         return self._partitions.open(topic_partition, config, now)
 
     def close_partition(self, topic_partition: TopicPartition) -> None:
-        """Close the log of a deleted topic in order, if it is open; it may be opened again (P72).
+        """Close the log of a deleted topic in order, if it is open; it may be opened again (P75).
 
         Its recovery point is durable with the next checkpoint, or found by recovery.
 

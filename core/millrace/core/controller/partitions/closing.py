@@ -1,4 +1,4 @@
-"""Partitions of deleted topics, which can be brought back (P72). Pure.
+"""Partitions of deleted topics, which can be brought back (P75). Pure.
 
 Nothing is committed while a topic is deleted. So every replica that was in sync or eligible still
 has everything that was acknowledged, and all of these are eligible: no partition has a leader or an
