@@ -28,6 +28,8 @@ port = 0
 port = 0
 [logging]
 level = "warning"
+[cluster]
+deleted_topic_retention_ms = 0
 [storage]
 trash_delay_ms = 1000
 retention_check_interval_ms = 1000

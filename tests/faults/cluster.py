@@ -34,6 +34,7 @@ SETTINGS: Final[dict[str, object]] = {
     "storage.recovery_point_interval_ms": 1000,
     "storage.recovery_point_bytes": 1 << 20,
     "storage.scrub_bytes_per_second": 256 << 20,
+    "cluster.deleted_topic_retention_ms": 0,
     "storage.trash_delay_ms": 0,
     "storage.retention_check_interval_ms": 1000,
     "coordination.shared": "true",

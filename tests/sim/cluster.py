@@ -67,8 +67,11 @@ from millrace.core.metadata.model import (
     SHARD_KEYS,
     BrokerLife,
     ClusterState,
+    DeletedTopic,
     PartitionState,
+    StateShard,
     Topic,
+    shard_of,
 )
 from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.requests import (
@@ -96,6 +99,8 @@ _IN_SYNC_US: Final = 15 * SECOND
 """A machine with an empty disk has all replicas again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """All replicas of a topic that becomes durable are flushed within this time."""
+_DELETED_US: Final = 10 * SECOND
+"""Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 
 
@@ -113,6 +118,7 @@ class TopicPlan:
         group: the members of a consumer group that reads it; None: there are none.
         made_at_us: when it is created.
         is_disposable: whether operators delete it, and create another one with its name.
+        comes_back: whether operators delete it, and bring it back.
         incarnation: how often they have done so.
     """
 
@@ -129,6 +135,7 @@ class TopicPlan:
     group: GroupPlan | None = None
     made_at_us: int = 0
     is_disposable: bool = False
+    comes_back: bool = False
     incarnation: int = 0
 
     @property
@@ -168,9 +175,10 @@ class SimulatedCluster:
     Attributes:
         states: the latest stored state of every partition.
         stored_topics: the topics that have clients, likewise.
+        stored_deleted: the deleted topics that can be brought back, likewise.
         stored_names: the names of all topics, likewise.
         stored_cluster: the cluster's state, likewise; None before the first.
-        deleted: topics that were deleted, as stored.
+        deleted: topics that were deleted, as stored, and are not to come back.
     """
 
     brokers = 3
@@ -186,6 +194,7 @@ class SimulatedCluster:
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
+        self.stored_deleted: dict[TopicId, DeletedTopic] = {}
         self.stored_names: dict[TopicId, str] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
@@ -212,6 +221,7 @@ class SimulatedCluster:
             self._new_client("admin"),
             self._bootstrap,
             self.stored_topics,
+            self.stored_deleted,
             self.invariants.on_trimmed,
         )
         self.operator = Operator(world, self.machines)
@@ -221,7 +231,7 @@ class SimulatedCluster:
         self._plans: dict[str, TopicPlan] = {each.name: each for each in self.topics}
         self._keys_used = 0
         self._writers_made = 0
-        self._tombstones: dict[int, Mapping[TopicId, object]] = {}
+        self._tombstones: dict[TopicId, int] = {}  # Since when.
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
         self._elected_uncleanly: dict[TopicPartition, None] = {}
@@ -335,6 +345,13 @@ class SimulatedCluster:
             each.topic_id
             for each in self.running.values()
             if each.plan.is_disposable and not each.is_gone
+        ]
+
+    def returnable(self) -> list[TopicId]:
+        return [
+            each.topic_id
+            for each in self.running.values()
+            if each.plan.comes_back and each.topic_id not in self.stored_deleted
         ]
 
     def administer(self, request: Request | TrimRecords) -> None:
@@ -459,8 +476,13 @@ class SimulatedCluster:
             is_moving = bool(state.adding or state.removing)
             if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
-        if any(self._tombstones.values()):
-            raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
+        late = [
+            topic_id
+            for topic_id, since in self._tombstones.items()
+            if self._world.now - since > _DELETED_US
+        ]
+        if late:
+            raise Violation(f"deletions are not done, though all is quiet: {late}")
 
     def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
         """Check that a reader that reads when quiet begins reaches these ends before quiet ends."""
@@ -586,14 +608,12 @@ class SimulatedCluster:
             self.witness.states.on_cluster(before, self.stored_cluster)
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
-        self._tombstones[shard.number] = shard.deletions
-        for topic_id in shard.deletions:
-            self.stored_names.pop(topic_id, None)
-        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
-        for topic_id in shard.deletions:
-            if topic_id in self.running and topic_id not in self.deleted:
-                self._on_deleted(self.running[topic_id])
-        for topic_id, topic in shard.topics.items():
+        self._on_deletions(shard)
+        kept = [each.topic for each in shard.deleted.values()]
+        for topic in (*shard.topics.values(), *kept):
+            topic_id = topic.topic_id
+            if topic_id in self.deleted:
+                continue
             if str(topic.name) not in self._plans:  # An internal topic.
                 is_unclean = any(state.unclean_epoch >= 0 for state in topic.partitions)
                 self._had_unclean_internal = self._had_unclean_internal or is_unclean
@@ -626,6 +646,32 @@ class SimulatedCluster:
                         "replicas": list(state.replicas),
                     },
                 )
+
+    def _on_deletions(self, shard: StateShard) -> None:
+        """Take note of deleted topics: one that comes back is judged as if it were there."""
+        for topic_id in (*shard.topics, *shard.deletions):
+            self.stored_deleted.pop(topic_id, None)
+        self.stored_deleted.update(shard.deleted)
+        before = [each for each in self._tombstones if shard_of(each) == shard.number]
+        for topic_id in {*before} - {*shard.deletions}:
+            del self._tombstones[topic_id]
+        for topic_id in shard.deletions:
+            self._tombstones.setdefault(topic_id, self._world.now)
+        for topic_id in (*shard.deletions, *shard.deleted):
+            self.stored_names.pop(topic_id, None)
+        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
+        for deleted in shard.deleted.values():
+            for state in deleted.topic.partitions:
+                if state.isr:  # Nothing may be committed (P75).
+                    raise Violation(f"{deleted.topic.name} is deleted, and not closed: {state}")
+        for topic_id in (*shard.deletions, *shard.deleted):
+            topic = self.running.get(topic_id)
+            if topic is None or topic_id in self.deleted:
+                continue
+            if not topic.plan.comes_back:
+                self._on_deleted(topic)
+            elif topic_id in shard.deletions:
+                raise Violation(f"{topic.plan.name} is gone for good, and was to come back")
 
     def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
         topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
@@ -805,7 +851,7 @@ ALL_FAMILIES: Final = _families(
     # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
     # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F70", "F71", "F72", "F73",
+    "F48", "F70", "F71", "F72", "F73", "F74",
 )  # fmt: skip
 
 
@@ -825,6 +871,8 @@ class BrokerCluster(SimulatedCluster):
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
+        if world.random("back").random() < 0.5:
+            self.topics.append(returning_topic(world.random("returning topic")))
         if world.random("store").random() < 0.5:
             self.new_store = open_kubernetes_store
         self.settings = Settings(
@@ -885,4 +933,18 @@ def disposable_topic(dice: random.Random) -> TopicPlan:
         config=drawn_config(dice),
         loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
         is_disposable=True,
+    )
+
+
+def returning_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic that operators delete and bring back."""
+    return TopicPlan(
+        name="back",
+        partitions=dice.choice((1, 2)),
+        config={
+            "min.insync.replicas": dice.choice(("1", "2", "2")),
+            "durability": dice.choice(("fsync", "fsync", "replicated")),
+        },
+        loads=(Load(every_us=200 * MILLISECOND, burst_max=4),),
+        comes_back=True,
     )

@@ -23,22 +23,29 @@ from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
-from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.media import TopicMedia
-from millrace.core.metadata.model import ClusterState, PartitionState, Topic
+from millrace.core.metadata.model import ClusterState, DeletedTopic, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
     ElectLeaders,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     Request,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
 )
 from millrace.core.records.batch import walk
+
+_NO_TIME: Final = WallMs(0)
+"""Brokers say when a topic was deleted."""
+_TRIED_FOR_S: Final = 35
+"""A client gives a request up after this time."""
 
 Undo = Callable[[], None]
 Inject = Callable[["Scene"], Undo | None]
@@ -60,6 +67,13 @@ class Administered(Protocol):
     @property
     def stored_cluster(self) -> ClusterState | None:
         """Likewise."""
+
+    @property
+    def stored_deleted(self) -> Mapping[TopicId, DeletedTopic]:
+        """Deleted topics that can be brought back, likewise."""
+
+    def returnable(self) -> list[TopicId]:
+        """Topics that a fault may delete, and must bring back."""
 
     def disposable(self) -> list[TopicId]:
         """Topics that a fault may delete; each is created again under its name."""
@@ -741,10 +755,51 @@ def delete_topic(scene: Scene) -> Undo | None:
     undo = _kill(scene.any_machine())
     _until_done(
         scene,
-        lambda: DeleteTopics(topics=[TopicRef(topic_id=topic_id)]),
+        lambda: DeleteTopics(topics=[TopicRef(topic_id=topic_id)], deleted_at=_NO_TIME),
         lambda _: topic_id in administered.stored_topics,
     )
+    # Once it is made again, its files are to go.
+    _until_done(
+        scene,
+        lambda: PurgeTopics(topics=[TopicRef(topic_id=topic_id)]),
+        lambda _: topic_id in (*administered.stored_topics, *administered.stored_deleted),
+    )
     return undo or (lambda: None)
+
+
+@family("F74", "a topic is deleted and brought back, and brokers die meanwhile")
+def undelete_topic(scene: Scene) -> Undo | None:
+    administered = scene.administered
+    topic_ids = [] if administered is None else administered.returnable()
+    if not topic_ids or administered is None:
+        return None
+    topic_id = scene.dice.choice(topic_ids)
+    ref = TopicRef(topic_id=topic_id)
+    administered.administer(DeleteTopics(topics=[ref], deleted_at=_NO_TIME))
+    dying = scene.dice.sample(list(scene.machines.values()), scene.dice.randint(0, 2))
+    undos: list[Undo] = []
+
+    def die(machine: BrokerMachine) -> None:
+        undo = _cut_power(machine) if scene.dice.random() < 0.5 else _kill(machine)
+        if undo is not None:
+            undos.append(undo)
+
+    for machine in dying:
+        scene.world.after(scene.dice.randrange(1, SECOND), "a broker dies", die, machine)
+        if scene.dice.random() < 0.7:  # Else it is away when the topic comes back.
+            scene.world.after(scene.duration_us // 3, "it is back", machine.start)
+
+    def undo_all() -> None:
+        for undo in undos:
+            undo()
+        _until_done(
+            scene,
+            lambda: UndeleteTopics(topics=[ref]),
+            lambda _: topic_id in administered.stored_deleted,
+            looks=_TRIED_FOR_S,  # The deletion may be late.
+        )
+
+    return undo_all
 
 
 @family("F72", "the settings of a topic are changed, and changed back")

@@ -19,7 +19,10 @@ REPLICATION: Final = ReplicationConfig(
     isr_rejoin_pause_ms=2_000,
 )
 CLUSTER: Final = ClusterConfig(
-    positions_partitions=3, broker_session_timeout_ms=6_000, address_settle_ms=0
+    positions_partitions=3,
+    broker_session_timeout_ms=6_000,
+    address_settle_ms=0,
+    deleted_topic_retention_ms=120_000,
 )
 COORDINATION: Final = CoordinationConfig()
 GROUPS: Final = GroupsConfig()

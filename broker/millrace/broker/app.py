@@ -288,8 +288,7 @@ class Broker:
         )
 
         def on_config(cluster: ClusterConfig) -> None:
-            limit = cluster.request_partitions_max
-            partitions.replicas.configure(request_partitions_max=limit)
+            partitions.configure(cluster)
             followers.configure(broker_partitions_max=cluster.broker_partitions_max)
 
         channel.add_config_callback(on_config)

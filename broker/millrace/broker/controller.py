@@ -27,7 +27,7 @@ from millrace.broker.coordination.store import (
     CoordinationStore,
     CoordinationUnavailableError,
 )
-from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.client import host
 from millrace.core.controller.controller import Controller, Phase, no_controller
 from millrace.core.controller.effects import (
@@ -39,6 +39,7 @@ from millrace.core.controller.effects import (
     ReadObject,
     Resigned,
     Respond,
+    TopicGone,
     WriteObject,
 )
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
@@ -53,7 +54,7 @@ from millrace.core.metadata.objects.store_versions import (
     StoreVersions,
 )
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
-from millrace.core.metadata.requests import Request
+from millrace.core.metadata.requests import ExpireTopics, Request
 
 _T = TypeVar("_T")
 
@@ -63,6 +64,8 @@ _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
 """Pause between two looks at the lease of a store that tells no changes."""
+_EXPIRE_SECONDS: Final = 1.0
+"""Pause between two looks for deleted topics whose time is over."""
 _NAMED_MAX: Final = 10
 """Partitions that one line of the log names."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
@@ -224,6 +227,7 @@ class ControllerShell:
         self._turned_at = monotonic_now()
         self._spawn(self._elect())
         self._spawn(self._tick())
+        self._spawn(self._expire_topics())
         self._spawn(self._serve_outbox())
         await self._started
 
@@ -410,6 +414,13 @@ class ControllerShell:
             if self._machine is not None:
                 self._perform(self._machine, self._machine.tick(monotonic_now()))
 
+    async def _expire_topics(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_SECONDS)
+            if self.is_controller:
+                with contextlib.suppress(NotControllerError):  # The next one does it.
+                    await self.request(ExpireTopics(now=wall_now()))
+
     def _renew_lease(self) -> None:
         record = self._election.on_read(self._store.read_lease(), monotonic_now())
         if record is not None:
@@ -477,6 +488,11 @@ class ControllerShell:
                             if effect.log_end is None
                             else effect.log_end.end_offset,
                         },
+                    )
+                case TopicGone(topic, topic_id, reason):
+                    _log.info(
+                        "a deleted topic is gone for good",
+                        extra={"topic": str(topic), "topic_id": topic_id.hex(), "reason": reason},
                     )
                 case Resigned(reason):
                     level = logging.INFO if self._is_over else logging.WARNING

@@ -18,6 +18,7 @@ from millrace.client._admin.descriptions import (
     ClusterDescription,
     ConfigValue,
     DamagedReplica,
+    DeletedTopic,
     LogDescription,
     TopicDescription,
 )
@@ -476,6 +477,18 @@ class SyncAdmin:
     def delete_topic(self, name: str, *, validate_only: bool = False) -> None:
         """Delete a topic with all its records."""
         self._thread.call(self._admin.delete_topic(name, validate_only=validate_only))
+
+    def list_deleted_topics(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be brought back, the one deleted first at first."""
+        return self._thread.call(self._admin.list_deleted_topics())
+
+    def undelete_topic(self, name: str, *, topic_id: TopicId | None = None) -> TopicDescription:
+        """See `Admin.undelete_topic`."""
+        return self._thread.call(self._admin.undelete_topic(name, topic_id=topic_id))
+
+    def purge_topic(self, name: str, *, topic_id: TopicId | None = None) -> None:
+        """See `Admin.purge_topic`."""
+        self._thread.call(self._admin.purge_topic(name, topic_id=topic_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -388,8 +388,9 @@ class Groups:
                     await asyncio.sleep(0)  # Other work needs the loop, too.
 
     def _exists(self, topic_id: TopicId) -> bool:
+        """Whether there is a topic, or it may come back with its positions (P75)."""
         image = self._partitions.image
-        return image is None or topic_id in image.topics_by_id
+        return image is None or topic_id in image.topics_by_id or image.may_return(topic_id)
 
 
 def _find(image: MetadataImage | None, name: str) -> FoundTopic | None:

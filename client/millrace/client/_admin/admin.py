@@ -17,9 +17,11 @@ from millrace.client._admin.descriptions import (
     ClusterDescription,
     ConfigValue,
     DamagedReplica,
+    DeletedTopic,
     LogDescription,
     TopicDescription,
     config_from_wire,
+    deleted_from_wire,
     log_from_wire,
     topic_from_wire,
 )
@@ -199,6 +201,8 @@ class Admin:
     async def delete_topic(self, name: str, *, validate_only: bool = False) -> None:
         """Delete a topic with all its records.
 
+        `undelete_topic` brings it back, within the cluster's `deleted_topic_retention_ms`.
+
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             DeletionProtectedError: its setting `deletion.protection` is true; nothing was deleted.
@@ -215,6 +219,79 @@ class Admin:
     ) -> cluster_pb2.TopicMetadata:
         request = cluster_pb2.DeleteTopicsRequest(topics=[topic], validate_only=validate_only)
         return (await self._result(lambda c: c.cluster.DeleteTopics(request))).topic
+
+    async def list_deleted_topics(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be brought back, the one deleted first at first."""
+
+        async def ask(connection: Connection) -> cluster_pb2.ListDeletedTopicsResponse:
+            response: cluster_pb2.ListDeletedTopicsResponse
+            response = await connection.cluster.ListDeletedTopics(
+                cluster_pb2.ListDeletedTopicsRequest()
+            )
+            self._check_age(connection, response.metadata_epoch)
+            return response
+
+        response = await self._cluster.call(ask)
+        found = map(deleted_from_wire, response.topics)
+        return sorted(found, key=lambda each: (each.deleted_at_ms, each.topic_id))
+
+    async def undelete_topic(
+        self, name: str, *, topic_id: TopicId | None = None
+    ) -> TopicDescription:
+        """Bring a deleted topic back, with its id, settings and records, and groups' positions.
+
+            await admin.undelete_topic("orders")
+
+        Args:
+            name: of the topic.
+            topic_id: which of the deleted topics with this name; None: there is only one.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such deleted topic; it may be gone for good.
+            TopicAlreadyExistsError: another topic has the name by now; nothing was changed.
+            MalformedRequestError: several deleted topics have the name; says their ids.
+            InvalidPartitionsError: a broker, or the metadata, has no room for its partitions.
+        """
+        deleted, _ = await self._deleted(name, topic_id)
+        request = cluster_pb2.UndeleteTopicsRequest(topics=[deleted])
+        return await self._change(lambda c: c.cluster.UndeleteTopics(request))
+
+    async def purge_topic(self, name: str, *, topic_id: TopicId | None = None) -> None:
+        """Let a deleted topic be gone for good before its time; brokers delete its files.
+
+        Args:
+            name: of the topic.
+            topic_id: which of the deleted topics with this name; None: there is only one.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such deleted topic.
+            MalformedRequestError: several deleted topics have the name; says their ids.
+        """
+        deleted, was_there = await self._deleted(name, topic_id)
+        request = cluster_pb2.PurgeTopicsRequest(topics=[deleted])
+        try:
+            await self._result(lambda c: c.cluster.PurgeTopics(request))
+        except UnknownTopicOrPartitionError:
+            if not was_there:
+                raise
+            # The answer to the first attempt was lost.
+
+    async def _deleted(
+        self, name: str, topic_id: TopicId | None
+    ) -> tuple[cluster_pb2.TopicRef, bool]:
+        """Return which deleted topic is meant, and whether there is exactly one.
+
+        It is named by its id then, so that a repeated request means the same one.
+        """
+        parsed = str(parse_topic_name(name))
+        found = [
+            each.topic_id
+            for each in await self.list_deleted_topics()
+            if each.name == parsed and topic_id in (None, each.topic_id)
+        ]
+        if len(found) == 1:
+            return cluster_pb2.TopicRef(name=parsed, topic_id=found[0]), True
+        return cluster_pb2.TopicRef(name=parsed, topic_id=topic_id or b""), False
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; internal ones only when asked for."""
@@ -842,14 +919,18 @@ class Admin:
             response: cluster_pb2.DescribeQuotasResponse = await connection.cluster.DescribeQuotas(
                 request
             )
-            if response.metadata_epoch < self._cluster.metadata_epoch:
-                raise ConnectionFailedError(
-                    f"the broker at {connection.address} lags behind what is known already"
-                )
+            self._check_age(connection, response.metadata_epoch)
             return response
 
         response = await self._cluster.call(ask)
         return [described(quota_from_wire(each)) for each in response.quotas]
+
+    def _check_age(self, connection: Connection, metadata_epoch: int) -> None:
+        """Refuse an answer that is older than what is known."""
+        if metadata_epoch < self._cluster.metadata_epoch:
+            raise ConnectionFailedError(
+                f"the broker at {connection.address} lags behind what is known already"
+            )
 
     async def describe_quotas(
         self, names: Iterable[str] | None = None

@@ -74,7 +74,8 @@ class PositionsConfig:
     retention_ms: int = setting(
         604_800_000,
         "A name is forgotten when no position of it was stored for this long, if a position was "
-        "committed under it. Positions of a deleted topic are forgotten after the same time.",
+        "committed under it. Those of a topic that is gone for good are forgotten after the same "
+        "time.",
         kafka="offsets.retention.minutes",
         unit=Unit.MILLISECONDS,
         minimum=1000,
