@@ -19,14 +19,14 @@ from millrace.core.positions.position import PositionsConfig
 from millrace.core.topics import POSITIONS_TOPIC
 
 _SOON: Final = 100 * MILLISECOND
-_LOAD: Final = (Load(every_us=3 * _SOON),)
+_LOAD: Final = (Load(every_us=10 * _SOON, burst_max=2),)
 _SETTLED_S: Final = 20
 """All static members have joined by then."""
 _RETENTION_S: Final = 20
 
 
 def _topic(group: GroupPlan) -> TopicPlan:
-    return TopicPlan(partitions=4, loads=_LOAD, polls_every_us=_SOON, group=group)
+    return TopicPlan(partitions=4, loads=_LOAD, polls_every_us=3 * _SOON, group=group)
 
 
 class Grouped(ScenarioCluster):
@@ -69,7 +69,7 @@ class TooSlow(ScenarioCluster):
 class Flapping(ScenarioCluster):
     """Some members stay, others come and go all the time, and each commits after each poll."""
 
-    topics = (_topic(GroupPlan(members=4, polls=10, stays=2, commits=1.0)),)
+    topics = (_topic(GroupPlan(members=4, polls=10, away_us=4 * SECOND, stays=2, commits=1.0)),)
 
 
 class Undisturbed(Flapping):
@@ -152,10 +152,11 @@ def _delay_member(scene: Scene) -> Undo | None:
     return scene.network.impose([*links, *((b, a) for a, b in links)], weather)
 
 
-def _delay_all_members(scene: Scene) -> Undo | None:
+def _delay_commits(scene: Scene) -> Undo | None:
     members = [each for each in scene.clients if each.startswith("member")]
     links = [(member, each) for member in members for each in scene.machines]
-    return scene.network.impose(links, Weather(lateness=0.2))
+    weather = Weather(lateness=0.4, late_calls=frozenset({"CommitPositions"}))
+    return scene.network.impose(links, weather)
 
 
 def _freeze_member(scene: Scene) -> Undo | None:
@@ -211,8 +212,8 @@ FROM_COORDINATOR: Final = Family(
 LATE: Final = Family(
     "F18", "what a member says and hears comes up to half a minute late", _delay_member, _LONG
 )
-ALL_LATE: Final = Family(
-    "F18", "what members say comes up to half a minute late", _delay_all_members, _LONG
+LATE_COMMITS: Final = Family(
+    "F18", "commits of members come up to half a minute late", _delay_commits, _LONG
 )
 STANDS_STILL: Final = Family(
     "F66", "a member stands still for longer than its session", _freeze_member, _LONG
@@ -235,7 +236,7 @@ GROUP_SCENARIOS: Final = (
         about="P61, P62",
         name="members work for longer than a heartbeat waits, and others come and go",
         seeds=3,
-        quiet_s=60,
+        quiet_s=40,
         cluster=Working,
         mutants=[
             "a partition is free before its owner has confirmed that it gave it up",
@@ -268,7 +269,7 @@ GROUP_SCENARIOS: Final = (
         seeds=3,
         quiet_s=30,
         cluster=Working,
-        steps=again(STANDS_STILL, 8, 18, 4, 15),
+        steps=again(STANDS_STILL, 8, 18, 3, 15),
         mutants=["a commit of a member that is gone counts"],
     ),
     Scenario(
@@ -285,7 +286,7 @@ GROUP_SCENARIOS: Final = (
         seeds=4,
         quiet_s=30,
         cluster=Flapping,
-        steps=again(ALL_LATE, 4, 20, 6, 18),
+        steps=again(LATE_COMMITS, 4, 20, 4, 18),
         mutants=[
             "a member commits with any assignment",
             "a member commits for partitions of others",
@@ -320,7 +321,8 @@ GROUP_SCENARIOS: Final = (
         about="P61: departures",
         name="members leave for good, or die",
         seeds=2,
-        quiet_s=45,
+        quiet_s=35,
+        steps=[(30, "F17", 1)],
         cluster=Shrinking,
         mutants=[
             "what a member had stays taken when it is gone",
@@ -348,7 +350,8 @@ GROUP_SCENARIOS: Final = (
         about="P61: patterns",
         name="a topic comes that members have subscribed to by a pattern",
         seeds=2,
-        quiet_s=45,
+        quiet_s=25,
+        steps=[(25, "F17", 1)],
         cluster=Patterned,
         mutants=["a topic that comes later is not found by a pattern"],
     ),

@@ -29,8 +29,6 @@ _COMMITS: Final = 0.5
 """The share of members that commit by themselves, after each poll."""
 _DIES: Final = 0.3
 """The share of members that die instead of leaving."""
-_AWAY_S: Final = 2
-"""How long a member is away between two consumers; a dynamic one on average."""
 _WORKS_LONG: Final = 0.2
 """The share of polls after which a member works for longer than else."""
 
@@ -48,6 +46,7 @@ class GroupPlan:
             dynamic.
         pattern: what they subscribe to; empty: to their topic.
         max_poll_ms: the members' `max_poll_interval_ms`.
+        away_us: how long a member is away between two consumers; a dynamic one on average.
         stays: how many members never leave.
         returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
@@ -61,6 +60,7 @@ class GroupPlan:
     instances: int = 0
     pattern: str = ""
     max_poll_ms: int = 300_000
+    away_us: int = 2 * SECOND
     stays: int = 0
     returns: bool = True
     dies: float = _DIES
@@ -116,9 +116,9 @@ class GroupMember(Client):
             if not self._plan.returns:
                 return
             if self._instance:
-                await asyncio.sleep(_AWAY_S)
+                await asyncio.sleep(self._plan.away_us / SECOND)
             else:
-                await self._pause(_AWAY_S * SECOND)
+                await self._pause(self._plan.away_us)
 
     async def _subscribe(self, consumer: Consumer, life: Life) -> None:
         ownership, pattern = self._ownership, self._plan.pattern

@@ -33,8 +33,6 @@ _SETTLED_S: Final = 4
 """How long a change of a quota, or the end of a fault, has to take effect."""
 _MOST: Final = 1.15
 """The part of its limit that a client may have used over a window."""
-_SLACK_BYTES: Final = 2_000
-"""Requests that are under way, and what brokers have saved up."""
 _LEAST: Final = 0.6
 """The part of its limit that a client that wants more gets: requests have headers, too."""
 _WRITTEN: Final = 1_000
@@ -55,6 +53,7 @@ class Limited(ScenarioCluster):
     Attributes:
         quotas: that there are from the beginning.
         wants: what each client would write, at least, in bytes a second.
+        slack_bytes: of requests that are under way, and what brokers have saved up.
     """
 
     topics: Sequence[TopicPlan] = (
@@ -74,6 +73,7 @@ class Limited(ScenarioCluster):
         ),
     )
     wants = 0
+    slack_bytes = 2_000
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -128,7 +128,7 @@ class Limited(ScenarioCluster):
             return
         written = samples[second] - samples[begin]
         if limit is not None:
-            most = limit * _WINDOW_S * _MOST + _SLACK_BYTES
+            most = limit * _WINDOW_S * _MOST + self.slack_bytes
             if written > most:
                 raise Violation(
                     f"{client_id} has written {written} bytes in {_WINDOW_S} s, and may have "
@@ -159,10 +159,13 @@ class Freed(Limited):
     """The requests are so large that clients wait for long; then the limit ends."""
 
     topics = (
-        TopicPlan(partitions=1, loads=(_eager("t", every_us=SECOND // 2, value_bytes=2_000),)),
+        TopicPlan(
+            partitions=1, loads=(_eager("t", every_us=SECOND, burst_max=6, value_bytes=8_000),)
+        ),
     )
     quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_024),)
-    wants = 3_000
+    wants = 14_000
+    slack_bytes = 150_000
 
 
 class Reconnecting(Limited):
@@ -183,7 +186,9 @@ class Pausing(Limited):
     topics = (
         TopicPlan(
             partitions=1,
-            loads=(_eager("t", every_us=12 * SECOND, burst_max=30, value_bytes=800),),
+            loads=(
+                _eager("t", every_us=12 * SECOND, burst_max=30, value_bytes=800, is_apart=True),
+            ),
         ),
     )
     quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),)
@@ -308,6 +313,7 @@ QUOTA_SCENARIOS: Final = (
         mutants=[
             "each broker gives the whole limit",
             "brokers do not take up their shares",
+            "one broker takes all that is left of a limit",
         ],
     ),
     Scenario(
@@ -323,7 +329,6 @@ QUOTA_SCENARIOS: Final = (
         ],
         mutants=[
             "a broker follows no change of a quota",
-            "a new controller forgets who else has shares",
         ],
     ),
     Scenario(
