@@ -51,6 +51,7 @@ class GroupPlan:
         returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
         commits: the share of consumers that commit by themselves; others leave it to the client.
+        stayers_commit: whether that concerns members that never leave; else their client commits.
     """
 
     members: int = 3
@@ -65,6 +66,7 @@ class GroupPlan:
     returns: bool = True
     dies: float = _DIES
     commits: float = _COMMITS
+    stayers_commit: bool = True
 
 
 class GroupMember(Client):
@@ -91,6 +93,7 @@ class GroupMember(Client):
     async def _work(self) -> None:
         while not self._is_done:
             commits = self._dice.random() < self._plan.commits
+            commits = commits and (self._plan.stayers_commit or not self._stays)
             consumer = Consumer(
                 self._site.bootstrap,
                 group=GROUP,
