@@ -4,7 +4,6 @@ Each member is a shipped consumer. `ownership` judges what all of them are told.
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +12,7 @@ from tests.sim.machine import ClientMachine
 from tests.sim.ownership import GROUP, Life, Ownership
 from tests.sim.world import SECOND
 
-from millrace.client import Admin, Consumer
+from millrace.client import Admin, Consumer, Records
 from millrace.core.errors import (
     FencedMemberEpochError,
     LogTruncatedError,
@@ -51,7 +50,8 @@ class GroupPlan:
         returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
         commits: the share of consumers that commit by themselves; others leave it to the client.
-        stayers_commit: whether that concerns members that never leave; else their client commits.
+        stayers_wait: whether members that never leave wait for their commits; else they commit each
+            partition by itself, and go on.
     """
 
     members: int = 3
@@ -66,7 +66,7 @@ class GroupPlan:
     returns: bool = True
     dies: float = _DIES
     commits: float = _COMMITS
-    stayers_commit: bool = True
+    stayers_wait: bool = True
 
 
 class GroupMember(Client):
@@ -89,11 +89,11 @@ class GroupMember(Client):
         self._ownership = ownership
         self._instance = f"instance-{number % plan.instances}" if plan.instances else ""
         self._stays = number < plan.stays
+        self._committing: set[asyncio.Task[None]] = set()
 
     async def _work(self) -> None:
         while not self._is_done:
             commits = self._dice.random() < self._plan.commits
-            commits = commits and (self._plan.stayers_commit or not self._stays)
             consumer = Consumer(
                 self._site.bootstrap,
                 group=GROUP,
@@ -153,9 +153,8 @@ class GroupMember(Client):
                     self._ownership.on_read(life, record)
                 if self._plan.works_us and self._dice.random() < _WORKS_LONG:
                     await self._pause(self._plan.works_us)
-                if commits and records:
-                    read = {(each.topic, each.partition) for each in records}
-                    await self._commit(consumer, life, read)
+                if commits:
+                    await self._commit_read(consumer, life, records)
             except MillraceError as error:
                 self._judge(error)
                 if isinstance(error, LogTruncatedError | OffsetOutOfRangeError):
@@ -164,13 +163,31 @@ class GroupMember(Client):
                         consumer.seek(place, "beginning")
             await self._pause(self._every_us)
 
-    async def _commit(
-        self, consumer: Consumer, life: Life, places: Iterable[PartitionName]
+    async def _commit_read(self, consumer: Consumer, life: Life, records: Records) -> None:
+        positions = {(each.topic, each.partition): each.offset + 1 for each in records}
+        if self._plan.stayers_wait or not self._stays:
+            await self._commit(consumer, life, positions)
+            return
+        for place, at in positions.items():
+            task = asyncio.create_task(self._try_to_commit(consumer, life, {place: at}))
+            self._committing.add(task)
+            task.add_done_callback(self._committing.discard)
+
+    async def _try_to_commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
     ) -> None:
-        positions = {each: await consumer.position(each) for each in places}
-        attempts = self._ownership.attempts(life, positions)
-        await consumer.commit(positions)
-        self._ownership.on_committed(life, attempts)
+        try:
+            await self._commit(consumer, life, positions)
+        except MillraceError as error:
+            self._judge(error)
+
+    async def _commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
+    ) -> None:
+        if positions:
+            attempts = self._ownership.attempts(life, positions)
+            await consumer.commit(positions)
+            self._ownership.on_committed(life, attempts)
 
     def _judge(self, error: MillraceError) -> None:
         # A session may have ended while brokers or the network were away.
