@@ -61,7 +61,7 @@ class SlowlyGrouped(ScenarioCluster):
 class Working(ScenarioCluster):
     """They often work for longer than a heartbeat waits, commit after that, and come and go."""
 
-    topics = (_topic(GroupPlan(polls=12, works_us=5 * SECOND, commits=1.0)),)
+    topics = (_topic(GroupPlan(polls=8, works_us=6 * SECOND, commits=1.0)),)
 
 
 class TooSlow(ScenarioCluster):
@@ -260,8 +260,8 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P61, P62",
         name="members work for longer than a heartbeat waits, and others come and go",
-        seeds=3,
-        quiet_s=40,
+        seeds=4,
+        quiet_s=70,
         cluster=Working,
         mutants=[
             "a partition is free before its owner has confirmed that it gave it up",
@@ -292,7 +292,7 @@ GROUP_SCENARIOS: Final = (
         about="P62: zombies",
         name="members stand still for longer than their session, and go on",
         seeds=3,
-        quiet_s=30,
+        quiet_s=45,
         cluster=Working,
         steps=again(STANDS_STILL, 8, 24, 3, 20),
         mutants=["a commit of a member that is gone counts"],

@@ -40,7 +40,8 @@ class GroupPlan:
         members: how many processes.
         records_max: most records that a member takes at once.
         polls: after how many polls a member leaves, on average.
-        works_us: how long a member works, now and then, before it commits and polls again.
+        works_us: how long a member works on average, now and then, before it commits and polls
+            again; never more than twice as long.
         instances: how many instance ids static members share, and keep over restarts; 0: they are
             dynamic.
         pattern: what they subscribe to; empty: to their topic.
@@ -152,7 +153,7 @@ class GroupMember(Client):
                 for record in records:
                     self._ownership.on_read(life, record)
                 if self._plan.works_us and self._dice.random() < _WORKS_LONG:
-                    await self._pause(self._plan.works_us)
+                    await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
                 if commits:
                     await self._commit_read(consumer, life, records)
             except MillraceError as error:
