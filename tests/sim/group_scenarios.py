@@ -64,6 +64,12 @@ class Working(ScenarioCluster):
     topics = (_topic(GroupPlan(polls=8, works_us=6 * SECOND, commits=1.0)),)
 
 
+class Interrupted(ScenarioCluster):
+    """They are often at work, and commit after that."""
+
+    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, commits=1.0)),)
+
+
 class TooSlow(ScenarioCluster):
     """They work for longer than they promised, so that they leave the group meanwhile."""
 
@@ -292,8 +298,8 @@ GROUP_SCENARIOS: Final = (
         about="P62: zombies",
         name="members stand still for longer than their session, and go on",
         seeds=3,
-        quiet_s=45,
-        cluster=Working,
+        quiet_s=35,
+        cluster=Interrupted,
         steps=again(STANDS_STILL, 8, 24, 3, 20),
         mutants=["a commit of a member that is gone counts"],
     ),
