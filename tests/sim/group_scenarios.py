@@ -67,7 +67,7 @@ class Working(ScenarioCluster):
 class Interrupted(ScenarioCluster):
     """They are often at work, and commit after that."""
 
-    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, commits=1.0)),)
+    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=1.0)),)
 
 
 class TooSlow(ScenarioCluster):

@@ -28,8 +28,6 @@ _COMMITS: Final = 0.5
 """The share of members that commit by themselves, after each poll."""
 _DIES: Final = 0.3
 """The share of members that die instead of leaving."""
-_WORKS_LONG: Final = 0.2
-"""The share of polls after which a member works for longer than else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +38,9 @@ class GroupPlan:
         members: how many processes.
         records_max: most records that a member takes at once.
         polls: after how many polls a member leaves, on average.
-        works_us: how long a member works on average, now and then, before it commits and polls
+        works_us: how long a member works on average after some polls, before it commits and polls
             again; never more than twice as long.
+        works: the share of these polls.
         instances: how many instance ids static members share, and keep over restarts; 0: they are
             dynamic.
         pattern: what they subscribe to; empty: to their topic.
@@ -59,6 +58,7 @@ class GroupPlan:
     records_max: int = 10_000
     polls: int = 60
     works_us: int = 0
+    works: float = 0.2
     instances: int = 0
     pattern: str = ""
     max_poll_ms: int = 300_000
@@ -152,7 +152,7 @@ class GroupMember(Client):
                 records = await consumer.poll(_POLL_MS, self._plan.records_max)
                 for record in records:
                     self._ownership.on_read(life, record)
-                if self._plan.works_us and self._dice.random() < _WORKS_LONG:
+                if self._plan.works_us and self._dice.random() < self._plan.works:
                     await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
                 if commits:
                     await self._commit_read(consumer, life, records)
