@@ -20,7 +20,7 @@ A history has these operations of members, beside `poll`, `subscribe` and sends;
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tests.checkers.history import INVOKE, OK, Op
+from tests.checkers.history import INVOKE, OK, Op, Run
 from tests.checkers.report import Anomaly
 
 
@@ -107,7 +107,7 @@ class _Group:
                     what = f"{me} reads key {key}, which {owners[key]} has"
                     yield Anomaly("read-by-former-owner", what, (op.index,))
                 first, last = entries[0][0], entries[-1]
-                end = (last.last if hasattr(last, "last") else last[0]) + 1
+                end = (last.last if isinstance(last, Run) else last.offset) + 1
                 at = self._handed_out.get(key, 0)
                 if first > at:
                     what = f"key {key}: {me} goes on at {first}, and the group was at {at}"

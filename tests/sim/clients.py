@@ -55,9 +55,9 @@ class Load:
         request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
         is_new: each burst comes from a new producer, which no broker knows.
         client_id: of the producer, for quotas; empty: the default.
-        value_bytes: the size of each value, at least 8; large ones are neither compressed nor put
-            together.
+        value_bytes: the size of each value, at least 8; large ones are not compressed.
         values_max: most values of a batch.
+        is_apart: each value is a batch, so that no request is large.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -69,6 +69,7 @@ class Load:
     client_id: str = ""
     value_bytes: int = VALUE_BYTES
     values_max: int = 3
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +214,7 @@ class Writer(Client):
             or (10_000 if load.is_patient else _IMPATIENCE_MS),
             "topic_wait_ms": _PATIENCE_MS,
             # What gathers while a producer begins would otherwise be one batch.
-            "batch_size": 0
-            if load.is_new or load.value_bytes > VALUE_BYTES
-            else BATCH_SIZE_DEFAULT,
+            "batch_size": 0 if load.is_new or load.is_apart else BATCH_SIZE_DEFAULT,
         }
 
     async def _write(self, producer: Producer, partition: int, key: int) -> None:

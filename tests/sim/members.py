@@ -4,7 +4,6 @@ Each member is a shipped consumer. `ownership` judges what all of them are told.
 """
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +12,7 @@ from tests.sim.machine import ClientMachine
 from tests.sim.ownership import GROUP, Life, Ownership
 from tests.sim.world import SECOND
 
-from millrace.client import Admin, Consumer
+from millrace.client import Admin, Consumer, Records
 from millrace.core.errors import (
     FencedMemberEpochError,
     LogTruncatedError,
@@ -29,10 +28,6 @@ _COMMITS: Final = 0.5
 """The share of members that commit by themselves, after each poll."""
 _DIES: Final = 0.3
 """The share of members that die instead of leaving."""
-_AWAY_S: Final = 2
-"""How long a member is away between two consumers; a dynamic one on average."""
-_WORKS_LONG: Final = 0.2
-"""The share of polls after which a member works for longer than else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +38,36 @@ class GroupPlan:
         members: how many processes.
         records_max: most records that a member takes at once.
         polls: after how many polls a member leaves, on average.
-        works_us: how long a member works, now and then, before it commits and polls again.
+        works_us: how long a member works on average after some polls, before it commits and polls
+            again; never more than twice as long.
+        works: the share of these polls.
         instances: how many instance ids static members share, and keep over restarts; 0: they are
             dynamic.
         pattern: what they subscribe to; empty: to their topic.
         max_poll_ms: the members' `max_poll_interval_ms`.
+        away_us: how long a member is away between two consumers; a dynamic one on average.
         stays: how many members never leave.
         returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
         commits: the share of consumers that commit by themselves; others leave it to the client.
+        stayers_wait: whether members that never leave wait for their commits; else they commit each
+            partition by itself, and go on.
     """
 
     members: int = 3
     records_max: int = 10_000
     polls: int = 60
     works_us: int = 0
+    works: float = 0.2
     instances: int = 0
     pattern: str = ""
     max_poll_ms: int = 300_000
+    away_us: int = 2 * SECOND
     stays: int = 0
     returns: bool = True
     dies: float = _DIES
     commits: float = _COMMITS
+    stayers_wait: bool = True
 
 
 class GroupMember(Client):
@@ -87,6 +90,7 @@ class GroupMember(Client):
         self._ownership = ownership
         self._instance = f"instance-{number % plan.instances}" if plan.instances else ""
         self._stays = number < plan.stays
+        self._committing: set[asyncio.Task[None]] = set()
 
     async def _work(self) -> None:
         while not self._is_done:
@@ -116,9 +120,9 @@ class GroupMember(Client):
             if not self._plan.returns:
                 return
             if self._instance:
-                await asyncio.sleep(_AWAY_S)
+                await asyncio.sleep(self._plan.away_us / SECOND)
             else:
-                await self._pause(_AWAY_S * SECOND)
+                await self._pause(self._plan.away_us)
 
     async def _subscribe(self, consumer: Consumer, life: Life) -> None:
         ownership, pattern = self._ownership, self._plan.pattern
@@ -148,11 +152,10 @@ class GroupMember(Client):
                 records = await consumer.poll(_POLL_MS, self._plan.records_max)
                 for record in records:
                     self._ownership.on_read(life, record)
-                if self._plan.works_us and self._dice.random() < _WORKS_LONG:
-                    await self._pause(self._plan.works_us)
-                if commits and records:
-                    read = {(each.topic, each.partition) for each in records}
-                    await self._commit(consumer, life, read)
+                if self._plan.works_us and self._dice.random() < self._plan.works:
+                    await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
+                if commits:
+                    await self._commit_read(consumer, life, records)
             except MillraceError as error:
                 self._judge(error)
                 if isinstance(error, LogTruncatedError | OffsetOutOfRangeError):
@@ -161,13 +164,31 @@ class GroupMember(Client):
                         consumer.seek(place, "beginning")
             await self._pause(self._every_us)
 
-    async def _commit(
-        self, consumer: Consumer, life: Life, places: Iterable[PartitionName]
+    async def _commit_read(self, consumer: Consumer, life: Life, records: Records) -> None:
+        positions = {(each.topic, each.partition): each.offset + 1 for each in records}
+        if self._plan.stayers_wait or not self._stays:
+            await self._commit(consumer, life, positions)
+            return
+        for place, at in positions.items():
+            task = asyncio.create_task(self._try_to_commit(consumer, life, {place: at}))
+            self._committing.add(task)
+            task.add_done_callback(self._committing.discard)
+
+    async def _try_to_commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
     ) -> None:
-        positions = {each: await consumer.position(each) for each in places}
-        attempts = self._ownership.attempts(life, positions)
-        await consumer.commit(positions)
-        self._ownership.on_committed(life, attempts)
+        try:
+            await self._commit(consumer, life, positions)
+        except MillraceError as error:
+            self._judge(error)
+
+    async def _commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
+    ) -> None:
+        if positions:
+            attempts = self._ownership.attempts(life, positions)
+            await consumer.commit(positions)
+            self._ownership.on_committed(life, attempts)
 
     def _judge(self, error: MillraceError) -> None:
         # A session may have ended while brokers or the network were away.

@@ -25,7 +25,7 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.core.ids import TopicPartition
 from millrace.core.metadata.requests import DeleteQuotas, SetQuotas
-from millrace.core.quotas.quota import EACH, Quota, QuotaEntity
+from millrace.core.quotas.quota import EACH, RATE_MIN, Quota, QuotaEntity
 
 _WINDOW_S: Final = 8
 """Over how long a rate is judged."""
@@ -33,8 +33,6 @@ _SETTLED_S: Final = 4
 """How long a change of a quota, or the end of a fault, has to take effect."""
 _MOST: Final = 1.15
 """The part of its limit that a client may have used over a window."""
-_SLACK_BYTES: Final = 2_000
-"""Requests that are under way, and what brokers have saved up."""
 _LEAST: Final = 0.6
 """The part of its limit that a client that wants more gets: requests have headers, too."""
 _WRITTEN: Final = 1_000
@@ -55,6 +53,7 @@ class Limited(ScenarioCluster):
     Attributes:
         quotas: that there are from the beginning.
         wants: what each client would write, at least, in bytes a second.
+        slack_bytes: of requests that are under way, and what brokers have saved up.
     """
 
     topics: Sequence[TopicPlan] = (
@@ -74,6 +73,7 @@ class Limited(ScenarioCluster):
         ),
     )
     wants = 0
+    slack_bytes = 2_000
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -128,7 +128,7 @@ class Limited(ScenarioCluster):
             return
         written = samples[second] - samples[begin]
         if limit is not None:
-            most = limit * _WINDOW_S * _MOST + _SLACK_BYTES
+            most = limit * _WINDOW_S * _MOST + self.slack_bytes
             if written > most:
                 raise Violation(
                     f"{client_id} has written {written} bytes in {_WINDOW_S} s, and may have "
@@ -156,13 +156,22 @@ class Limited(ScenarioCluster):
 
 
 class Freed(Limited):
-    """The requests are so large that clients wait for long; then the limit ends."""
+    """A limit is so small, and requests are so large, that the client waits for long; then the
+    limit ends.
+    """
 
     topics = (
-        TopicPlan(partitions=1, loads=(_eager("t", every_us=SECOND // 2, value_bytes=2_000),)),
+        TopicPlan(
+            partitions=1,
+            loads=(_eager("t", every_us=300 * MILLISECOND, value_bytes=8_000, values_max=6),),
+        ),
     )
-    quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=1_024),)
-    wants = 3_000
+    quotas = ()
+    wants = 20_000
+    slack_bytes = 100_000
+
+
+_TINY: Final = Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=RATE_MIN)
 
 
 class Reconnecting(Limited):
@@ -183,7 +192,9 @@ class Pausing(Limited):
     topics = (
         TopicPlan(
             partitions=1,
-            loads=(_eager("t", every_us=12 * SECOND, burst_max=30, value_bytes=800),),
+            loads=(
+                _eager("t", every_us=12 * SECOND, burst_max=30, value_bytes=800, is_apart=True),
+            ),
         ),
     )
     quotas = (Quota(name="t", entity=QuotaEntity(client_id="t"), produce_bytes_per_second=2_000),)
@@ -263,10 +274,10 @@ def _change_limit(scene: Scene, name: str = "") -> Undo | None:
     return lambda: None
 
 
-def _set_another(scene: Scene) -> Undo | None:
+def _set(scene: Scene, quota: Quota) -> Undo | None:
     if scene.administered is None:
         return None
-    scene.administered.administer(SetQuotas(quotas=[_OWN]))
+    scene.administered.administer(SetQuotas(quotas=[quota]))
     return lambda: None
 
 
@@ -291,10 +302,13 @@ def _raise_limit(scene: Scene, limit: int) -> Undo | None:
 
 _SHORT: Final = (SECOND, SECOND)
 CHANGE: Final = Family("F72b", "an operator changes a quota", _change_limit, _SHORT)
-ANOTHER: Final = Family("F72b", "a client gets a quota of its own", _set_another, _SHORT)
+ANOTHER: Final = Family(
+    "F72b", "a client gets a quota of its own", partial(_set, quota=_OWN), _SHORT
+)
+TINY: Final = Family("F72b", "a client may write very little", partial(_set, quota=_TINY), _SHORT)
 DELETE: Final = Family("F72b", "an operator deletes all quotas", _delete_quotas, _SHORT)
 RAISE: Final = Family(
-    "F72b", "an operator raises all quotas", partial(_raise_limit, limit=8_000), _SHORT
+    "F72b", "an operator raises all quotas", partial(_raise_limit, limit=20_000), _SHORT
 )
 
 QUOTA_SCENARIOS: Final = (
@@ -308,6 +322,7 @@ QUOTA_SCENARIOS: Final = (
         mutants=[
             "each broker gives the whole limit",
             "brokers do not take up their shares",
+            "one broker takes all that is left of a limit",
         ],
     ),
     Scenario(
@@ -323,7 +338,6 @@ QUOTA_SCENARIOS: Final = (
         ],
         mutants=[
             "a broker follows no change of a quota",
-            "a new controller forgets who else has shares",
         ],
     ),
     Scenario(
@@ -332,7 +346,7 @@ QUOTA_SCENARIOS: Final = (
         seeds=2,
         quiet_s=20,
         cluster=Freed,
-        steps=[(14, DELETE, 1)],
+        steps=[(8, TINY, 1), (10, DELETE, 1)],
         mutants=["a dropped bucket keeps its debt"],
     ),
     Scenario(
@@ -341,7 +355,7 @@ QUOTA_SCENARIOS: Final = (
         seeds=2,
         quiet_s=20,
         cluster=Freed,
-        steps=[(14, RAISE, 1)],
+        steps=[(8, TINY, 1), (10, RAISE, 1)],
         mutants=["a debt stays as it was when the limit is raised"],
     ),
     Scenario(

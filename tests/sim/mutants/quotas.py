@@ -39,11 +39,11 @@ MUTANTS = (
         "self.paid_until",
     ),
     mutant(
-        "a new controller forgets who else has shares",
+        "one broker takes all that is left of a limit",
         "P73",
-        "millrace.core.quotas.shares:QuotaShares.shares_of",
-        "limit - limit * silent // count",
-        "limit",
+        "millrace.core.quotas.shares:divided",
+        "min(wanted[broker], left / waiting)",
+        "min(wanted[broker], left)",
     ),
     mutant(
         "a new stream does not wait for what its client owes",
