@@ -31,7 +31,6 @@ class StampedBatch:
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: int
-    record_count: int
 
     @classmethod
     def of(
@@ -60,7 +59,6 @@ class StampedBatch:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            header.record_count,
         )
 
     @property
@@ -76,4 +74,5 @@ class StampedBatch:
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record."""
-        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+        # Not by the record count: a cleaner removes records, but no sequences.
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
