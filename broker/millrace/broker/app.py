@@ -40,6 +40,7 @@ from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.broker.runtime.cleaners import Cleaners
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits
 from millrace.broker.runtime.descriptors import connections_allowed
@@ -265,6 +266,8 @@ class Broker:
 
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
+        cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
+        self._endings.push_async_callback(asyncio.to_thread, cleaners.close)
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -315,6 +318,7 @@ class Broker:
         for each in listeners:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
+        duties.begin(cleaners.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(

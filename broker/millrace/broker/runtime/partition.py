@@ -9,7 +9,7 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, MillraceError
 from millrace.core.ids import Offset, TopicPartition
-from millrace.core.metadata.topic_config import Durability, TopicConfig
+from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
@@ -104,7 +104,9 @@ class Partition:
         self.config = config
         self.is_flushed_before_ack = config.durability is Durability.FSYNC
         self.limits = BatchLimits(
-            batch_bytes_max=config.max_message_bytes, inflated_bytes_max=self._inflated_bytes_max
+            batch_bytes_max=config.max_message_bytes,
+            inflated_bytes_max=self._inflated_bytes_max,
+            requires_keys=config.cleanup_policy is not CleanupPolicy.DELETE,
         )
 
     @property

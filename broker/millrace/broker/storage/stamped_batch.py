@@ -10,9 +10,11 @@ from millrace.core.ids import (
     Offset,
     ProducerEpoch,
     ProducerId,
+    TopicPartition,
     WallMs,
 )
-from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, Buffer
+from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, Buffer, parse_header
+from millrace.core.records.rewriting import cut
 
 _STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset of a stamped header.
 _STAMP_AT: Final = 68
@@ -60,6 +62,12 @@ class StampedBatch:
             header.producer_epoch,
             header.base_sequence,
         )
+
+    def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:
+        """Return the end of the batch, from `offset` on; see `rewriting.cut`."""
+        whole = memoryview(self.header + bytes(self.body))
+        made = cut(topic_partition, parse_header(whole), whole, offset)
+        return self.of(made.header, made.stamped, made.body, made.header.append_timestamp)
 
     @property
     def length(self) -> int:

@@ -61,21 +61,6 @@ def _cleanup_policy(value: object) -> CleanupPolicy:
         raise ValueError("must be delete, compact or compact,delete") from None
 
 
-def _ratio(value: object) -> float:
-    """Read a part of the whole.
-
-    Raises:
-        ValueError: it is no number from 0 to 1.
-    """
-    try:
-        ratio = float(str(value))
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise ValueError("must be a number from 0 to 1")
-    return ratio
-
-
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
     """The settings of a topic."""
@@ -132,8 +117,7 @@ class TopicConfig:
         0.5,
         "A log is compacted once more than this part of it, in bytes, was written since it was "
         "compacted last. Less wastes less space, and copies the log more often.",
-        parse=_ratio,
-        allowed="0 to 1",
+        maximum=1,
         needs_restart=False,
     )
     min_compaction_lag_ms: int = setting(

@@ -118,6 +118,8 @@ class BatchLimits:
     """Header and stored body."""
     inflated_bytes_max: int
     """Body once inflated."""
+    requires_keys: bool = False
+    """Whether every record needs a key, as those of a compacted topic."""
 
 
 def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -> BatchHeader:
@@ -153,8 +155,23 @@ def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -
         )
     _check_client_rules(header)
     verify_body(topic_partition, header, batch)
-    _open(header, batch, canonical=True)
+    body = _open(header, batch, canonical=True)
+    if limits.requires_keys:
+        _check_keys(header, body)
     return header
+
+
+def _check_keys(header: BatchHeader, body: Body) -> None:
+    if body.keys is None:
+        missing = 0 if header.attributes & Attributes.KEYS_EMPTY else header.record_count
+    else:
+        missing = body.keys.null_count
+    if missing:
+        raise InvalidRecordError(
+            f"{missing} of the batch's {header.record_count} records have no key, and the topic is "
+            "compacted (cleanup.policy), which keeps the latest record of each key: give every "
+            "record a key; an empty one is a key, too"
+        )
 
 
 def _check_client_rules(header: BatchHeader) -> None:

@@ -385,6 +385,19 @@ class PartitionLog:
         """
         return self._cleaner.clean(hasher, map_bytes, now)
 
+    def has_old_segment(self, now: WallMs) -> bool:
+        """Return whether the active segment has batches, all committed, and is to end by its age.
+
+        An append would end it; a log that gets none has it ended by the broker, to clean it.
+        """
+        state = self._state
+        active = state.tail.active
+        return (
+            active.size > 0
+            and now - active.created_at >= state.config.segment_ms
+            and active.next_offset <= state.high_watermark
+        )
+
     def hold_cleaning(self, *, is_held: bool) -> None:
         """Let no segment be replaced by a cleaned one until the next call."""
         with self._state.lock:
