@@ -47,8 +47,9 @@ _GROUP_BYTES: Final = 4 << 20
 """Bytes of opened batches that are looked up together; one batch may be larger."""
 _RUN_BYTES: Final = 16 << 20
 """Bytes of opened batches that one new batch is made from."""
-_BATCH_BYTES: Final = 512 << 10
-"""Small batches become one of about this size, or half of `max.message.bytes` if that is less."""
+_BATCH_BYTES: Final = 64 << 10
+"""Small batches become one of about this size, or half of `max.message.bytes` if that is less.
+Larger ones would be no better to read, and a reader must grant as much at once."""
 _SMALL: Final = 4
 """A batch is small below this part of that size."""
 _SPAN_MAX: Final = 2**31 - 2
