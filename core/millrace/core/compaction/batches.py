@@ -38,15 +38,19 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.records.batch import open_batch, walk
-from millrace.core.records.columns import RECORDS_MAX, SCHEMA
+from millrace.core.records.arrow_views import Bools, bools_of, numbers_of, validity_of
+from millrace.core.records.batch import NO_RECORDS, open_batch, walk
+from millrace.core.records.columns import RECORDS_MAX
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, Buffer
 from millrace.core.records.rewriting import RewrittenBatch, Stamp, write
 
 _GROUP_BYTES: Final = 4 << 20
 """Bytes of opened batches that are looked up together; one batch may be larger."""
-_RUN_BYTES: Final = 16 << 20
+_RUN_BYTES: Final = 4 << 20
 """Bytes of opened batches that one new batch is made from."""
+_SPARSE: Final = 4
+"""A batch that keeps less than this part of its records is reduced at once: otherwise the few
+records that stay would keep the memory of all the others."""
 _BATCH_BYTES: Final = 64 << 10
 """Small batches become one of about this size, or half of `max.message.bytes` if that is less.
 Larger ones would be no better to read, and a reader must grant as much at once."""
@@ -56,8 +60,6 @@ _SPAN_MAX: Final = 2**31 - 2
 _FULL_PART: Final = 1000
 """A map counts as full when less than this part of it is free: filling the last few slots one
 record at a time would take long."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 class OpenedBatch(NamedTuple):
@@ -118,7 +120,7 @@ class KeyCollector:
             keys, offsets = _keys(keyed), _offsets(keyed)
             wanted = offsets >= self.end_offset
             if keys.null_count:
-                wanted &= keys.is_valid().to_numpy(zero_copy_only=False)
+                wanted &= validity_of(keys)
             hashes = self._hasher.hash(keys)
             if not wanted.all():
                 hashes = KeyHashes(hashes.high[wanted], hashes.low[wanted])
@@ -198,6 +200,14 @@ class _Piece:
         header = self.opened.header
         return header.inflated_length * self.kept // max(header.record_count, 1)
 
+    def reduce(self) -> None:
+        """Forget the records that do not stay, if that is most of them."""
+        header, _, records = self.opened
+        if self.kept * _SPARSE < header.record_count:
+            kept = records.filter(bools_of(self.keep))
+            self.opened = OpenedBatch(header, memoryview(b""), kept)
+            self.keep = np.ones(self.kept, np.bool_)
+
     def unchanged(self) -> RewrittenBatch:
         header, data, _ = self.opened
         stamped, body = bytes(data[:HEADER_BYTES]), data[HEADER_BYTES:]
@@ -260,7 +270,8 @@ class _Run:
             self.kept.append(piece)
             self.kept_bytes += piece.kept_bytes
             self._kept_records += piece.kept
-            self._source_bytes += header.opened_bytes
+            piece.reduce()
+            self._source_bytes += piece.opened.records.nbytes
 
     def stamp(self) -> Stamp:
         """Return what the batch says besides its records."""
@@ -360,7 +371,7 @@ class BatchCleaner:
             yield made
             return
         half = records.num_rows // 2
-        middle = Offset(records.column("offset")[half].as_py())
+        middle = Offset(int(numbers_of(records.column("offset"))[half]))
         for part, base, end in (
             (records.slice(0, half), wanted.base_offset, middle),
             (records.slice(half), middle, wanted.next_offset),
@@ -372,7 +383,7 @@ class BatchCleaner:
         keys, offsets = _keys(group), _offsets(group)
         keep: Bools = offsets >= self._map.latest(self._hasher.hash(keys))
         if keys.null_count:
-            keep |= keys.is_null().to_numpy(zero_copy_only=False)
+            keep |= ~validity_of(keys)
         start = 0
         for opened in group:
             end = start + opened.header.record_count
@@ -408,7 +419,7 @@ def _keys(group: Iterable[OpenedBatch]) -> pa.Array:
 
 
 def _offsets(group: Iterable[OpenedBatch]) -> npt.NDArray[np.int64]:
-    return np.concatenate([each.records.column("offset").to_numpy() for each in group])
+    return np.concatenate([numbers_of(each.records.column("offset")) for each in group])
 
 
 def _tombstones(records: pa.RecordBatch) -> Bools | None:
@@ -416,19 +427,17 @@ def _tombstones(records: pa.RecordBatch) -> Bools | None:
     values = records.column("value")
     if not values.null_count:
         return None
-    deletes: Bools = values.is_null().to_numpy(zero_copy_only=False)
+    deletes = ~validity_of(values)
     keys = records.column("key")
     if keys.null_count:
-        deletes &= keys.is_valid().to_numpy(zero_copy_only=False)
+        deletes &= validity_of(keys)
     return deletes
 
 
 def _records(pieces: Sequence[_Piece]) -> pa.RecordBatch:
     """Return the records that stay, as one batch."""
     if not pieces:
-        return pa.RecordBatch.from_arrays(
-            [pa.array([], each.type) for each in SCHEMA], schema=SCHEMA
-        )
+        return NO_RECORDS
     whole = pa.concat_batches([piece.opened.records for piece in pieces])
     keep = np.concatenate([piece.keep for piece in pieces])
-    return whole if keep.all() else whole.filter(pa.array(keep))
+    return whole if keep.all() else whole.filter(bools_of(keep))

@@ -25,6 +25,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.records import column_writer
+from millrace.core.records.arrow_views import numbers_of
 from millrace.core.records.batch import open_batch
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import CODEC_NAMES, Compressor
@@ -105,9 +106,11 @@ def write(
     count = records.num_rows
     if count:
         offsets, times, keys, values, headers = records.columns
-        deltas = (offsets.to_numpy() - wanted.base_offset).astype(np.int32)
+        if not len(headers.flatten()):
+            headers = None
+        deltas = (numbers_of(offsets) - wanted.base_offset).astype(np.int32)
         written = column_writer.write(
-            Columns(count, times.to_numpy(), values, keys, headers, offset_deltas=deltas)
+            Columns(count, numbers_of(times), values, keys, headers, offset_deltas=deltas)
         )
         codec, body = _compressor(wanted.codec).compress(written.body)
         attributes = written.attributes | codec
@@ -156,7 +159,7 @@ def cut(
             leader accepted.
     """
     records = open_batch(topic_partition, header, batch, header.inflated_length)
-    offsets = records.column("offset").to_numpy()
+    offsets = numbers_of(records.column("offset"))
     before = int(np.searchsorted(offsets, offset))
     wanted = replace(Stamp.of(header), base_offset=offset)
     if header.base_sequence != NO_SEQUENCE:
