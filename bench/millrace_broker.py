@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 from bench.processes import LoadFailedError, start, stop
 
@@ -57,6 +58,14 @@ class Millrace:
         """Delete a topic; its files disappear a second later."""
         with SyncAdmin(self.address) as admin:
             admin.delete_topic(name)
+
+
+def metrics_of(millrace: Millrace) -> dict[str, float]:
+    """Return the metrics page: samples by their names with labels."""
+    with urlopen(f"http://{millrace.metrics_address}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The cleaner point of a log, in a file of its own.
 
 A cache (P68): without it everything counts as dirty, and is cleaned once more. But it must never be
-too high: a tombstone before it may go, as older records of its key are gone already. So it is
+too high (P57): a tombstone before it may go, as older records of its key are gone already. So it is
 lowered, durably, before a log is cut behind it, and bound to its partition.
 """
 

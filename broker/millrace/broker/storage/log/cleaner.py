@@ -1,4 +1,4 @@
-"""Cleans a log: copies its segments without the records that later ones replace.
+"""Cleans a log: copies its segments without the records that later ones replace (P57).
 
 The copy is written beside the log, in groups of segments that become one, and replaces each group
 before the next one is begun: so at most one more segment is on the disk. Appends and reads go on
