@@ -69,15 +69,19 @@ def metrics_of(millrace: Millrace) -> dict[str, float]:
 
 
 @contextmanager
-def running_millrace(directory: Path) -> Iterator[Millrace]:
+def running_millrace(directory: Path, *, storage: str = "") -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
+
+    Args:
+        directory: made if it is missing.
+        storage: more lines for `[storage]`.
 
     Raises:
         LoadFailedError: it did not start; the message has the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"
-    config.write_text(CONFIG.format(directory=directory))
+    config.write_text(CONFIG.format(directory=directory) + f"{storage}\n")
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
     command = [

@@ -18,6 +18,7 @@ from typing import Final
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
+from tests.fakes.keyed_batches import records_in
 from tests.sim.admin import Administration, TrimRecords
 from tests.sim.api_server import open_kubernetes_store
 from tests.sim.clients import (
@@ -26,6 +27,7 @@ from tests.sim.clients import (
     FinalReader,
     Keeper,
     Load,
+    Marks,
     Reader,
     Site,
     Writer,
@@ -128,6 +130,11 @@ class TopicPlan:
     incarnation: int = 0
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether its brokers remove records that others replace."""
+        return "compact" in self.config.get("cleanup.policy", "")
+
+    @property
     def modes(self) -> list[str]:
         """What its producers may lose or duplicate, as modes of the checkers."""
         modes = ["assign"]
@@ -155,6 +162,7 @@ class _RunningTopic:
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
+        self.marks = Marks() if plan.is_compacted else None
         self.ownership = Ownership()
         self.is_gone = False
 
@@ -664,6 +672,7 @@ class SimulatedCluster:
             lambda: topic.is_gone,
             lambda name: name in self.stored_names.values(),
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
+            topic.marks,
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:
@@ -718,7 +727,7 @@ class SimulatedCluster:
                 if topic is None or topic.is_gone or log is None:
                     continue
                 try:
-                    batches = batches_of(log)
+                    batches = records_of(log) if topic.plan.is_compacted else batches_of(log)
                 except (CorruptBatchError, CorruptLogError):
                     self.operator.hear_of_damage(name)
                     continue
@@ -744,6 +753,19 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
             digest = _digest(log.topic_partition, bytes(batch))
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset
+    return found
+
+
+def records_of(log: PartitionLog) -> list[list[object]]:
+    """Return the records of a compacted log that nothing replaces, each as a batch of its own.
+
+    Its batches differ between replicas, as each of them compacts by itself.
+    """
+    found: list[list[object]] = []
+    for record in records_in(log):
+        if record.key is not None and not record.key.startswith(Marks.PREFIX):
+            assert record.value is not None
+            found.append([record.offset, record.offset, record.value.hex()])
     return found
 
 
@@ -790,6 +812,8 @@ class BrokerCluster(SimulatedCluster):
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
+        if world.random("compaction").random() < 0.4:
+            self.topics.append(compacted_topic(world.random("compacted topic")))
         if world.random("store").random() < 0.5:
             self.new_store = open_kubernetes_store
         self.settings = Settings(
@@ -846,4 +870,25 @@ def disposable_topic(dice: random.Random) -> TopicPlan:
         config=drawn_config(dice),
         loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
         is_disposable=True,
+    )
+
+
+def compacted_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic whose brokers remove records that others replace."""
+    patient = Load(every_us=dice.choice((200, 600, 2000)) * MILLISECOND)
+    impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
+    return TopicPlan(
+        name="compacted",
+        partitions=dice.choice((1, 2)),
+        config={
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": dice.choice(("0", "0.3")),
+            "delete.retention.ms": dice.choice(("0", "3000", "60000")),
+            "segment.ms": dice.choice(("2000", "10000")),
+            "min.insync.replicas": dice.choice(("1", "2", "2")),
+            "durability": dice.choice(("fsync", "fsync", "replicated")),
+        },
+        loads=dice.choice(((patient,), (patient, impatient))),
+        reads_followers=dice.random() < 0.5,
+        asks_ends=dice.random() < 0.5,
     )

@@ -219,6 +219,7 @@ class Broker:
         self.controller: ControllerShell | None = None
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
+        self.cleaners: Cleaners | None = None
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -255,6 +256,7 @@ class Broker:
         await controller.start()
 
         self._endings.push_async_callback(self._close_logs)
+        self._endings.push_async_callback(self._close_cleaners)
         self._endings.push_async_callback(duties.end)
         channel = await self._open_channel(controller, cache)
         outside = self._find_outside_address(others)
@@ -267,7 +269,7 @@ class Broker:
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
         cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
-        self._endings.push_async_callback(asyncio.to_thread, cleaners.close)
+        self.cleaners = cleaners
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -491,6 +493,11 @@ class Broker:
         await duties.unless_over(lifecycle.until_unfenced())
         duties.begin(lifecycle.run())
         await duties.unless_over(partitions.settled())
+
+    async def _close_cleaners(self) -> None:
+        """Let the steps of cleanings end; what they have not replaced yet stays as it was."""
+        if self.cleaners is not None:
+            await asyncio.to_thread(self.cleaners.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.client._admin.admin import Admin
 from millrace.client._admin.descriptions import (
     ClusterDescription,
+    CompactionDescription,
     ConfigValue,
     DamagedReplica,
     FollowerDescription,
@@ -143,6 +144,7 @@ __all__ = [
     "ClosedError",
     "ClusterDescription",
     "ClusterHealth",
+    "CompactionDescription",
     "ConcurrentUseError",
     "ConfigValue",
     "ConnectionFailedError",

@@ -22,7 +22,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 
 from typing import Final
 
-from tests.sim.mutants import groups, metadata, replication, shells, storage
+from tests.sim.mutants import compaction, groups, metadata, replication, shells, storage
 from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -33,6 +33,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *storage.MUTANTS,
             *shells.MUTANTS,
             *groups.MUTANTS,
+            *compaction.MUTANTS,
         ),
         key=lambda each: int(each.rule.removeprefix("P")),
     )

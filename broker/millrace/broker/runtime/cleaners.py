@@ -5,13 +5,13 @@ of a few MiB, each a job of a thread; between them the event loop looks whether 
 here, and whether all cleanings together have read and written more than they may.
 
 A log whose cleaning is refused is left alone for a while: the disk may be full for a time, or its
-files may move. `uncleanable` says why. A damaged log goes offline as anywhere else (P65).
+files may move. `Partition.uncleanable` says why. A damaged log goes offline as anywhere else (P65).
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
@@ -32,13 +32,6 @@ _log = logging.getLogger(__name__)
 _SECRET_BYTES: Final = 32
 _REFUSED_MS: Final = 60_000
 """How long a log whose cleaning was refused is left alone."""
-
-
-class _Refused(NamedTuple):
-    """Why a log could not be cleaned, and until when it is left alone."""
-
-    error: StorageError
-    until: MonotonicMs
 
 
 class Cleaners:
@@ -69,12 +62,7 @@ class Cleaners:
         rate = config.cleaner_io_max_bytes_per_second
         self._allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
         self._under_way: set[TopicPartition] = set()
-        self._refused: dict[TopicPartition, _Refused] = {}
-
-    @property
-    def uncleanable(self) -> dict[TopicPartition, StorageError]:
-        """The logs whose last cleaning was refused, and why."""
-        return {each: refused.error for each, refused in self._refused.items()}
+        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
 
     async def run(self) -> None:
         """Clean for as long as the broker runs."""
@@ -100,19 +88,16 @@ class Cleaners:
     async def _choose(self, worker: Worker) -> Partition | None:
         """Return the replica whose log is cleaned next; None when none is due."""
         now = monotonic_now()
-        here = {each.topic_partition for each in self._partitions.all()}
-        self._refused = {
-            each: refused
-            for each, refused in self._refused.items()
-            if each in here and refused.until > now
-        }
-        self._metrics.on_uncleanable(refused.error for refused in self._refused.values())
+        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
+        all_compacted = [each for each in self._partitions.all() if each.log.config.is_compacted]
+        self._metrics.on_uncleanable(
+            each.uncleanable for each in all_compacted if each.uncleanable is not None
+        )
         compacted = [
             each
-            for each in self._partitions.all()
-            if each.log.config.is_compacted
-            and each.topic_partition not in self._under_way
-            and each.topic_partition not in self._refused
+            for each in all_compacted
+            if each.topic_partition not in self._under_way
+            and each.topic_partition not in self._left_alone
         ]
         await self._end_old_segments(compacted)
         found = await worker.call(_look_at, [each.log for each in compacted], wall_now())
@@ -144,6 +129,7 @@ class Cleaners:
                 step = await worker.call(next, steps, None)
                 taken_s += host.monotonic_s() - step_begun
                 if step is None:
+                    partition.uncleanable = None
                     self._metrics.cleanings.inc()
                     break
                 self._metrics.read_bytes.inc(step.read_bytes)
@@ -182,8 +168,8 @@ class Cleaners:
             "compacting a log was refused",
             extra={"partition": str(topic_partition), "error": error.message},
         )
-        until = MonotonicMs(monotonic_now() + _REFUSED_MS)
-        self._refused[topic_partition] = _Refused(error, until)
+        partition.uncleanable = error
+        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
         if isinstance(error, CorruptLogError):
             partition.on_corrupt(error)
         elif isinstance(error, LogDirFailedError):

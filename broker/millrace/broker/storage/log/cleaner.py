@@ -8,7 +8,9 @@ A segment that is cut, deleted by retention, or moved away during the copy is an
 afterwards, or gone: then the copy of its group is dropped.
 
 `clean` is a generator, so that its caller decides how fast it goes and whether it goes on. What it
-has replaced until then stays, and the cleaner point moves only at the end.
+has replaced until then stays, and the cleaner point moves only at the end. If it is left in the
+middle of a group, the unfinished copy stays until the next cleaning overwrites it, or the log is
+opened again.
 
 Source: Kafka's Cleaner.
 """
@@ -33,7 +35,12 @@ from millrace.core.compaction.batches import (
 from millrace.core.compaction.cleanable import Cleanable, CleanerPoint, cleanable, groups
 from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.compaction.offset_map import OffsetMap
-from millrace.core.errors import InvalidRecordError, StorageBusyError, StorageFullError
+from millrace.core.errors import (
+    InvalidRecordError,
+    MillraceError,
+    StorageBusyError,
+    StorageFullError,
+)
 from millrace.core.ids import Offset, ProducerId, WallMs
 from millrace.core.records.header import Buffer, parse_header
 from millrace.core.records.rewriting import RewrittenBatch
@@ -173,30 +180,29 @@ class _Copy:
         path = f"{state.directory}/{self._swap.temporary}"
         made = state.open_segment(self._swap.base_offset)
         made.created_at = min(each.created_at for each in self._group)
-        is_done = False
+        made.closed_at = max(each.closed_at for each in self._group)
+        file = self._checked(self._begin, path)
         try:
-            file = self._checked(self._begin, path)
-            try:
-                for found in self._group:
-                    for group, size in opened_batches(state, found, found.base_offset):
-                        read, written = cleaner.counts.read, cleaner.counts.written
-                        before = made.size
-                        self._write(file, made, cleaner.take(group))
-                        removed = cleaner.counts.read - read - (cleaner.counts.written - written)
-                        self._is_changed |= removed > 0
-                        yield CleaningStep(size, made.size - before, removed)
-                self._write(file, made, cleaner.finish())
-                self._checked(file.fdatasync)
-            finally:
-                file.close()
-            made.closed_at = max(each.closed_at for each in self._group)
+            for found in self._group:
+                for group, size in opened_batches(state, found, found.base_offset):
+                    read, written = cleaner.counts.read, cleaner.counts.written
+                    before = made.size
+                    self._write(file, made, cleaner.take(group))
+                    removed = cleaner.counts.read - read - (cleaner.counts.written - written)
+                    self._is_changed |= removed > 0
+                    yield CleaningStep(size, made.size - before, removed)
+            self._write(file, made, cleaner.finish())
+            self._checked(file.fdatasync)
             assert made.next_offset == self._swap.end_offset
             if self._is_changed:
                 self._replace(made)
-                is_done = True
-        finally:
-            if not is_done:
+            else:
                 self._drop(path)
+        except (MillraceError, _Overtaken):
+            self._drop(path)
+            raise
+        finally:
+            file.close()
 
     def _begin(self, path: str) -> File:
         file = self._state.files.open(path, create=True, writable=True)
