@@ -46,6 +46,7 @@ HELD = {
 """A topic that is not compacted yet."""
 FREE = {"min.compaction.lag.ms": "0"}
 BACKOFF_MS = 100
+DIRTIEST = "millrace_cleaner_dirtiest_ratio"
 _AT_ONCE = 10_000
 
 
@@ -57,6 +58,7 @@ class Cleaned:
     seconds: float
     memory_mb: float
     extra_disk_mb: float
+    passes: int = 1
 
 
 class Side(Protocol):
@@ -77,6 +79,16 @@ def cells(
         yield (
             [b"%0*d" % (KEY_BYTES, key) for key in drawn.tolist()],
             [values[(start + number) % len(values)] for number in range(count)],
+        )
+
+
+def numbered_cells(records: int, values: list[bytes]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield keys that are all different, and values, some at a time."""
+    for start in range(0, records, _AT_ONCE):
+        numbers = range(start, min(start + _AT_ONCE, records))
+        yield (
+            [b"%0*d" % (KEY_BYTES, number) for number in numbers],
+            [values[number % len(values)] for number in numbers],
         )
 
 
@@ -104,7 +116,7 @@ class MillraceSide:
         with SyncAdmin(self.millrace.address) as admin:
             began_at = time.perf_counter()
             admin.alter_topic(topic, set_config=FREE)
-        while metrics_of(self.millrace)[name] == before:
+        while (now := metrics_of(self.millrace))[name] == before or now[DIRTIEST] > 0:
             watch.look()
         seconds = time.perf_counter() - began_at
         peak = status_bytes(self.millrace.pid, "VmHWM")
@@ -114,6 +126,7 @@ class MillraceSide:
             seconds=seconds,
             memory_mb=(peak - idle) / 1e6,
             extra_disk_mb=watch.extra / 1e6,
+            passes=int(now[name] - before),
         )
 
 

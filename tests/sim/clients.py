@@ -109,7 +109,7 @@ class Site:
 
 
 class Marks:
-    """The records of a compacted topic that replace each other: C22.
+    """The records of a compacted topic that replace each other.
 
     Each producer writes one key in each partition again and again: numbers, and now and then a
     tombstone. Nobody else writes that key, and one record of it is in flight at a time. So the last
