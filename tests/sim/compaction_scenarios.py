@@ -53,6 +53,15 @@ COMPACTION_SCENARIOS: Final = (
         mutants=[
             "the latest record of a key is removed",
             "a cleaned copy replaces segments before it is flushed",
+        ],
+    ),
+    Scenario(
+        about="P57",
+        name="power goes while cleaned segments replace others",
+        cluster=Compacted,
+        steps=[*again("F69", 7, 2.9, 12, 2.5)],
+        seeds=6,
+        mutants=[
             "segments are removed before it is durable that their copy counts",
             "a copy that was replacing segments is forgotten",
         ],
@@ -71,7 +80,7 @@ COMPACTION_SCENARIOS: Final = (
         about="P57",
         name="followers fall behind logs that are cleaned",
         cluster=CompactedOfOne,
-        steps=[*again("F02", 6, 4, 6, 2), *again("F15", 7, 4, 6, 2.5)],
+        steps=[*again("F02", 6, 8, 5, 6)],
         mutants=["a follower does not take the end of a batch"],
     ),
 )
