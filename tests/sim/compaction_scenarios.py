@@ -80,7 +80,7 @@ COMPACTION_SCENARIOS: Final = (
         about="P57",
         name="followers fall behind logs that are cleaned",
         cluster=CompactedOfOne,
-        steps=[*again("F02", 6, 8, 5, 6)],
+        steps=[*again("F01", 6, 8, 5, 6)],
         mutants=["a follower does not take the end of a batch"],
     ),
 )
