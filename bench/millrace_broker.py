@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 from bench.processes import LoadFailedError, start, stop
 
@@ -66,16 +67,28 @@ class Millrace:
             admin.delete_topic(name)
 
 
+def metrics_of(millrace: Millrace) -> dict[str, float]:
+    """Return the metrics page: samples by their names with labels."""
+    with urlopen(f"http://{millrace.metrics_address}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
+
+
 @contextmanager
-def running_millrace(directory: Path) -> Iterator[Millrace]:
+def running_millrace(directory: Path, *, storage: str = "") -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
+
+    Args:
+        directory: made if it is missing.
+        storage: more lines for `[storage]`.
 
     Raises:
         LoadFailedError: it did not start; the message has the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"
-    config.write_text(CONFIG.format(directory=directory))
+    config.write_text(CONFIG.format(directory=directory) + f"{storage}\n")
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
     command = [

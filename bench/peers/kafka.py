@@ -161,8 +161,16 @@ class Kafka:
 
 
 @contextmanager
-def running_kafka(directory: Path, *, nodes: int = 1, replication: int = 1) -> Iterator[Kafka]:
+def running_kafka(
+    directory: Path, *, nodes: int = 1, replication: int = 1, properties: str = ""
+) -> Iterator[Kafka]:
     """Start nodes with their data below `directory`, and stop them at the end of the block.
+
+    Args:
+        directory: made here.
+        nodes: how many.
+        replication: of topics.
+        properties: more lines for `server.properties`.
 
     Raises:
         LoadFailedError: they did not start; the message has the end of the log.
@@ -182,8 +190,8 @@ def running_kafka(directory: Path, *, nodes: int = 1, replication: int = 1) -> I
     )
     try:
         for number, node_id in enumerate(node_ids):
-            properties = directory / f"server-{node_id}.properties"
-            properties.write_text(
+            server = directory / f"server-{node_id}.properties"
+            server.write_text(
                 SERVER_PROPERTIES.format(
                     node_id=node_id,
                     voters=voters,
@@ -193,10 +201,11 @@ def running_kafka(directory: Path, *, nodes: int = 1, replication: int = 1) -> I
                     replication=min(nodes, REPLICATION_MAX),
                     min_isr=max(1, min(nodes, REPLICATION_MAX) - 1),
                 )
+                + f"{properties}\n"
             )
-            _format(directory, properties, cluster_id)
+            _format(directory, server, cluster_id)
             log = directory / f"kafka-{node_id}.log"
-            command = java_command(directory, HEAP, "kafka.Kafka", str(properties))
+            command = java_command(directory, HEAP, "kafka.Kafka", str(server))
             kafka.nodes[node_id] = Node(command=command, log=log, process=start(command, log))
         _wait_until_up(kafka)
         yield kafka

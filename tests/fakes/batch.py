@@ -1,7 +1,7 @@
 """Batches for tests that need only offsets and epochs, and one partition for them."""
 
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from millrace.core.ids import (
     LeaderEpoch,
@@ -37,3 +37,7 @@ class Batch(NamedTuple):
     next_offset: Offset
     leader_epoch: LeaderEpoch
     text: str
+
+    def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:
+        """Return its end."""
+        return self._replace(base_offset=offset, text=f"{self.text} from {offset}")

@@ -392,6 +392,7 @@ class DiskFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._is_retired = False
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         inode = self._disk.inode_of(self._path)
@@ -408,12 +409,14 @@ class DiskFile:
         return len(fitting)
 
     def pread(self, size: int, offset: int) -> bytes:
+        if self._is_retired:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
         found = bytes(self._disk.inode_of(self._path).data[offset : offset + size])
         self._disk.bytes_read += len(found)
         return found
 
     def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
-        if self._disk.is_cold or not self._disk.exists(self._path):
+        if self._disk.is_cold or self._is_retired or not self._disk.exists(self._path):
             return -1
         found = self.pread(len(buffer), offset)
         buffer[: len(found)] = found
@@ -440,6 +443,9 @@ class DiskFile:
 
     def close(self) -> None:
         pass
+
+    def retire(self) -> None:
+        self._is_retired = True
 
 
 class DiskLock:

@@ -87,6 +87,7 @@ class Site:
         is_gone: whether the topic was deleted, or soon will be.
         is_stored: whether there is a topic of a name, as stored.
         has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
+        marks: of a compacted topic; None: it is not compacted.
     """
 
     world: World
@@ -102,6 +103,7 @@ class Site:
     is_gone: Callable[[], bool]
     is_stored: Callable[[str], bool]
     has_damage: Callable[[], bool]
+    marks: "Marks | None" = None
 
     @property
     def has_been_cut(self) -> bool:
@@ -112,6 +114,48 @@ class Site:
     def has_given_up(self) -> bool:
         """Whether retention may have deleted records of any partition."""
         return any(map(self.kept_from, self.partitions))
+
+
+class Marks:
+    """The records of a compacted topic that replace each other.
+
+    Each producer writes one key in each partition again and again: numbers, and now and then a
+    tombstone. Nobody else writes that key, and one record of it is in flight at a time. So the last
+    record in the log is the last one that was acknowledged, or one that was sent after it.
+
+    All other records of such a topic have keys of their own, and must stay.
+    """
+
+    PREFIX: Final = b"mark-"
+    _TOMBSTONE_EVERY: Final = 4
+
+    def __init__(self) -> None:
+        self._possible: dict[tuple[int, bytes], list[bytes | None]] = {}
+
+    def next_of(self, partition: int, key: bytes) -> bytes | None:
+        """Return the next value of a key, which is about to be sent."""
+        possible = self._possible.setdefault((partition, key), [None])
+        number = len(possible) + int.from_bytes(possible[0] or b"", "big")
+        value = None if number % self._TOMBSTONE_EVERY == 0 else number.to_bytes(VALUE_BYTES, "big")
+        possible.append(value)
+        return value
+
+    def on_done(self, partition: int, key: bytes, *, is_written: bool) -> None:
+        """The outcome of the value that was sent last is known."""
+        possible = self._possible[partition, key]
+        if is_written:
+            del possible[:-1]
+        else:
+            possible.pop()
+
+    def judge(self, partition: int, seen: Mapping[bytes, bytes | None]) -> None:
+        """Check what a reader has seen of the whole partition: the last value of each key."""
+        for (number, key), possible in self._possible.items():
+            if number == partition and seen.get(key) not in possible:
+                raise Violation(
+                    f"partition {partition} ends with {seen.get(key)!r} of {key!r}, which should "
+                    f"be one of {possible}"
+                )
 
 
 class Client:
@@ -189,6 +233,7 @@ class Writer(Client):
         self.waits_since: dict[int, int] = {}
         self.told: list[str] = []
         self._values = itertools.count(number * _VALUES_OF_EACH)
+        self._mark = Marks.PREFIX + b"%d" % number
 
     async def _work(self) -> None:
         async with self._producer() as producer:
@@ -245,6 +290,8 @@ class Writer(Client):
             data = [value.to_bytes(self.load.value_bytes, "big") for value in batch]
             handles += self._submit(producer, partition, data)
             await asyncio.sleep(0.002)  # So that the next records get a batch of their own.
+        if self._site.marks is not None:
+            await self._send_mark(self._site.marks, producer, partition)
         done: list[Send] = []
         failed: list[tuple[int, MillraceError]] = []
         for value, handle in zip(values, handles, strict=True):
@@ -267,7 +314,25 @@ class Writer(Client):
         self, producer: Producer, partition: int, values: Sequence[bytes]
     ) -> list[RecordHandle]:
         """Give records of one partition to the producer; return a handle for each."""
-        return [producer.send(self._site.topic, value, partition=partition) for value in values]
+        is_compacted = self._site.marks is not None
+        return [
+            producer.send(
+                self._site.topic, value, key=value if is_compacted else None, partition=partition
+            )
+            for value in values
+        ]
+
+    async def _send_mark(self, marks: Marks, producer: Producer, partition: int) -> None:
+        """Send a record that replaces the one before."""
+        value = marks.next_of(partition, self._mark)
+        try:
+            await producer.send(self._site.topic, value, key=self._mark, partition=partition)
+        except MillraceError as error:
+            if error.appended is Appended.NO:
+                marks.on_done(partition, self._mark, is_written=False)
+            self._on_refused(partition, error)
+        else:
+            marks.on_done(partition, self._mark, is_written=True)
 
     def _on_refused(self, partition: int, error: MillraceError) -> None:
         self.told.append(str(error))
@@ -288,6 +353,7 @@ class Reader(Client):
     Attributes:
         began_at: when its current pass began; it starts over after an error.
         next_offsets: its position in each partition.
+        marks: the last value of each mark, by partition.
     """
 
     def __init__(
@@ -302,6 +368,7 @@ class Reader(Client):
         super().__init__(name, site, machine)
         self.began_at = 0
         self.next_offsets: dict[int, int] = {}
+        self.marks: dict[int, dict[bytes, bytes | None]] = {}
         self._every_us = every_us
         self._zone = zone
 
@@ -353,8 +420,14 @@ class Reader(Client):
             if record.offset >= self._site.committed(topic_partition):
                 raise Violation(f"{self.name} gets offset {record.offset}: it is not committed")
             self.next_offsets[record.partition] = record.offset + 1
+            if record.key is not None and record.key.startswith(Marks.PREFIX):
+                self.marks.setdefault(record.partition, {})[record.key] = record.value
+                continue
             value = int.from_bytes(record.value, "big")
             found.setdefault(keys[record.partition], []).append((record.offset, value))
+        if self._site.marks is not None:  # The last records may have been removed.
+            for number in range(len(keys)):
+                self.next_offsets[number] = await consumer.position((self._site.topic, number))
         return found
 
     def _on_refused(self, error: MillraceError) -> None:
@@ -381,10 +454,20 @@ class FinalReader(Reader):
                 await self._pause(SECOND)
             else:
                 self._record(self.name, OK, "final", polled=polled)
+                self._judge_marks()
                 return
+
+    def _judge_marks(self) -> None:
+        site = self._site
+        if site.marks is None or site.has_given_up:
+            return
+        for partition, topic_partition in enumerate(site.partitions):
+            if not site.may_be_cut(topic_partition):
+                site.marks.judge(partition, self.marks.get(partition, {}))
 
     async def _read_all(self) -> list[dict[int, list[tuple[int, int]]]]:
         site = self._site
+        self.next_offsets, self.marks = {}, {}
         polled: list[dict[int, list[tuple[int, int]]]] = [{key: [] for key in site.keys}]
         async with Admin(site.bootstrap) as admin:
             starts = await admin.list_offsets(site.topic, "beginning")
@@ -399,8 +482,8 @@ class FinalReader(Reader):
             while left:
                 some = await self._poll(consumer)
                 polled.append(some)
-                for key, read in some.items():
-                    if read[-1][0] + 1 >= left.get(key, 0):
+                for number, key in enumerate(site.keys):
+                    if self.next_offsets.get(number, 0) >= left.get(key, 0):
                         left.pop(key, None)
         return polled
 

@@ -19,6 +19,7 @@ from typing import Final
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
+from tests.fakes.keyed_batches import records_in
 from tests.sim.admin import Administration, TrimRecords
 from tests.sim.api_server import open_kubernetes_store
 from tests.sim.clients import (
@@ -27,6 +28,7 @@ from tests.sim.clients import (
     FinalReader,
     Keeper,
     Load,
+    Marks,
     Reader,
     Site,
     Writer,
@@ -139,6 +141,11 @@ class TopicPlan:
     incarnation: int = 0
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether its brokers remove records that others replace."""
+        return "compact" in self.config.get("cleanup.policy", "")
+
+    @property
     def modes(self) -> list[str]:
         """What its producers may lose or duplicate, as modes of the checkers."""
         modes = ["assign"]
@@ -166,6 +173,7 @@ class _RunningTopic:
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
+        self.marks = Marks() if plan.is_compacted else None
         self.is_gone = False
 
 
@@ -745,6 +753,7 @@ class SimulatedCluster:
             lambda: topic.is_gone,
             lambda name: name in self.stored_names.values(),
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
+            topic.marks,
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:
@@ -799,7 +808,7 @@ class SimulatedCluster:
                 if topic is None or topic.is_gone or log is None:
                     continue
                 try:
-                    batches = batches_of(log)
+                    batches = records_of(log) if topic.plan.is_compacted else batches_of(log)
                 except (CorruptBatchError, CorruptLogError):
                     self.operator.hear_of_damage(name)
                     continue
@@ -828,6 +837,19 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     return found
 
 
+def records_of(log: PartitionLog) -> list[list[object]]:
+    """Return the records of a compacted log that nothing replaces, each as a batch of its own.
+
+    Its batches differ between replicas, as each of them compacts by itself.
+    """
+    found: list[list[object]] = []
+    for record in records_in(log):
+        if record.key is not None and not record.key.startswith(Marks.PREFIX):
+            assert record.value is not None
+            found.append([record.offset, record.offset, record.value.hex()])
+    return found
+
+
 @lru_cache(maxsize=1 << 15)  # Every replica has the same batches.
 def _digest(topic_partition: TopicPartition, batch: bytes) -> str:
     """Return the digest of a batch whose checksums hold."""
@@ -851,7 +873,7 @@ ALL_FAMILIES: Final = _families(
     # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
     # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F70", "F71", "F72", "F73", "F74",
+    "F48", "F69", "F70", "F71", "F72", "F73", "F74",
 )  # fmt: skip
 
 
@@ -873,6 +895,8 @@ class BrokerCluster(SimulatedCluster):
             self.topics.append(disposable_topic(dice))
         if world.random("back").random() < 0.5:
             self.topics.append(returning_topic(world.random("returning topic")))
+        if world.random("compaction").random() < 0.4:
+            self.topics.append(compacted_topic(world.random("compacted topic")))
         if world.random("store").random() < 0.5:
             self.new_store = open_kubernetes_store
         self.settings = Settings(
@@ -947,4 +971,25 @@ def returning_topic(dice: random.Random) -> TopicPlan:
         },
         loads=(Load(every_us=200 * MILLISECOND, burst_max=4),),
         comes_back=True,
+    )
+
+
+def compacted_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic whose brokers remove records that others replace."""
+    patient = Load(every_us=dice.choice((200, 600, 2000)) * MILLISECOND)
+    impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
+    return TopicPlan(
+        name="compacted",
+        partitions=dice.choice((1, 2)),
+        config={
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": dice.choice(("0", "0.3")),
+            "delete.retention.ms": dice.choice(("0", "3000", "60000")),
+            "segment.ms": dice.choice(("2000", "10000")),
+            "min.insync.replicas": dice.choice(("1", "2", "2")),
+            "durability": dice.choice(("fsync", "fsync", "replicated")),
+        },
+        loads=dice.choice(((patient,), (patient, impatient))),
+        reads_followers=dice.random() < 0.5,
+        asks_ends=dice.random() < 0.5,
     )

@@ -379,7 +379,10 @@ class Probes:
         leader = target.replica.leader
         leads = None if leader is None or leader.is_resigned else leader.leader_epoch
         if process.life is not None:
-            self._replicas.on_writing(process.life, target.topic_partition, batch, leads)
+            is_compacted = target.log.config.is_compacted
+            self._replicas.on_writing(
+                process.life, target.topic_partition, batch, leads, is_compacted=is_compacted
+            )
 
     def _on_not_written(
         self, process: BrokerProcess, _: Any, error: Exception, log: PartitionLog, *__: Any

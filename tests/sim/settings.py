@@ -63,6 +63,8 @@ class Settings:
                 retention_check_interval_ms=3_000,
                 trash_delay_ms=20_000,
                 scrub_bytes_per_second=self.scrub_bytes_per_second,
+                cleaner_backoff_ms=1_000,
+                cleaner_dedupe_buffer_size=64 << 10,
                 slow_flush_ms=self.slow_flush_ms,
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),

@@ -41,6 +41,7 @@ from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.broker.runtime.cleaners import Cleaners
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits
 from millrace.broker.runtime.descriptors import connections_allowed
@@ -219,6 +220,7 @@ class Broker:
         self.controller: ControllerShell | None = None
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
+        self.cleaners: Cleaners | None = None
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -255,6 +257,7 @@ class Broker:
         await controller.start()
 
         self._endings.push_async_callback(self._close_logs)
+        self._endings.push_async_callback(self._close_cleaners)
         self._endings.push_async_callback(duties.end)
         channel = await self._open_channel(controller, cache)
         outside = self._find_outside_address(others)
@@ -266,6 +269,8 @@ class Broker:
 
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
+        cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
+        self.cleaners = cleaners
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -326,6 +331,7 @@ class Broker:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
         duties.begin(lags.run())
+        duties.begin(cleaners.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
@@ -497,6 +503,11 @@ class Broker:
         await duties.unless_over(lifecycle.until_unfenced())
         duties.begin(lifecycle.run())
         await duties.unless_over(partitions.settled())
+
+    async def _close_cleaners(self) -> None:
+        """Let the steps of cleanings end; what they have not replaced yet stays as it was."""
+        if self.cleaners is not None:
+            await asyncio.to_thread(self.cleaners.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.client._admin.admin import Admin
 from millrace.client._admin.descriptions import (
     ClusterDescription,
+    CompactionDescription,
     ConfigValue,
     DamagedReplica,
     DeletedTopic,
@@ -146,6 +147,7 @@ __all__ = [
     "ClosedError",
     "ClusterDescription",
     "ClusterHealth",
+    "CompactionDescription",
     "ConcurrentUseError",
     "ConfigValue",
     "ConnectionFailedError",

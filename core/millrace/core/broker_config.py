@@ -386,6 +386,41 @@ class StorageConfig:
         minimum=1 << 10,
         minus_one="no scrubbing",
     )
+    cleaner_threads: int = setting(
+        1,
+        "Threads that compact logs, see [compaction.md](compaction.md). 0: no log is compacted.",
+        kafka="log.cleaner.threads",
+        maximum=64,
+    )
+    cleaner_dedupe_buffer_size: int = setting(
+        128 << 20,
+        "Memory for the keys of logs that are being compacted, 24 bytes each, for all threads "
+        "together; a smaller log takes less. When it does not hold all new keys of a log, that log "
+        "is compacted in several passes.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+        visibility=Visibility.TUNING,
+        kafka="log.cleaner.dedupe.buffer.size",
+    )
+    cleaner_io_max_bytes_per_second: int = setting(
+        -1,
+        "How much compaction may read and write in a second, all threads together.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+        minus_one=NO_LIMIT,
+        visibility=Visibility.TUNING,
+        kafka="log.cleaner.io.max.bytes.per.second",
+    )
+    cleaner_backoff_ms: int = setting(
+        15_000,
+        "Pause before the next look when no log has to be compacted.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        visibility=Visibility.TUNING,
+        kafka="log.cleaner.backoff.ms",
+    )
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "A producer that wrote nothing for this long is forgotten; a later retry of its last "

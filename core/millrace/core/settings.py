@@ -23,6 +23,7 @@ is 67,108,864. `64m` is no size: it would be the one to some and the other to ot
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
@@ -137,7 +138,7 @@ def setting(
 ) -> _T:
     """Declare a setting: a dataclass field with this default and description.
 
-    The field's type decides how values are read: whole numbers, truth values, enumerations and
+    The field's type decides how values are read: numbers, truth values, enumerations and
     texts with `choices` in any case, lists of texts. `X | None` takes None as well.
 
     Args:
@@ -469,6 +470,8 @@ def _parsed_value(each: NamedSetting, value: object) -> object:
         return each.description.parse(value)
     if kind is int and isinstance(value, str):
         parsed = parse_number(value, each.description.unit)
+    elif kind is float:
+        parsed = _parse_fraction(value)
     elif kind is bool and isinstance(value, str):
         parsed = {"true": True, "false": False}.get(value.lower(), value)
     elif kind is tuple:
@@ -480,6 +483,14 @@ def _parsed_value(each: NamedSetting, value: object) -> object:
         parsed = value if found is None else kind(found)
     _check_value(each, parsed)
     return parsed
+
+
+def _parse_fraction(value: object) -> object:
+    """Return a number, or its text, as a float; any other value as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return float(value) if type(value) is int else value
 
 
 def _choices(each: NamedSetting) -> tuple[str, ...]:
@@ -498,9 +509,10 @@ def _check_value(each: NamedSetting, value: object) -> None:
         return
     if each.description.parse is not None:
         return  # Python code that built it is responsible for it.
-    if each.kind is int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError("must be a whole number")
+    if each.kind in (int, float):
+        if isinstance(value, bool) or not isinstance(value, each.kind):
+            raise ValueError(f"must be a {'whole ' if each.kind is int else ''}number")
+        assert isinstance(value, int | float)
         description = each.description
         in_bounds = description.minimum <= value <= description.maximum
         if not in_bounds and not (value == -1 and description.minus_one):
@@ -559,7 +571,7 @@ def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
         return "a list of texts"
     if choices := _choices(each):
         return " or ".join(choices)
-    if each.kind is not int:
+    if each.kind not in (int, float):
         return "a text"
     description = each.description
     unit = f" {description.unit.label}" if description.unit.label else ""

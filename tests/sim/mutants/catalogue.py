@@ -22,7 +22,15 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 
 from typing import Final
 
-from tests.sim.mutants import groups, metadata, quotas, replication, shells, storage
+from tests.sim.mutants import (
+    compaction,
+    groups,
+    metadata,
+    quotas,
+    replication,
+    shells,
+    storage,
+)
 from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -34,6 +42,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *shells.MUTANTS,
             *groups.MUTANTS,
             *quotas.MUTANTS,
+            *compaction.MUTANTS,
         ),
         key=lambda each: int(each.rule.removeprefix("P")),
     )

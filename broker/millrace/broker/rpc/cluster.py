@@ -12,7 +12,7 @@ from millrace.broker.rpc.calls import Calls, UnaryMethod
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
-from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.quotas import Quotas
@@ -309,9 +309,24 @@ class ClusterService:
                     leads=partition.replica.leads,
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),
+                    compaction=self._describe_compaction(partition),
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
+
+    def _describe_compaction(self, partition: Partition) -> pb.CompactionDescription | None:
+        log, refused = partition.log, partition.uncleanable
+        if not log.config.is_compacted:
+            return None
+        described = pb.CompactionDescription(
+            cleaner_point=log.cleaner_point.offset,
+            dirty_ratio=log.cleanable(wall_now()).dirty_ratio,
+            compacted_at=log.cleaner_point.cleaned_at,
+        )
+        if refused is not None:
+            error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
+            described.error.CopyFrom(error)
+        return described
 
     async def _describe_config(
         self, _: pb.DescribeBrokerConfigRequest, __: object

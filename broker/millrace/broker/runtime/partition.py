@@ -7,9 +7,9 @@ from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptLogError, MillraceError
+from millrace.core.errors import CorruptLogError, MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
-from millrace.core.metadata.topic_config import Durability, TopicConfig
+from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
@@ -55,6 +55,7 @@ class Partition:
         generation_written: see `Target`; it goes on counting over role changes.
         is_internal: the topic is the cluster's own; clients only read it.
         limits: for batches of clients; the checking thread reads them, too.
+        uncleanable: why its log could not be compacted; None: it could.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Partition:
         "replica",
         "topic",
         "topic_partition",
+        "uncleanable",
     )
 
     def __init__(
@@ -97,6 +99,7 @@ class Partition:
         self._readers: dict[tuple[Reader, int], None] = {}
         self._followers: dict[tuple[Reader, int], None] = {}
         self.generation_written = 0
+        self.uncleanable: StorageError | None = None
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -104,7 +107,9 @@ class Partition:
         self.config = config
         self.is_flushed_before_ack = config.durability is Durability.FSYNC
         self.limits = BatchLimits(
-            batch_bytes_max=config.max_message_bytes, inflated_bytes_max=self._inflated_bytes_max
+            batch_bytes_max=config.max_message_bytes,
+            inflated_bytes_max=self._inflated_bytes_max,
+            requires_keys=config.cleanup_policy is not CleanupPolicy.DELETE,
         )
 
     @property

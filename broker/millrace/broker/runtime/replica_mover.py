@@ -129,6 +129,7 @@ class ReplicaMover:
             source.check()
         except StorageError as error:
             partition.appender = source.appender
+            copy.log.hold_cleaning(is_held=False)
             if source.failure is None:
                 held.release(source.appender)
             else:

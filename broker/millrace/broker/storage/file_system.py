@@ -56,6 +56,12 @@ class File(Protocol):
     def close(self) -> None:
         """Give the file back; it can still be read if its name is still there."""
 
+    def retire(self) -> None:
+        """Give the file back for good, before another file takes its name.
+
+        Calls under way go on with this file. Later ones raise `FileNotFoundError`.
+        """
+
 
 class Lock(Protocol):
     """A lock that ends with its process."""

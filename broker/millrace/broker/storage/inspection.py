@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from millrace.broker.storage import new_beginning, scan, segment
+from millrace.broker.storage import new_beginning, scan, segment, segment_swap
 from millrace.broker.storage.epoch_checkpoint import read_epochs
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
@@ -119,12 +119,16 @@ def partitions(files: FileSystem, log_directory: str) -> list[PartitionFiles]:
 def _partition(
     files: FileSystem, directory: str, found: TopicPartition, checkpoint: RecoveryCheckpoint
 ) -> PartitionFiles:
-    segments = []
-    for name in files.list(directory):
+    names = files.list(directory)
+    swaps = [swap for name in names if (swap := segment_swap.parse_swap(name)) is not None]
+    # A cleaned segment counts, and those that it is replacing do not.
+    bases = {swap.base_offset: swap.name for swap in swaps}
+    for name in names:
         base_offset = parse_offset_name(name, segment.SUFFIX)
-        if base_offset is not None:
-            path = f"{directory}/{name}"
-            segments.append(SegmentFile(path, base_offset, files.size(path)))
+        if base_offset is not None and not any(swap.covers(base_offset) for swap in swaps):
+            bases[base_offset] = name
+    paths = {base: f"{directory}/{name}" for base, name in sorted(bases.items())}
+    segments = [SegmentFile(path, base, files.size(path)) for base, path in paths.items()]
     epochs = read_epochs(files, directory, found)
     return PartitionFiles(
         found,
@@ -286,5 +290,5 @@ def _verify_snapshots(files: FileSystem, partition: PartitionFiles, seen: Verifi
 
 
 def _index(files: FileSystem, partition: PartitionFiles, found: SegmentFile) -> SparseIndex:
-    stem = found.path.removesuffix(segment.SUFFIX)
+    stem = f"{partition.directory}/{offset_name(found.base_offset)}"
     return SparseIndex(files, stem, partition.topic_partition, found.base_offset, IndexCache(0))

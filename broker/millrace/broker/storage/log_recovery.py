@@ -21,6 +21,8 @@ producer snapshots that are damaged, or another log's, are rebuilt from the batc
 names them. The last batch is always read: it must be the partition's own, and epochs that do not
 know it are older than the log.
 
+A cleaned segment that was replacing others goes on to do so: see `segment_swap.py`.
+
 A log that was found damaged leaves a mark, too: recovery alone would not see the damage (P65). Then
 all of it is verified, and the mark is removed once all is sound, for example after a person has
 restored the files.
@@ -31,7 +33,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from millrace.broker.storage import scan, segment, sparse_index
+from millrace.broker.storage import scan, segment, segment_swap, sparse_index
+from millrace.broker.storage.cleaner_point import read_point
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
 from millrace.broker.storage.file_system import FileSystem, is_passing
@@ -42,6 +45,7 @@ from millrace.broker.storage.refusals import corrupt_log
 from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
 from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
+from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -70,6 +74,7 @@ class RecoveredLog:
     snapshots: ProducerSnapshots
     log_start_offset: Offset
     recovery_point: Offset
+    cleaner_point: CleanerPoint
     names_are_durable: bool
     scanned_bytes: int
     truncated_bytes: int
@@ -125,6 +130,7 @@ class LogRecovery:
         if self._point is not None and not self._files.exists(self._directory):
             raise self._corrupt("the directory is missing")
         self._files.make_directory(self._directory)
+        self._finish_swaps()
         names = self._files.list(self._directory)
         bases = [
             base
@@ -214,11 +220,18 @@ class LogRecovery:
             snapshots,
             log_start_offset,
             recovery_point,
+            read_point(self._files, self._directory, self._topic_partition),
             names_are_durable=self._is_clean,
             scanned_bytes=file_bytes - scan_from,
             truncated_bytes=file_bytes - active.size,
             mended=tuple(self._mended),
         )
+
+    def _finish_swaps(self) -> None:
+        for name in self._files.list(self._directory):
+            swap = segment_swap.parse_swap(name)
+            if swap is not None:
+                segment_swap.carry_out(self._files, self._directory, swap)
 
     def _begin(self, names: list[str]) -> RecoveredLog:
         snapshots = self._snapshots(names)
@@ -240,6 +253,7 @@ class LogRecovery:
             snapshots,
             Offset(0),
             Offset(0),
+            CleanerPoint(Offset(0)),
             names_are_durable=False,
             scanned_bytes=0,
             truncated_bytes=0,

@@ -140,6 +140,7 @@ class PosixFile:
         "fd",
         "is_closing",
         "is_dirty",
+        "is_retired",
         "path",
         "users",
         "writable",
@@ -155,6 +156,7 @@ class PosixFile:
         """Calls that use `fd` at the moment: it is not closed under them."""
         self.is_dirty = False
         self.is_closing = False
+        self.is_retired = False
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Implement `File`."""
@@ -249,9 +251,17 @@ class PosixFile:
         """Implement `File`."""
         self._descriptors.discard(self)
 
+    def retire(self) -> None:
+        """Implement `File`."""
+        self._descriptors.retire(self)
+
     def _check(self) -> None:
         if self._failure is not None:
             raise _failed_flush(self._failure, self.path)
+
+
+def _not_found(path: str) -> OSError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def _failed_flush(error: OSError, path: str) -> OSError:
@@ -282,15 +292,19 @@ class _Descriptors:
         fd = os.open(file.path, flags | os.O_CLOEXEC)
         idle: list[tuple[PosixFile, int]] = []
         with self._lock:
-            file.users += 1
-            if file.fd < 0:
-                file.fd = fd
-                self._files[file] = None
-                idle = self._take_idle()
-                fd = -1
+            is_retired = file.is_retired  # Then `fd` may be of the file that took its name.
+            if not is_retired:
+                file.users += 1
+                if file.fd < 0:
+                    file.fd = fd
+                    self._files[file] = None
+                    idle = self._take_idle()
+                    fd = -1
             acquired = file.fd
-        if fd >= 0:  # Another thread was quicker.
+        if fd >= 0:  # Or another thread was quicker.
             os.close(fd)
+        if is_retired:
+            raise _not_found(file.path)
         for other, other_fd in idle:
             if other.is_dirty:
                 other.sync_descriptor(other_fd)
@@ -300,7 +314,7 @@ class _Descriptors:
     def acquire_open(self, file: PosixFile) -> int:
         """Return the descriptor if there is one, else -1."""
         with self._lock:
-            if file.fd < 0:
+            if file.fd < 0 or file.is_retired:
                 return -1
             file.users += 1
             self._files.move_to_end(file)
@@ -323,6 +337,12 @@ class _Descriptors:
             fd, file.fd = file.fd, -1
             del self._files[file]
         os.close(fd)
+
+    def retire(self, file: PosixFile) -> None:
+        """Close a file's descriptor, now or when its last user is done, and open no other."""
+        with self._lock:
+            file.is_retired = True
+        self.discard(file)
 
     def _take_idle(self) -> list[tuple[PosixFile, int]]:
         taken = []

@@ -53,7 +53,8 @@ class ReadPlan:
 class Segment:
     """See the module. Changed by one thread at a time; read by any.
 
-    It only ever grows: a log that is cut goes on with a `successor`.
+    It only ever grows: a log that is cut goes on with a `successor`, and one that is cleaned with
+    another segment.
 
     Attributes:
         topic_partition: the partition that the batches must belong to.
@@ -62,6 +63,8 @@ class Segment:
         largest_timestamp: of all its batches, -1 when it is empty.
         created_at: when the first batch was appended, -1 when it is empty.
         closed_at: when it was closed, -1 while it is active.
+        is_retired: whether another segment took, or takes, its name. What a reader has found here
+            since does not count: the index may be the other's.
     """
 
     __slots__ = (
@@ -72,6 +75,7 @@ class Segment:
         "created_at",
         "file",
         "index",
+        "is_retired",
         "largest_timestamp",
         "next_offset",
         "path",
@@ -96,6 +100,7 @@ class Segment:
         self.largest_timestamp = NO_TIMESTAMP
         self.created_at = NO_TIMESTAMP
         self.closed_at = NO_TIMESTAMP
+        self.is_retired = False
         self.file: File = files.open(self.path, writable=True)
         self.index = SparseIndex(files, stem, topic_partition, base_offset, cache)
         self._last_indexed = 0
@@ -182,6 +187,12 @@ class Segment:
         ):
             self.note(header, index_interval_bytes, now)
             yield header
+
+    def retire(self) -> None:
+        """Give up the name, before another segment takes it."""
+        self.is_retired = True
+        self.file.retire()
+        self.index.close()
 
     def successor(
         self, files: FileSystem, directory: str, cache: IndexCache, place: Place

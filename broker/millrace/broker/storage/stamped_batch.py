@@ -10,9 +10,11 @@ from millrace.core.ids import (
     Offset,
     ProducerEpoch,
     ProducerId,
+    TopicPartition,
     WallMs,
 )
-from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, Buffer
+from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, Buffer, parse_header
+from millrace.core.records.rewriting import cut
 
 _STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset of a stamped header.
 _STAMP_AT: Final = 68
@@ -31,7 +33,6 @@ class StampedBatch:
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: int
-    record_count: int
 
     @classmethod
     def of(
@@ -60,8 +61,13 @@ class StampedBatch:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            header.record_count,
         )
+
+    def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:
+        """Return the end of the batch, from `offset` on; see `rewriting.cut`."""
+        whole = memoryview(self.header + bytes(self.body))
+        made = cut(topic_partition, parse_header(whole), whole, offset)
+        return self.of(made.header, made.stamped, made.body, made.header.append_timestamp)
 
     @property
     def length(self) -> int:
@@ -76,4 +82,5 @@ class StampedBatch:
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record."""
-        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+        # Not by the record count: a cleaner removes records, but no sequences.
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX

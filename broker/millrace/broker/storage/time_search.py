@@ -11,6 +11,7 @@ import numpy as np
 from millrace.broker.storage import scan
 from millrace.broker.storage.segment import Segment
 from millrace.core.ids import Offset, TopicPartition, WallMs
+from millrace.core.records.arrow_views import numbers_of
 from millrace.core.records.batch import open_batch
 from millrace.core.records.header import BatchHeader
 
@@ -61,8 +62,8 @@ def _first_in_batch(
     start_offset: Offset,
 ) -> TimestampedOffset | None:
     records = open_batch(topic_partition, header, data, header.inflated_length)
-    offsets = records.column("offset").to_numpy()
-    timestamps = records.column("timestamp").to_numpy()
+    offsets = numbers_of(records.column("offset"))
+    timestamps = numbers_of(records.column("timestamp"))
     fitting = np.flatnonzero((timestamps >= timestamp) & (offsets >= start_offset))
     if not len(fitting):
         return None

@@ -6,6 +6,7 @@ Labels are bounded by design: topics by the number of topics, errors by the numb
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
+from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
@@ -127,6 +128,7 @@ class BrokerMetrics:
         self.replication = ReplicationMetrics(registry)
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
+        self.compaction = CompactionMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
 

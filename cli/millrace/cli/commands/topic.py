@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -234,7 +235,9 @@ def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: st
     IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when no
     in-sync one is left. OFFLINE: on a broker that is down, or with a damaged or lost log;
     an offline leader does not lead. LAG: how many records each follower is behind its leader, and
-    for how long. Replicas that lie on another media than the topic asks for are named below. With
+    for how long. Of a compacted topic a second table shows each replica: up to which offset it is
+    compacted, and which part of what may be compacted is not. Replicas that lie on another media
+    than the topic asks for are named below. With
     --output json, several topics are a list.
     """
     with connect_admin(bootstrap) as admin:
@@ -301,6 +304,12 @@ def _print_description(found: _Found) -> None:
         rows,
         title=f"{description.name} (id {description.topic_id.hex()})",
     )
+    if any(log.compaction is not None for log in found.logs):
+        put()
+        print_table(
+            ["PARTITION", "BROKER", "COMPACTED TO", "DIRTY", "LAST COMPACTED", "PROBLEM"],
+            [_compaction_row(log) for log in found.logs],
+        )
     print_damage(damaged)
     for line in _misplaced(description.misplaced(logs.values()), description.media):
         say(line)
@@ -632,6 +641,21 @@ def _lag(log: "LogDescription | None") -> str | None:
     )
 
 
+def _compaction_row(log: "LogDescription") -> list[object]:
+    compaction = log.compaction
+    if compaction is None:
+        return [log.partition, log.broker_id, None, None, None, None]
+    at = compaction.compacted_at
+    return [
+        log.partition,
+        log.broker_id,
+        compaction.cleaner_point,
+        f"{compaction.dirty_ratio:.0%}",
+        "never" if at is None else f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%SZ}",
+        compaction.problem or None,
+    ]
+
+
 def _log_document(log: "LogDescription") -> dict[str, Any]:
     return {
         "partition": log.partition,
@@ -655,6 +679,7 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
             }
             for each in log.followers
         ],
+        "compaction": None if log.compaction is None else asdict(log.compaction),
     }
 
 

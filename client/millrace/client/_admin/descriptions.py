@@ -8,6 +8,7 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import (
     NO_BROKER,
+    NO_TIMESTAMP,
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
@@ -196,6 +197,20 @@ class FollowerDescription:
 
 
 @dataclass(slots=True, frozen=True)
+class CompactionDescription:
+    """How far a log is compacted on one broker."""
+
+    cleaner_point: Offset
+    """The head of the log, which is not compacted yet, begins there."""
+    dirty_ratio: float
+    """The part of what may be compacted that is not, in bytes, 0 to 1."""
+    compacted_at: WallMs | None
+    """When it was compacted last, in ms since 1970; None: not yet."""
+    problem: str
+    """Why it could not be compacted; empty: it could, or was not tried yet."""
+
+
+@dataclass(slots=True, frozen=True)
 class LogDescription:
     """One replica's log on one broker."""
 
@@ -216,6 +231,8 @@ class LogDescription:
     """The other replicas, by id; empty unless it leads."""
     media: Media | None = None
     """Its media; None: the broker does not report it."""
+    compaction: CompactionDescription | None = None
+    """How far it is compacted; None: its topic is not."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -305,6 +322,16 @@ def log_from_wire(
             for each in sorted(log.followers, key=lambda each: each.broker_id)
         ),
         media_from_wire(log.media),
+        _compaction_from_wire(log.compaction) if log.HasField("compaction") else None,
+    )
+
+
+def _compaction_from_wire(found: cluster_pb2.CompactionDescription) -> CompactionDescription:
+    return CompactionDescription(
+        Offset(found.cleaner_point),
+        found.dirty_ratio,
+        None if found.compacted_at == NO_TIMESTAMP else WallMs(found.compacted_at),
+        found.error.message,
     )
 
 

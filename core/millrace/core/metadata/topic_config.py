@@ -33,11 +33,32 @@ class Durability(StrEnum):
     REPLICATED = "replicated"
 
 
+class CleanupPolicy(StrEnum):
+    """How old records of a topic are removed."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_DELETE = "compact,delete"
+
+
 class TimestampType(StrEnum):
     """The clock of a record's timestamp: the producer's or the leader's."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
+
+
+def _cleanup_policy(value: object) -> CleanupPolicy:
+    """Read a cleanup policy; the order of two does not matter.
+
+    Raises:
+        ValueError: it is another.
+    """
+    words = str(value).replace(" ", "").lower().split(",")
+    try:
+        return CleanupPolicy(",".join(sorted(words)))
+    except ValueError:
+        raise ValueError("must be delete, compact or compact,delete") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +102,48 @@ class TopicConfig:
         "`segment.bytes`, or `segment.ms`, more.",
         maximum=INT64_MAX,
         minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    cleanup_policy: CleanupPolicy = setting(
+        CleanupPolicy.DELETE,
+        "`delete`: old segments are deleted, by `retention.*`. `compact`: at least the latest "
+        "record of each key is kept; the records that it replaces are removed some time later, and "
+        "every record needs a key. `compact,delete`: both. See [compaction.md](compaction.md).",
+        parse=_cleanup_policy,
+        allowed="delete, compact or compact,delete",
+        needs_restart=False,
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        0.5,
+        "A log is compacted once more than this part of it, in bytes, was written since it was "
+        "compacted last. Less wastes less space, and copies the log more often.",
+        maximum=1,
+        needs_restart=False,
+    )
+    min_compaction_lag_ms: int = setting(
+        0,
+        "A record is not removed by compaction for this long after it was written: a reader that "
+        "is no further behind sees every record.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
+        needs_restart=False,
+    )
+    max_compaction_lag_ms: int = setting(
+        INT64_MAX,
+        "A log is compacted this long after a record was written, however little of it is new. "
+        "Segments end no later either.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        maximum=INT64_MAX,
+        needs_restart=False,
+    )
+    delete_retention_ms: int = setting(
+        86_400_000,
+        "A compacted log keeps a record without a value, which deletes its key, for this long "
+        "after what it deletes was removed. A reader that takes no longer from the log's start to "
+        "its end sees every deletion.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
         needs_restart=False,
     )
     deletion_protection: bool = setting(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millrace.core.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from millrace.core.ids import WallMs
+from millrace.core.records.arrow_views import int64s_of, numbers_of, validity_of
 from millrace.core.records.columns import (
     COLUMN_BITS,
     HAS_NULLS,
@@ -216,10 +217,10 @@ def _array_buffers(name: str, cells: pa.Array) -> tuple[int, list[_Part], int]:
         cells = _cast(name, cells, pa.binary())
     valid = None
     if cells.null_count:
-        valid = cells.is_valid().to_numpy(zero_copy_only=False)
+        valid = validity_of(cells)
     offsets = _offsets(cells)
     if valid is not None and (np.diff(offsets)[~valid]).any():
-        cells = cells.take(pa.array(np.arange(len(cells))))  # Leaves no bytes under nulls.
+        cells = cells.take(int64s_of(np.arange(len(cells))))  # Leaves no bytes under nulls.
         offsets = _offsets(cells)
     first, last = int(offsets[0]), int(offsets[-1])
     data = cells.buffers()[2]
@@ -279,9 +280,9 @@ def _header_arrays(headers: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.
     if isinstance(headers, pa.ChunkedArray):
         headers = _one_array("headers", headers, headers.type)
     array = headers if headers.type == HEADERS_TYPE else _cast("headers", headers, HEADERS_TYPE)
-    counts = np.diff(array.offsets.to_numpy())
+    counts = np.diff(numbers_of(array.offsets))
     if array.null_count:
-        counts = np.where(array.is_valid().to_numpy(zero_copy_only=False), counts, 0)
+        counts = np.where(validity_of(array), counts, 0)
     entries = array.flatten()
     if entries.null_count:
         raise InvalidRecordError("a header may not be null, only its value")

@@ -10,9 +10,10 @@ follower that would have to cut there halts and keeps everything. An empty log, 
 all given up, has nothing to cut: if its leader cannot tell whether it may continue from there, it
 starts over.
 
-Batches are kept byte for byte as the leader stamped them (P1), one whole batch or nothing of it
-(P8). The shell changes the log, in the order of the effects, and each change comes back as an
-event:
+Batches are kept byte for byte as the leader has them (P1), one whole batch or nothing of it (P8).
+With one exception: a leader whose log is compacted may have put batches together, and then one of
+them may begin before the end of this log. The follower takes the end of it. The shell changes the
+log, in the order of the effects, and each change comes back as an event:
 
 | effect            | the shell                             | and then calls                     |
 |-------------------|---------------------------------------|------------------------------------|
@@ -54,7 +55,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from millrace.core.errors import (
     NotLeaderError,
@@ -88,6 +89,8 @@ class ReplicaBatch(Protocol):
     def next_offset(self) -> Offset: ...
     @property
     def leader_epoch(self) -> LeaderEpoch: ...
+    def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:
+        """Return the end of the batch, from `offset` on, as a batch of its own."""
 
 
 @dataclass(slots=True)
@@ -449,6 +452,8 @@ class PartitionFollower:
     def _follow_on(self, batches: Sequence[ReplicaBatch]) -> list[ReplicaBatch]:
         """Return the batches up to the first that does not follow on the one before it (P8)."""
         next_offset, epoch = self.next_offset, self._epoch_before(self.next_offset)
+        if batches and batches[0].base_offset < next_offset < batches[0].next_offset:
+            batches = [batches[0].cut(self.topic_partition, next_offset), *batches[1:]]
 
         def follows(batch: ReplicaBatch) -> bool:
             nonlocal next_offset, epoch

@@ -224,6 +224,13 @@ def _setting_schema(each: NamedSetting) -> Schema:
         return {**schema, "type": "boolean"}
     if issubclass(each.kind, StrEnum):
         return {**schema, "type": "string", "enum": list(each.kind)}
+    if each.kind is float:
+        return {
+            **schema,
+            "type": "number",
+            "minimum": description.minimum,
+            "maximum": description.maximum,
+        }
     if each.kind is not int:
         return {**schema, "type": "string", "maxLength": 1024}
     bounds = _bounds(description)

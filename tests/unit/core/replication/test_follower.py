@@ -212,6 +212,18 @@ def test_what_does_not_follow_on_is_not_appended_and_fetched_again(bad: Batch) -
     assert machine.on_written(Offset(4)) == [position(4, 5, 2, pause_ms=PAUSE)]
 
 
+def test_of_a_batch_that_begins_before_the_end_the_rest_is_taken() -> None:
+    """A leader whose log is compacted puts batches together."""
+    machine = follower((1, 0), (3, 1), end=4)
+    joined, following = batch(2, 7, epoch=3), batch(7, 9)
+    effects = machine.on_fetch_response(response(machine, joined, following))
+    assert effects == [Append([joined.cut(PARTITION, Offset(4)), following])]
+    assert machine.next_offset == 9
+    # An earlier one does not hold the next offset, and is not taken.
+    effects = machine.on_fetch_response(response(machine, batch(2, 9)))
+    assert not any(isinstance(effect, Append) for effect in effects)
+
+
 def test_batches_before_a_damaged_one_are_kept_and_it_is_fetched_again() -> None:
     machine = follower()
     damaged = replace(response(machine), is_damaged=True)
@@ -518,7 +530,7 @@ def test_a_first_batch_that_was_not_written_is_asked_for_again() -> None:
 def test_a_log_with_records_never_starts_over_for_a_batch_that_begins_before_its_end() -> None:
     machine = follower((1, 0), end=4, high_watermark=2)
     answer = response(machine, batch(3, 8), high_watermark=8)
-    assert machine.on_fetch_response(answer) == [position(4, 1, 2, pause_ms=PAUSE)]
+    assert machine.on_fetch_response(answer) == [Append([batch(3, 8).cut(PARTITION, Offset(4))])]
 
 
 # --- The high watermark --------------------------------------------------------------------------

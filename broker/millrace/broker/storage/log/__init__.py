@@ -9,6 +9,8 @@
         failed                          the disk failed, see recovery.py
         damaged                         it was found damaged, likewise
         begins-anew                     the log starts again without these files, new_beginning.py
+        cleaner-point                   how far it is compacted, see cleaner_point.py
+        ...-00000000000000009000.swap   a cleaned segment replaces others, see segment_swap.py
 
 The broker uses only `PartitionLog`. It passes each call to one of the parts, and all parts work on
 one `LogState`. Imports go down this table:
@@ -16,6 +18,7 @@ one `LogState`. Imports go down this table:
 | module          | what                                                                           |
 |-----------------|--------------------------------------------------------------------------------|
 | `partition_log` | the log as the broker sees it: opening, closing, and one method for each use   |
+| `cleaner`       | replaces segments by their compacted copies                                    |
 | `retention`     | deletes the oldest segments, and advances the log's start                      |
 | `writer`        | appends batches, and begins a new segment                                      |
 | `truncation`    | ends the log at an earlier offset, or empties it                               |

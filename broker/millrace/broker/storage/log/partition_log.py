@@ -1,9 +1,10 @@
 """A partition's log as the broker sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log.cleaner import CleaningStep, LogCleaner
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.reader import LogReader, Unread
 from millrace.broker.storage.log.retention import LogRetention
@@ -19,6 +20,8 @@ from millrace.broker.storage.segment import ReadPlan, Segment
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.broker.storage.time_search import TimestampedOffset
+from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
+from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import StorageError
 from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.log.leader_epochs import LeaderEpochs
@@ -38,6 +41,7 @@ class PartitionLog:
     """
 
     __slots__ = (
+        "_cleaner",
         "_flusher",
         "_reader",
         "_retention",
@@ -60,6 +64,7 @@ class PartitionLog:
         self._truncation = LogTruncation(state, self._flusher, checkpoints)
         self._writer = LogWriter(state, self._flusher, self._truncation)
         self._retention = LogRetention(state, self._flusher, self._writer)
+        self._cleaner = LogCleaner(state)
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
         self.mended = recovered.mended
@@ -352,6 +357,51 @@ class PartitionLog:
             StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
         """
         self._truncation.start_over(offset)
+
+    # --- Compaction --------------------------------------------------------------------------
+
+    @property
+    def cleaner_point(self) -> CleanerPoint:
+        """How far the log is compacted."""
+        return self._state.cleaner_point
+
+    def cleanable(self, now: WallMs) -> Cleanable:
+        """Return which part of the log may be cleaned."""
+        return self._cleaner.cleanable(now)
+
+    def clean(self, hasher: KeyHasher, map_bytes: int, now: WallMs) -> Iterator[CleaningStep]:
+        """Clean the log once, a step with each item; appends and reads go on meanwhile.
+
+        Args:
+            hasher: of keys.
+            map_bytes: memory of the map of keys; if it is too small for all, the head is cleaned
+                as far as it goes.
+            now: the time.
+
+        Raises:
+            CorruptLogError: a batch is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: not now; what was cleaned until then stays so.
+            LogDirFailedError: the disk failed; the log takes no more calls.
+        """
+        return self._cleaner.clean(hasher, map_bytes, now)
+
+    def has_old_segment(self, now: WallMs) -> bool:
+        """Return whether the active segment has batches, all committed, and is to end by its age.
+
+        An append would end it; a log that gets none has it ended by the broker, to clean it.
+        """
+        state = self._state
+        active = state.tail.active
+        return (
+            active.size > 0
+            and now - active.created_at >= state.config.segment_ms
+            and active.next_offset <= state.high_watermark
+        )
+
+    def hold_cleaning(self, *, is_held: bool) -> None:
+        """Let no segment be replaced by a cleaned one until the next call."""
+        with self._state.lock:
+            self._cleaner.is_held = is_held
 
     # --- Verifying and closing ---------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from millrace.broker.storage import scan
 from millrace.broker.storage.log.state import LogState
-from millrace.broker.storage.segment import ReadPlan, segment_of
+from millrace.broker.storage.segment import ReadPlan, Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.time_search import TimestampedOffset, first_record
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
@@ -50,16 +50,30 @@ class LogReader:
             found = segments[at]
             end = Place(found.next_offset, found.size)
         try:
-            return found.plan(start_offset, max_bytes, limit_offset, end, may_block=may_block)
-        except FileNotFoundError:  # Deleted by retention meanwhile.
-            state.health.check_not_closed()
-            raise state.out_of_range(start_offset) from None
+            plan = found.plan(start_offset, max_bytes, limit_offset, end, may_block=may_block)
         except BlockingIOError:
             raise
         except (*scan.DAMAGE, OSError) as error:
-            if found not in state.segments:  # Cut meanwhile: another object has the rest.
-                return self.plan_read(start_offset, max_bytes, limit_offset, may_block=may_block)
-            raise state.health.unread(error, found.path) from error
+            if not found.is_retired:
+                if isinstance(error, FileNotFoundError):  # Deleted by retention meanwhile.
+                    state.health.check_not_closed()
+                    raise state.out_of_range(start_offset) from None
+                if found in state.segments:
+                    raise state.health.unread(error, found.path) from error
+        else:
+            if not found.is_retired:
+                return plan
+        # Cut or cleaned meanwhile: another object has the rest.
+        self._await_replacement(found, may_block=may_block)
+        return self.plan_read(start_offset, max_bytes, limit_offset, may_block=may_block)
+
+    def _await_replacement(self, found: Segment, *, may_block: bool) -> None:
+        """Wait until a segment that is being replaced by a cleaned one is no longer the log's."""
+        if found.is_retired and found in self._state.segments:
+            if not may_block:
+                raise BlockingIOError
+            with self._state.lock:
+                pass
 
     def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
         """Return where the whole batches from `start_offset` on end that take at most `size`."""
@@ -93,12 +107,18 @@ class LogReader:
             is_gone = isinstance(error, FileNotFoundError)
             if is_gone:
                 state.health.check_not_closed()
+            for each in (first, last):
+                self._await_replacement(each, may_block=True)
             is_cut = first not in state.segments or last not in state.segments
             if is_cut or state.log_start_offset > start:  # Cut, or deleted by retention, meanwhile.
                 return self.unread(start_offset, limit_offset)
             if is_gone:
                 raise state.out_of_range(start) from None
             raise state.health.unread(error, found.path) from error
+        if first.is_retired or last.is_retired:  # Cleaned meanwhile.
+            for each in (first, last):
+                self._await_replacement(each, may_block=True)
+            return self.unread(start_offset, limit_offset)
         between = segments[segments.index(first) : segments.index(last)]
         size = sum(each.size for each in between) - begin.position + stop
         return Unread(
@@ -131,13 +151,17 @@ class LogReader:
                 break
             try:
                 record = first_record(found, timestamp, state.log_start_offset, limit)
-            except FileNotFoundError:
-                state.health.check_not_closed()
-                continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
-                if found not in state.segments:  # Cut meanwhile.
+                self._await_replacement(found, may_block=True)
+                if isinstance(error, FileNotFoundError) and not found.is_retired:
+                    state.health.check_not_closed()
+                    continue  # Deleted by retention meanwhile.
+                if found not in state.segments:  # Cut or cleaned meanwhile.
                     return self.offset_for_timestamp(timestamp, limit_offset)
                 raise state.health.unread(error, found.path) from error
+            if found.is_retired:
+                self._await_replacement(found, may_block=True)
+                return self.offset_for_timestamp(timestamp, limit_offset)
             if record is not None:
                 return record
         return None

@@ -20,8 +20,11 @@ appends.
 | `epochs`, `producer_states`                                                | `lock`        |
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
+| `cleaner_point`, also when the log is cleaned                              | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
 | `high_watermark`, unless the log is truncated or emptied; `config`         | neither       |
+
+A cleaned segment takes the place of others under `lock`, and the others are *retired* before.
 
 Reads take no lock. They use `segments`, which is replaced as a whole, and `tail`, which holds the
 active segment together with its end. A read of a segment that is deleted or truncated meanwhile
@@ -69,10 +72,12 @@ class LogState:
         epochs: the leader epochs and their file.
         producer_states: as of the end of the log; belongs to the thread that appends.
         snapshots: of producer states, as files.
+        cleaner_point: how far the log is compacted; another object after each cut of the log.
     """
 
     __slots__ = (
         "cache",
+        "cleaner_point",
         "config",
         "directory",
         "epochs",
@@ -122,6 +127,7 @@ class LogState:
         self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
         self.producer_states = recovered.producer_states
         self.snapshots = recovered.snapshots
+        self.cleaner_point = recovered.cleaner_point
 
     @property
     def log_end_offset(self) -> Offset:

@@ -12,6 +12,7 @@ Source: KIP-101.
 from typing import NamedTuple
 
 from millrace.broker.storage import new_beginning, scan
+from millrace.broker.storage.cleaner_point import write_point
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState, Tail
 from millrace.broker.storage.log_recovery import headers_between
@@ -19,6 +20,7 @@ from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
+from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.log.producer_states import ProducerStates
 
@@ -150,6 +152,11 @@ class LogTruncation:
         An unflushed tail has no witnesses.
         """
         state = self._state
+        # A new object, also where it says the same: a cleaning under way must not move it.
+        point = state.cleaner_point._replace(offset=min(state.cleaner_point.offset, offset))
+        if point != state.cleaner_point:
+            write_point(state.files, state.directory, state.topic_partition, point)
+        state.cleaner_point = point
         self._flusher.lower_point(offset)
         state.snapshots.remove_after(offset)
         for found in reversed(later):
@@ -184,6 +191,7 @@ class LogTruncation:
         )
         state.producer_states = ProducerStates()
         state.epochs.clear()
+        state.cleaner_point = CleanerPoint(offset)
         self._to_cut = None
         for found in given_up:
             found.index.reset()

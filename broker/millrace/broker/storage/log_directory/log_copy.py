@@ -5,15 +5,17 @@ place.
 
 Closed segments never change, so they are copied once, with their index and the producer snapshot of
 their end; the active one is copied as far as it is written, again and again. A segment is
-identified by its object: a log that was cut, or started over, has new objects, and those are copied
-from their first byte. Segments that retention deleted meanwhile are removed from the copy at the
-end. A `complete` copy has all that the log had, flushed. Until then it must not be used.
+identified by its object: a log that was cut, cleaned, or started over, has new objects, and those
+are copied from their first byte. Segments that retention deleted meanwhile are removed from the
+copy at the end. A `complete` copy has all that the log had, flushed. Until then it must not be
+used.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from millrace.broker.storage import producer_snapshots, segment, sparse_index
+from millrace.broker.storage.cleaner_point import FILE_NAME as CLEANER_POINT
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.file_system import File, FileSystem
 from millrace.broker.storage.log import PartitionLog
@@ -104,11 +106,14 @@ class LogCopy:
         self._written(self._flush)
 
     def complete(self) -> None:
-        """Copy the rest of a log that was checkpointed and no longer changes.
+        """Copy the rest of a log that was checkpointed, and no longer changes.
+
+        Its cleaning is held from here on; the caller ends that if the log stays in use.
 
         Raises:
             CorruptLogError, StorageFullError, StorageBusyError, LogDirFailedError: as in `advance`.
         """
+        self.log.hold_cleaning(is_held=True)
         while self.advance():
             pass
         self._written(self._complete)
@@ -145,7 +150,7 @@ class LogCopy:
         wanted = {f"{offset_name(base)}{segment.SUFFIX}" for base in there}
         known = {name for each in self._copied.values() if each.is_closed for name in each.beside}
         for name in self.log.files.list(self.log.directory):
-            if name == EPOCHS or name.endswith(_BESIDE):
+            if name in (EPOCHS, CLEANER_POINT) or name.endswith(_BESIDE):
                 wanted.add(name)
                 if name not in known:
                     self._copy_whole(name)

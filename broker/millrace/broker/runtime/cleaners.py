@@ -1,0 +1,191 @@
+"""Compacts logs in the background: a few threads, each of which cleans the dirtiest log next.
+
+Each replica is cleaned by its own broker, whether it leads or follows. A cleaning is done in steps
+of a few MiB, each a job of a thread; between them the event loop looks whether the replica is still
+here, and whether all cleanings together have read and written more than they may.
+
+A log whose cleaning is refused is left alone for a while: the disk may be full for a time, or its
+files may move. `Partition.uncleanable` says why. A damaged log goes offline as anywhere else (P65).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.telemetry.compaction import CompactionMetrics
+from millrace.client import host
+from millrace.core.broker_config import StorageConfig
+from millrace.core.compaction.cleanable import Cleanable, first_to_clean
+from millrace.core.compaction.key_hashes import KeyHasher
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.fetch.catch_up import CatchUpAllowance
+from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
+
+_log = logging.getLogger(__name__)
+
+_SECRET_BYTES: Final = 32
+_REFUSED_MS: Final = 60_000
+"""How long a log whose cleaning was refused is left alone."""
+
+
+class Cleaners:
+    """See the module. Belongs to the event loop.
+
+    Args:
+        partitions: of this broker.
+        mailbox: brings the threads' results to the loop.
+        config: how many threads, and their bounds.
+        metrics: of what they do.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        mailbox: Mailbox,
+        config: StorageConfig,
+        metrics: CompactionMetrics,
+    ) -> None:
+        self._partitions = partitions
+        self._config = config
+        self._metrics = metrics
+        self._hasher = KeyHasher(host.current.random_bytes(_SECRET_BYTES))
+        self._workers = [
+            Worker(f"clean-{number}", mailbox) for number in range(config.cleaner_threads)
+        ]
+        self._map_bytes = config.cleaner_dedupe_buffer_size // max(config.cleaner_threads, 1)
+        rate = config.cleaner_io_max_bytes_per_second
+        self._allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
+        self._under_way: set[TopicPartition] = set()
+        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
+
+    async def run(self) -> None:
+        """Clean for as long as the broker runs."""
+        await asyncio.gather(*(self._work(worker) for worker in self._workers))
+
+    def close(self) -> None:
+        """Let the steps under way end, then end the threads; blocks meanwhile."""
+        for worker in self._workers:
+            worker.close()
+
+    async def _work(self, worker: Worker) -> None:
+        while True:
+            chosen = await self._choose(worker)
+            if chosen is None:
+                await asyncio.sleep(self._config.cleaner_backoff_ms / 1000)
+                continue
+            self._under_way.add(chosen.topic_partition)
+            try:
+                await self._clean(chosen, worker)
+            finally:
+                self._under_way.discard(chosen.topic_partition)
+
+    async def _choose(self, worker: Worker) -> Partition | None:
+        """Return the replica whose log is cleaned next; None when none is due."""
+        now = monotonic_now()
+        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
+        all_compacted = [each for each in self._partitions.all() if each.log.config.is_compacted]
+        self._metrics.on_uncleanable(
+            each.uncleanable for each in all_compacted if each.uncleanable is not None
+        )
+        compacted = [
+            each
+            for each in all_compacted
+            if each.topic_partition not in self._under_way
+            and each.topic_partition not in self._left_alone
+        ]
+        await self._end_old_segments(compacted)
+        found = await worker.call(_look_at, [each.log for each in compacted], wall_now())
+        self._metrics.dirtiest_ratio.set(max((each.dirty_ratio for each in found), default=0))
+        chosen = first_to_clean(zip(compacted, found, strict=True))
+        # Another thread may have taken it up meanwhile.
+        is_free = chosen is not None and chosen.topic_partition not in self._under_way
+        return chosen if is_free else None
+
+    async def _end_old_segments(self, compacted: Iterable[Partition]) -> None:
+        """End active segments that are old, although nothing is appended to them."""
+        now = wall_now()
+        for partition in compacted:
+            if partition.log.has_old_segment(now):
+                try:
+                    await partition.appender.call(partition.log.roll, now)
+                except StorageError as error:
+                    self._on_refused(partition, partition.log, error)
+
+    async def _clean(self, partition: Partition, worker: Worker) -> None:
+        """Clean a log once; leave it as it is if it is closed or moved meanwhile."""
+        log, topic_partition = partition.log, partition.topic_partition
+        steps: Iterator[Any] = log.clean(self._hasher, self._map_bytes, wall_now())
+        begun, taken_s = monotonic_now(), 0.0
+        before = log.size_bytes
+        try:
+            while self._partitions.find(topic_partition) is partition and partition.log is log:
+                step_begun = host.monotonic_s()
+                step = await worker.call(next, steps, None)
+                taken_s += host.monotonic_s() - step_begun
+                if step is None:
+                    partition.uncleanable = None
+                    self._metrics.cleanings.inc()
+                    break
+                self._metrics.read_bytes.inc(step.read_bytes)
+                self._metrics.written_bytes.inc(step.written_bytes)
+                self._metrics.removed_records.inc(step.removed_records)
+                await self._keep_pace(step.read_bytes + step.written_bytes)
+        except StorageError as error:
+            self._on_refused(partition, log, error)
+            return
+        finally:
+            self._metrics.seconds.inc(taken_s)
+            worker.submit(_on_closed, _close, steps)
+        _log.info(
+            "a log was compacted",
+            extra={
+                "partition": str(topic_partition),
+                "topic": partition.topic,
+                "cleaner_point": log.cleaner_point.offset,
+                "bytes_before": before,
+                "bytes_after": log.size_bytes,
+                "duration_ms": monotonic_now() - begun,
+            },
+        )
+
+    async def _keep_pace(self, size: int) -> None:
+        if self._allowance is not None:
+            self._allowance.on_sent(size)
+            if pause_ms := self._allowance.pause_ms(monotonic_now()):
+                await asyncio.sleep(pause_ms / 1000)
+
+    def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
+        topic_partition = partition.topic_partition
+        if partition.log is not log or log.is_closed:
+            return
+        _log.warning(
+            "compacting a log was refused",
+            extra={"partition": str(topic_partition), "error": error.message},
+        )
+        partition.uncleanable = error
+        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
+        if isinstance(error, CorruptLogError):
+            partition.on_corrupt(error)
+        elif isinstance(error, LogDirFailedError):
+            for opened in self._partitions.directories:
+                if opened.directory.path == log.log_dir:
+                    opened.appender.fail(error)
+
+
+def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:
+    return [log.cleanable(now) for log in logs]
+
+
+def _close(steps: Any) -> None:
+    steps.close()
+
+
+def _on_closed(_: object, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, StorageError):
+        raise error

@@ -1,0 +1,38 @@
+"""The cleaner point of a log, in a file of its own.
+
+A cache (P68): without it everything counts as dirty, and is cleaned once more. But it must never be
+too high (P57): a tombstone before it may go, as older records of its key are gone already. So it is
+lowered, durably, before a log is cut behind it, and bound to its partition.
+"""
+
+from typing import Final
+
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.core.compaction.cleanable import CleanerPoint
+from millrace.core.ids import Offset, TopicPartition, WallMs
+
+FILE_NAME: Final = "cleaner-point"
+_KIND: Final = "cleaner-point"
+
+
+def read_point(files: FileSystem, directory: str, topic_partition: TopicPartition) -> CleanerPoint:
+    """Return the point; offset 0 when the file is missing, damaged, or another partition's."""
+    try:
+        payload = read_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}")
+        offset, next_horizon, cleaned_at = map(int, payload.split())
+    except (FileNotFoundError, DamagedFileError, ValueError):
+        return CleanerPoint(Offset(0))
+    return CleanerPoint(Offset(offset), WallMs(next_horizon), WallMs(cleaned_at))
+
+
+def write_point(
+    files: FileSystem, directory: str, topic_partition: TopicPartition, point: CleanerPoint
+) -> None:
+    """Make the point durable.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    payload = " ".join(map(str, point)) + "\n"
+    write_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}", payload.encode())

@@ -1,0 +1,353 @@
+"""Cleans a log: copies its segments without the records that later ones replace (P57).
+
+The copy is written beside the log, in groups of segments that become one, and replaces each group
+before the next one is begun: so at most one more segment is on the disk. Appends and reads go on
+meanwhile. A reader of a replaced segment finds that out (`Segment.is_retired`) and asks again.
+
+A segment that is cut, deleted by retention, or moved away during the copy is another object
+afterwards, or gone: then the copy of its group is dropped.
+
+`clean` is a generator, so that its caller decides how fast it goes and whether it goes on. What it
+has replaced until then stays, and the cleaner point moves only at the end. If it is left in the
+middle of a group, the unfinished copy stays until the next cleaning overwrites it, or the log is
+opened again.
+
+Source: Kafka's Cleaner.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from millrace.broker.storage import scan, segment_swap
+from millrace.broker.storage.cleaner_point import write_point
+from millrace.broker.storage.file_system import BUFFERS_MAX, File
+from millrace.broker.storage.log.health import may_pass
+from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.segment import Segment
+from millrace.broker.storage.segment_swap import Swap
+from millrace.core.compaction.batches import (
+    BatchCleaner,
+    CleaningRules,
+    KeyCollector,
+    OpenedBatch,
+    open_groups,
+)
+from millrace.core.compaction.cleanable import Cleanable, CleanerPoint, cleanable, groups
+from millrace.core.compaction.key_hashes import KeyHasher
+from millrace.core.compaction.offset_map import OffsetMap
+from millrace.core.errors import (
+    InvalidRecordError,
+    MillraceError,
+    StorageBusyError,
+    StorageFullError,
+)
+from millrace.core.ids import Offset, ProducerId, WallMs
+from millrace.core.records.header import Buffer, parse_header
+from millrace.core.records.rewriting import RewrittenBatch
+from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
+
+_T = TypeVar("_T")
+
+_READ_BYTES: Final = 4 << 20
+_FLUSH_BYTES: Final = 32 << 20
+"""Written bytes after which the copy is flushed: one flush of all of it at the end would keep the
+disk from the appends' flushes for long."""
+
+
+class CleaningStep(NamedTuple):
+    """What one step of a cleaning did.
+
+    Attributes:
+        read_bytes, written_bytes: of segments, in this step.
+        removed_records: likewise.
+    """
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    removed_records: int = 0
+
+
+class LogCleaner:
+    """See the module. One thread at a time calls `clean`.
+
+    Attributes:
+        is_held: whether no segment may be replaced now, as the files are being copied.
+    """
+
+    __slots__ = ("_state", "is_held")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self.is_held = False
+
+    def cleanable(self, now: WallMs) -> Cleanable:
+        """Return which part of the log may be cleaned; any thread may call."""
+        state = self._state
+        return cleanable(
+            state.segments, state.cleaner_point, state.config.lags, state.high_watermark, now
+        )
+
+    def clean(self, hasher: KeyHasher, map_bytes: int, now: WallMs) -> Iterator[CleaningStep]:
+        """Clean the log once, as far as the map holds the keys of its head.
+
+        Args:
+            hasher: of keys.
+            map_bytes: memory of the map.
+            now: the time.
+
+        Raises:
+            CorruptLogError: a batch is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: not now; what was replaced stays so.
+            LogDirFailedError: the disk failed.
+        """
+        state = self._state
+        with state.lock:
+            state.health.check_open()
+            segments, point, config = state.segments, state.cleaner_point, state.config
+            last_batches = _last_batches(state)
+        found = cleanable(segments, point, config.lags, state.high_watermark, now)
+        closed = [each for each in segments if each.next_offset <= found.first_uncleanable]
+        if not closed:
+            return
+        offset_map = OffsetMap(map_bytes, found.first_uncleanable - found.first_dirty)
+        collector = KeyCollector(offset_map, hasher, found.first_dirty)
+        try:
+            yield from self._collect(closed, collector)
+            rules = CleaningRules(
+                topic_partition=state.topic_partition,
+                end_offset=collector.end_offset,
+                now=now,
+                delete_retention_ms=config.delete_retention_ms,
+                last_batches=last_batches,
+                batch_bytes_max=config.max_message_bytes,
+            )
+            cleaner = BatchCleaner(rules, offset_map, hasher)
+            concerned = [each for each in closed if each.base_offset < rules.end_offset]
+            for group in groups(concerned, config.segment_bytes):
+                yield from _Copy(state, self, group).run(cleaner)
+        except _Overtaken:
+            return
+        self._move_point(
+            point, CleanerPoint(rules.end_offset, cleaner.counts.next_horizon, now), segments
+        )
+
+    def _collect(
+        self, closed: Sequence[Segment], collector: KeyCollector
+    ) -> Iterator[CleaningStep]:
+        for found in closed:
+            if found.next_offset <= collector.end_offset:
+                continue
+            for group, size in opened_batches(self._state, found, collector.end_offset):
+                collector.take(group)
+                yield CleaningStep(read_bytes=size)
+                if collector.is_full:
+                    return
+
+    def _move_point(
+        self, before: CleanerPoint, point: CleanerPoint, segments: Sequence[Segment]
+    ) -> None:
+        """Move the cleaner point, unless the log was cut or emptied since."""
+        state = self._state
+        with state.lock:
+            if state.health.is_closed or state.cleaner_point is not before:
+                return
+            state.cleaner_point = point
+            try:
+                write_point(state.files, state.directory, state.topic_partition, point)
+            except OSError as error:
+                if not may_pass(error):
+                    raise state.health.fail(error, "writing the cleaner point of") from error
+
+
+class _Overtaken(Exception):
+    """A segment was cut or deleted while it was cleaned."""
+
+
+class _Copy:
+    """The cleaned copy of a group of segments."""
+
+    def __init__(self, state: LogState, cleaner: LogCleaner, group: Sequence[Segment]) -> None:
+        self._state = state
+        self._cleaner = cleaner
+        self._group = group
+        self._swap = Swap(group[0].base_offset, group[-1].next_offset)
+        self._is_changed = len(group) > 1
+        self._unflushed = 0
+
+    def run(self, cleaner: BatchCleaner) -> Iterator[CleaningStep]:
+        """Copy the group, and replace it; drop the copy if nothing has changed."""
+        state = self._state
+        path = f"{state.directory}/{self._swap.temporary}"
+        made = state.open_segment(self._swap.base_offset)
+        made.created_at = min(each.created_at for each in self._group)
+        made.closed_at = max(each.closed_at for each in self._group)
+        file = self._checked(self._begin, path)
+        try:
+            for found in self._group:
+                for group, size in opened_batches(state, found, found.base_offset):
+                    read, written = cleaner.counts.read, cleaner.counts.written
+                    before = made.size
+                    self._write(file, made, cleaner.take(group))
+                    removed = cleaner.counts.read - read - (cleaner.counts.written - written)
+                    self._is_changed |= removed > 0
+                    yield CleaningStep(size, made.size - before, removed)
+            self._write(file, made, cleaner.finish())
+            self._checked(file.fdatasync)
+            assert made.next_offset == self._swap.end_offset
+            if self._is_changed:
+                self._replace(made)
+            else:
+                self._drop(path)
+        except (MillraceError, _Overtaken):
+            self._drop(path)
+            raise
+        finally:
+            file.close()
+
+    def _begin(self, path: str) -> File:
+        file = self._state.files.open(path, create=True, writable=True)
+        file.truncate(0)
+        return file
+
+    def _write(self, file: File, made: Segment, batches: Iterator[RewrittenBatch]) -> None:
+        buffers: list[Buffer] = []
+        for batch in batches:
+            if len(buffers) + 2 > BUFFERS_MAX:
+                self._append(file, buffers)
+                buffers = []
+            buffers += (batch.stamped, batch.body)
+            header = batch.header
+            self._is_changed |= batch.is_rewritten
+            made.extend(
+                [(header.base_offset, batch.length, header.largest_timestamp)],
+                header.next_offset,
+                self._state.config.index_interval_bytes,
+                made.created_at,
+            )
+        if buffers:
+            self._append(file, buffers)
+
+    def _append(self, file: File, buffers: list[Buffer]) -> None:
+        size = sum(map(len, buffers))
+        if self._checked(file.append, buffers) != size:
+            raise StorageFullError(
+                f"cleaning {self._state.directory}: the disk is full",
+                topic_partition=self._state.topic_partition,
+            )
+        self._unflushed += size
+        if self._unflushed >= _FLUSH_BYTES:
+            self._checked(file.fdatasync)
+            self._unflushed = 0
+
+    def _replace(self, made: Segment) -> None:
+        state, group = self._state, self._group
+        with state.lock:
+            state.health.check_open()
+            if self._cleaner.is_held:
+                raise StorageBusyError(
+                    "the log is being moved: it is cleaned afterwards",
+                    topic_partition=state.topic_partition,
+                )
+            segments = state.segments
+            at = segments.index(group[0]) if group[0] in segments else 0
+            if segments[at : at + len(group)] != tuple(group):
+                raise _Overtaken
+            try:
+                segment_swap.decide(state.files, state.directory, self._swap)
+            except OSError as error:
+                self._take_back()
+                raise state.health.refusal(error, "cleaning") from error
+            for each in group:
+                each.retire()
+            try:
+                segment_swap.carry_out(state.files, state.directory, self._swap)
+            except OSError as error:  # Half of it is done: only the next start can complete it.
+                raise state.health.fail(error, "replacing segments of") from error
+            state.segments = (*segments[:at], made, *segments[at + len(group) :])
+            try:
+                made.index.save(made.coverage)
+            except OSError as error:
+                if not may_pass(error):
+                    raise state.health.fail(error, "indexing a segment of") from error
+
+    def _take_back(self) -> None:
+        state = self._state
+        try:
+            segment_swap.take_back(state.files, state.directory, self._swap)
+        except OSError as error:  # It may count after a crash, when the log has moved on.
+            raise state.health.fail(error, "cleaning") from error
+
+    def _drop(self, path: str) -> None:
+        """Remove an unfinished copy; if the disk refuses, the next copy overwrites it."""
+        if self._state.health.is_closed:
+            return  # The directory has another name, or is another log's.
+        files = self._state.files
+        try:
+            if files.exists(path):
+                files.unlink(path)
+        except OSError as error:
+            if not may_pass(error):
+                raise self._state.health.fail(error, "cleaning") from error
+
+    def _checked(self, call: Callable[..., _T], *args: object) -> _T:
+        try:
+            return call(*args)
+        except OSError as error:
+            if self._state.health.is_closed:
+                raise _Overtaken from None
+            raise self._state.health.refusal(error, "cleaning") from error
+
+
+def opened_batches(
+    state: LogState, found: Segment, start_offset: Offset
+) -> Iterator[tuple[list[OpenedBatch], int]]:
+    """Yield the batches of a closed segment, opened, from the one that holds `start_offset` on.
+
+    In groups, with the bytes of each.
+
+    Raises:
+        _Overtaken: the segment was deleted, cut or closed meanwhile.
+        CorruptLogError: a batch is damaged; the partition takes nothing more.
+    """
+    try:
+        yield from _opened_batches(state, found, start_offset)
+    except (*scan.DAMAGE, scan.ScanStop, InvalidRecordError, OSError) as error:
+        with state.lock:  # While a segment is cut or deleted, it is still one of the log's.
+            is_whole = found in state.segments and not state.health.is_closed
+        if not is_whole:
+            raise _Overtaken from None
+        raise state.health.unread(error, found.path) from error
+
+
+def _opened_batches(
+    state: LogState, found: Segment, start_offset: Offset
+) -> Iterator[tuple[list[OpenedBatch], int]]:
+    next_offset, position = found.locate(start_offset, found.size)
+    wanted = _READ_BYTES
+    while position < found.size:
+        data = found.file.pread(min(wanted, found.size - position), position)
+        read = 0
+        for group in open_groups(state.topic_partition, data, BATCH_INFLATED_BYTES_MAX):
+            for header, *_ in group:
+                if header.base_offset != next_offset:
+                    raise scan.ScanStop("a batch is missing", position + read, next_offset)
+                next_offset = header.next_offset
+                read += header.length
+            yield group, sum(each.header.length for each in group)
+        if not read:
+            if len(data) < min(wanted, found.size - position) or wanted > _READ_BYTES:
+                raise scan.ScanStop("the batch is cut", position, next_offset)
+            wanted = parse_header(data).length
+            continue
+        position, wanted = position + read, _READ_BYTES
+
+
+def _last_batches(state: LogState) -> dict[ProducerId, Offset]:
+    """Return the last offset of each producer that the log remembers; the caller holds `lock`."""
+    states = state.producer_states
+    entries = ((producer_id, states.entry(producer_id)) for producer_id in states)
+    return {
+        producer_id: entry.batches[-1].last_offset
+        for producer_id, entry in entries
+        if entry is not None
+    }

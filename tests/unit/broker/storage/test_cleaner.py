@@ -1,0 +1,491 @@
+"""A log is compacted: what stays, what readers see meanwhile, and what is left after any crash."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.fakes.disk import Disk, PowerCut
+from tests.fakes.keyed_batches import (
+    KeyedRecord,
+    batches_in,
+    keyed_batch,
+    latest,
+    records_in,
+)
+from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.compaction.cleanable import CompactionLags
+from millrace.core.compaction.key_hashes import KeyHasher
+from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, WallMs
+from millrace.core.log.producer_states import ProducerStates
+from millrace.core.records.rewriting import cut
+
+HASHER = KeyHasher(b"a secret of the test")
+MAP_BYTES = 1 << 20
+DAY = 86_400_000
+COMPACTED = LogConfig(
+    is_compacted=True, index_interval_bytes=200, lags=CompactionLags(min_dirty_ratio=0.0)
+)
+
+
+class CompactedLog(LogOnDisk):
+    """A log whose every record is committed."""
+
+    def __init__(self, disk: Disk, config: LogConfig = COMPACTED) -> None:
+        super().__init__(disk, config)
+        self.log.high_watermark = self.end
+
+    def write(
+        self,
+        *cells: tuple[bytes | None, bytes | None],
+        producer_id: int = -1,
+        sequence: int = -1,
+        epoch: int = 0,
+        codec: str = "none",
+    ) -> None:
+        """Append one batch."""
+        batch = keyed_batch(
+            self.end,
+            cells,
+            producer_id=producer_id,
+            sequence=sequence,
+            epoch=epoch,
+            codec=codec,
+        )
+        self.append(batch)
+        self.log.high_watermark = self.end
+
+    def roll(self, now: WallMs = NOW) -> None:
+        self.log.roll(now)
+
+    def clean(self, now: WallMs = NOW, map_bytes: int = MAP_BYTES) -> None:
+        for _ in self.log.clean(HASHER, map_bytes, now):
+            pass
+
+    @property
+    def records(self) -> list[KeyedRecord]:
+        return records_in(self.log)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.records]
+
+
+def check_whole(opened: CompactedLog) -> None:
+    """Check that no offset is without a batch, and that every byte is sound."""
+    headers = [header for header, _ in batches_in(opened.log)]
+    at = headers[0].base_offset if headers else opened.end
+    epoch = LeaderEpoch(-1)
+    for header in headers:
+        assert header.base_offset == at
+        assert header.leader_epoch >= epoch
+        at, epoch = header.next_offset, header.leader_epoch
+    assert at == opened.end
+    while opened.log.scrub(1 << 30):
+        pass
+
+
+def test_the_example_of_document_002() -> None:
+    opened = CompactedLog(Disk())
+    before = [
+        (13, b"K1", b"V5"),
+        (17, b"K5", b"V2"),
+        (19, b"K2", b"V7"),
+        (20, b"K7", b"V1"),
+        (21, b"K8", b"V4"),
+        (22, b"K4", b"V6"),
+        (23, b"K1", b"V1"),
+        (24, b"K1", b"V2"),
+        (25, b"K1", b"V9"),
+        (26, b"K9", b"V6"),
+        (27, b"K8", b"V22"),
+        (28, b"K2", b"V25"),
+    ]
+    opened.log.start_over(Offset(13))
+    # An earlier cleaning has taken the offsets between 13 and 19.
+    for offset, key, value in before:
+        while opened.end < offset:
+            opened.write((key, b"old"))
+        opened.write((key, value))
+        assert opened.end == offset + 1
+    opened.roll()
+    opened.clean()
+    assert opened.records == [
+        (17, b"K5", b"V2"),
+        (20, b"K7", b"V1"),
+        (22, b"K4", b"V6"),
+        (25, b"K1", b"V9"),
+        (26, b"K9", b"V6"),
+        (27, b"K8", b"V22"),
+        (28, b"K2", b"V25"),
+    ]
+    check_whole(opened)
+    for removed in (13, 18, 19, 21, 23, 24):  # The next higher one answers.
+        following = [offset for offset in (17, 20, 22, 25, 26) if offset > removed]
+        assert records_in(opened.log, removed)[0].offset == following[0]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_only_the_latest_record_of_each_key_stays_over_segments(codec: str) -> None:
+    opened = CompactedLog(Disk())
+    for segment in range(5):
+        for batch in range(4):
+            cells = [
+                (b"key-%d" % ((7 * batch + number) % 11), b"%d-%d-%d" % (segment, batch, number))
+                for number in range(5)
+            ]
+            opened.write(*cells, codec=codec)
+        opened.roll()
+    opened.write((b"key-0", b"the newest"))
+    written = opened.records
+    opened.clean()
+    kept = opened.records
+    assert set(kept) <= set(written)
+    assert opened.offsets == sorted(opened.offsets)
+    assert latest(kept) == latest(written)
+    cleaned = kept[:-1]
+    assert len({record.key for record in cleaned}) == len(cleaned)
+    check_whole(opened)
+    assert len(opened.log.segments) == 2
+    opened.disk.restart()
+    reopened = CompactedLog(opened.disk)
+    assert reopened.records == kept
+    check_whole(reopened)
+    assert reopened.log.cleaner_point == opened.log.cleaner_point
+    assert reopened.log.cleaner_point.offset == opened.end - 1
+
+
+def test_the_active_segment_and_what_is_not_committed_stay_as_they_are() -> None:
+    opened = CompactedLog(Disk())
+    for number in range(3):
+        opened.write((b"key", b"%d" % number))
+        opened.roll()
+    opened.write((b"key", b"3"), (b"key", b"4"))
+    opened.log.high_watermark = Offset(2)
+    opened.clean()
+    assert opened.offsets == [1, 2, 3, 4]
+    opened.log.high_watermark = Offset(3)
+    opened.clean()
+    assert opened.offsets == [2, 3, 4]
+
+
+def test_records_that_lie_within_the_lag_stay() -> None:
+    config = LogConfig(is_compacted=True, lags=CompactionLags(0.0, min_lag_ms=1000))
+    opened = CompactedLog(Disk(), config)
+    for number in range(3):
+        opened.write((b"key", b"%d" % number))
+        opened.roll(WallMs(NOW + 400 * number))
+    opened.clean(WallMs(NOW + 1400))
+    assert opened.offsets == [1, 2]
+    opened.clean(WallMs(NOW + 1800))
+    assert opened.offsets == [2]
+
+
+def test_a_map_that_is_too_small_takes_several_passes() -> None:
+    opened = CompactedLog(Disk())
+    for number in range(400):
+        opened.write((b"key-%d" % (number % 200), b"%d" % number))
+    opened.roll()
+    written = opened.records
+    points = []
+    while opened.log.cleaner_point.offset < 400:
+        opened.clean(map_bytes=1)  # 57 keys.
+        points.append(opened.log.cleaner_point.offset)
+        check_whole(opened)
+        assert latest(opened.records) == latest(written)
+    assert points == sorted(points)
+    assert len(points) > 4
+    assert opened.offsets == list(range(200, 400))
+
+
+def test_a_tombstone_outlives_what_it_deletes_by_its_retention() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"gone", b"1"), (b"stays", b"2"))
+    opened.roll()
+    opened.write((b"gone", None))
+    opened.roll()
+    opened.clean()
+    assert opened.offsets == [1, 2]
+    horizon = opened.log.cleaner_point.next_horizon
+    assert horizon == NOW + COMPACTED.delete_retention_ms
+    assert not opened.log.cleanable(WallMs(horizon - 1)).is_due
+    assert opened.log.cleanable(horizon).is_due
+    opened.clean(WallMs(horizon - 1))
+    assert opened.offsets == [1, 2]
+    opened.clean(horizon)
+    assert opened.offsets == [1]
+    assert opened.log.cleaner_point.next_horizon == -1
+    check_whole(opened)
+
+
+def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> None:
+    leader, follower = CompactedLog(Disk()), CompactedLog(Disk())
+    for each in (leader, follower):
+        for number in range(100):
+            each.write((b"other-%d" % number, b"x"))
+        each.write((b"key", b"1"))
+    leader.write((b"key", None))
+    leader.roll()
+    leader.clean()
+    (header, batch), *_ = batches_in(leader.log)
+    assert header.delete_horizon == NOW + COMPACTED.delete_retention_ms
+    # The follower gets the tombstone with its leader's horizon, and has compacted nothing itself.
+    end = cut(TOPIC_PARTITION, header, batch, follower.end)
+    follower.append(StampedBatch.of(end.header, end.stamped, end.body))
+    follower.log.high_watermark = follower.end
+    follower.roll()
+    later = WallMs(header.delete_horizon + DAY)
+    follower.clean(later, map_bytes=1)
+    assert follower.log.cleaner_point.offset < 101
+    assert follower.records[-2:] == [(100, b"key", b"1"), (101, b"key", None)]
+    follower.clean(later)
+    assert follower.records[-1] == (99, b"other-99", b"x")
+    check_whole(follower)
+
+
+def test_records_without_a_key_stay() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((None, b"1"), (b"", b"2"), (None, None), (b"", b"3"))
+    opened.roll()
+    opened.clean()
+    assert opened.records == [(0, None, b"1"), (2, None, None), (3, b"", b"3")]
+
+
+def test_the_last_batch_of_a_producer_keeps_its_sequence_without_records() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"a", b"1"), (b"b", b"2"), producer_id=5, sequence=0)
+    opened.write((b"a", b"3"), (b"b", b"4"), producer_id=5, sequence=2)
+    opened.write((b"a", b"5"), (b"b", b"6"), producer_id=6, sequence=0)
+    opened.write((b"a", b"7"), (b"b", b"8"))
+    opened.roll()
+    opened.clean()
+    assert opened.offsets == [6, 7]
+    states = ProducerStates()
+    for header, _ in batches_in(opened.log):
+        states.update(header, header.base_offset, NOW)
+    known = opened.log.producer_states
+    for producer_id in (ProducerId(5), ProducerId(6)):
+        rebuilt, own = states.entry(producer_id), known.entry(producer_id)
+        assert rebuilt is not None
+        assert own is not None
+        assert rebuilt.batches[-1] == own.batches[-1]
+    check_whole(opened)
+
+
+def test_leader_epochs_are_those_of_before() -> None:
+    opened = CompactedLog(Disk())
+    for epoch in (0, 0, 1, 3, 3, 4):
+        opened.write((b"a", b"1"), epoch=epoch)
+    opened.roll()
+    before = opened.log.leader_epochs.entries
+    opened.clean()
+    assert opened.offsets == [5]
+    opened.disk.restart()
+    opened.disk.remove(f"{PARTITION}/leader-epochs")
+    assert CompactedLog(opened.disk).log.leader_epochs.entries == before
+
+
+def test_many_small_batches_become_few() -> None:
+    opened = CompactedLog(Disk())
+    for number in range(300):
+        opened.write((b"key-%d" % number, b"value"))
+    opened.roll()
+    written = opened.records
+    opened.clean()
+    assert opened.records == written
+    assert len(batches_in(opened.log)) == 1
+    size = opened.log.size_bytes
+    changes = opened.disk.flushes
+    opened.clean()  # Nothing to do: nothing is replaced.
+    assert opened.log.size_bytes == size
+    assert opened.disk.flushes - changes < 6
+
+
+def test_a_reader_of_a_replaced_segment_goes_on_with_the_new_one() -> None:
+    opened = CompactedLog(Disk())
+    for number in range(40):
+        opened.write((b"key-%d" % (number % 3), b"%d" % number))
+        if number % 10 == 9:
+            opened.roll()
+    log = opened.log
+    plan = log.plan_read(Offset(5), 1, log.log_end_offset)
+    assert plan is not None
+    old = log.segments[0]
+    opened.clean()
+    assert old.is_retired
+    assert log.read(plan) == b""
+    assert [record.offset for record in records_in(log, 5)] == [37, 38, 39]
+    assert log.unread(Offset(0), log.log_end_offset).size == log.size_bytes
+    found = log.offset_for_timestamp(WallMs(1000))
+    assert found is not None
+    assert found.offset == 37
+
+
+def test_each_segment_is_replaced_on_its_own() -> None:
+    config = LogConfig(is_compacted=True, segment_bytes=2000, lags=COMPACTED.lags)
+    opened = CompactedLog(Disk(), config)
+    for number in range(120):
+        opened.write((b"key-%d" % number, b"x" * 40))
+        opened.write((b"same", b"x" * 40))
+    opened.roll()
+    before = opened.log.size_bytes
+    most = 0
+    for _ in opened.log.clean(HASHER, MAP_BYTES, NOW):
+        sizes = [
+            opened.disk.size(path) for path in opened.disk.files() if path.startswith(PARTITION)
+        ]
+        most = max(most, sum(sizes))
+        assert latest(opened.records)[b"key-7"] == b"x" * 40
+    assert most < before + 2 * config.segment_bytes + 4000
+    check_whole(opened)
+    assert len(opened.records) == 121
+
+
+def written_for_crashes(disk: Disk) -> CompactedLog:
+    config = LogConfig(is_compacted=True, segment_bytes=1200, lags=COMPACTED.lags)
+    opened = CompactedLog(disk, config)
+    for number in range(30):
+        opened.write((b"key-%d" % (number % 7), b"%d" % number), (b"gone-%d" % number, None))
+        if number % 3 == 2:
+            opened.roll()
+    opened.checkpoint()
+    return opened
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_after_a_power_cut_at_any_step_the_log_has_the_last_value_of_each_key(seed: int) -> None:
+    disk = Disk(seed)
+    opened = written_for_crashes(disk)
+    written = opened.records
+    disk.cut_power_at = disk.calls + 1 + 3 * seed
+    try:
+        opened.clean()
+        opened.clean(WallMs(NOW + 2 * DAY))
+    except PowerCut:
+        pass
+    disk.cut_power()
+    opened = CompactedLog(disk, opened.log.config)
+    kept = opened.records
+    assert set(kept) <= set(written)
+    assert latest(kept) == latest(written)
+    check_whole(opened)
+    opened.clean()
+    opened.clean(WallMs(NOW + 5 * DAY))
+    assert latest(opened.records) == latest(written)
+    check_whole(opened)
+    names = disk.list(PARTITION)
+    assert not [name for name in names if name.endswith((".swap", ".tmp"))]
+
+
+def test_a_hundred_kills_in_a_row_lose_nothing() -> None:
+    disk = Disk(7)
+    opened = written_for_crashes(disk)
+    written = opened.records
+    for kill in range(100):
+        disk.cut_power_at = disk.calls + 1 + kill % 23
+        try:
+            opened.clean()
+            disk.cut_power_at = None
+        except PowerCut:
+            pass
+        disk.restart()
+        opened = CompactedLog(disk, opened.log.config)
+        assert latest(opened.records) == latest(written)
+    check_whole(opened)
+
+
+def test_a_full_disk_changes_nothing_and_leaves_nothing() -> None:
+    opened = written_for_crashes(Disk())
+    before, names = opened.records, opened.disk.list(PARTITION)
+    opened.disk.capacity = sum(map(opened.disk.size, opened.disk.files())) + 100
+    with pytest.raises(StorageFullError):
+        opened.clean()
+    assert opened.records == before
+    assert opened.disk.list(PARTITION) == names
+    opened.disk.capacity = None
+    opened.clean()
+    assert latest(opened.records) == latest(before)
+
+
+def test_a_flipped_bit_in_a_segment_is_found_and_nothing_is_replaced() -> None:
+    opened = written_for_crashes(Disk())
+    found = opened.log.segments[1]
+    opened.disk.flip_bit(found.path, found.size // 2)
+    with pytest.raises(CorruptLogError):
+        opened.clean()
+    assert opened.log.segments[1] is found
+
+
+def steps(opened: CompactedLog) -> Iterator[object]:
+    return iter(opened.log.clean(HASHER, MAP_BYTES, NOW))
+
+
+def test_a_log_that_is_cut_while_it_is_cleaned_stays_cut() -> None:
+    opened = written_for_crashes(Disk())
+    under_way = steps(opened)
+    next(under_way)
+    opened.log.truncate_to(Offset(20), NOW)
+    before = opened.records
+    list(under_way)
+    assert opened.end == 20
+    assert latest(opened.records) == latest(before)
+    assert opened.log.cleaner_point.offset <= 20
+    check_whole(opened)
+
+
+def test_segments_that_retention_deletes_while_they_are_cleaned_stay_deleted() -> None:
+    opened = written_for_crashes(Disk())
+    under_way = steps(opened)
+    for _ in range(11):
+        next(under_way)
+    opened.log.advance_log_start(Offset(30))
+    list(under_way)
+    assert opened.log.log_start_offset == 30
+    check_whole(opened)
+    opened.clean()
+    check_whole(opened)
+
+
+def test_a_cut_behind_the_cleaner_point_takes_the_point_back_for_good() -> None:
+    opened = written_for_crashes(Disk())
+    opened.clean()
+    assert opened.log.cleaner_point.offset == 60
+    opened.log.truncate_to(Offset(10), NOW)
+    end = opened.end
+    assert opened.log.cleaner_point.offset <= 10
+    opened.disk.cut_power()
+    assert CompactedLog(opened.disk).log.cleaner_point.offset <= max(end, 10)
+
+
+def test_a_log_that_is_being_moved_is_not_changed() -> None:
+    opened = written_for_crashes(Disk())
+    before = opened.log.segments
+    opened.log.hold_cleaning(is_held=True)
+    with pytest.raises(StorageBusyError, match="moved"):
+        opened.clean()
+    assert opened.log.segments == before
+    opened.log.hold_cleaning(is_held=False)
+    opened.clean()
+    assert opened.log.segments != before
+
+
+def test_records_before_the_log_start_do_not_come_back() -> None:
+    opened = written_for_crashes(Disk())
+    opened.log.advance_log_start(Offset(25))
+    before = opened.records
+    opened.clean()
+    assert opened.log.log_start_offset == 25
+    assert latest(opened.records) == latest(before)
+    assert min(opened.offsets) >= 25
+
+
+def test_batches_without_keys_cost_nothing_to_clean_and_stay() -> None:
+    opened = CompactedLog(Disk())
+    opened.append(stamped_batch(0, records=3))
+    opened.log.high_watermark = opened.end
+    opened.roll()
+    opened.clean()
+    assert opened.offsets == [0, 1, 2]
