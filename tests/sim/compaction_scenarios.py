@@ -52,6 +52,7 @@ COMPACTION_SCENARIOS: Final = (
         steps=[*again("F04", 7, 2.3, 10, 0.7)],
         mutants=[
             "the latest record of a key is removed",
+            "keys of one slot of the map are taken for one",
             "a cleaned copy replaces segments before it is flushed",
         ],
     ),
@@ -63,6 +64,7 @@ COMPACTION_SCENARIOS: Final = (
         seeds=6,
         mutants=[
             "segments are removed before it is durable that their copy counts",
+            "the segment behind the replaced ones is removed with them",
             "a copy that was replacing segments is forgotten",
         ],
     ),
@@ -71,10 +73,7 @@ COMPACTION_SCENARIOS: Final = (
         name="leaders of compacted logs die, and others come back with empty disks",
         cluster=Compacted,
         steps=[*again("F36", 7, 6, 4, 2), *again("F02", 10, 6, 4, 1)],
-        mutants=[
-            "batches of several leader epochs become one",
-            "the last batch of a producer is removed with its records",
-        ],
+        mutants=["batches of several leader epochs become one"],
     ),
     Scenario(
         about="P57",
