@@ -91,8 +91,8 @@ MUTANTS = (
         "a new coordinator ends sessions that it has not heard of",
         "P61",
         "millrace.broker.runtime.groups:Groups._overdue",
-        "sessions.setdefault((name, member_id), _Session(ends_at))",
-        "sessions.setdefault((name, member_id), _Session(now))",
+        "session = sessions[name, member_id] = _Session(ends_at)",
+        "session = sessions[name, member_id] = _Session(now)",
     ),
     mutant(
         "a heartbeat does not prolong a session",
