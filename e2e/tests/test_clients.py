@@ -123,7 +123,7 @@ def _is_running(pod: dict[str, Any]) -> bool:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
-    process.wait()
+    process.communicate()
 
 
 @contextmanager
@@ -244,5 +244,6 @@ def _start_producer(namespace: Namespace, name: str, *, seconds: int) -> None:
 def _produced(namespace: Namespace, name: str) -> dict[str, float]:
     """Return what a producer has measured, when it is over."""
     namespace.wait(f"pod/{name}", "jsonpath={.status.phase}=Succeeded")
-    measured: dict[str, float] = json.loads(namespace("logs", f"pod/{name}"))
+    lines = namespace("logs", f"pod/{name}").splitlines()  # With what the client has to say.
+    measured: dict[str, float] = json.loads(next(each for each in lines if each.startswith("{")))
     return measured
