@@ -5,8 +5,8 @@
 Produces 336,776 flights and the weather to topics with three replicas. After half of the flights
 are acknowledged it kills a leader with SIGKILL. Another replica takes over while the producer
 continues, and the killed broker comes back and catches up. Each flight also goes to a compacted
-topic, which keeps the latest one of each aircraft (`aircraft`). Then a group of three members reads the
-flights, of which one is killed and one is added (`group`). The job reads everything back, and
+topic, which keeps the latest one of each aircraft (`aircraft`). Then a group of three members reads
+the flights, of which one is killed and one is added (`group`). The job reads everything back, and
 checks that nothing is lost, duplicated, out of order or changed. It exits with 1 if a check fails.
 """
 
