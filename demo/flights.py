@@ -148,7 +148,10 @@ def run(place: Path, flights: Records, weather: Records) -> Came:
             f"{left / MEGABYTE:,.1f} MB are left on each broker"
         )
         came = Came(
-            *(consume(cluster.bootstrap, topic) for topic in (FLIGHTS, WEATHER, AIRCRAFT)), group
+            flights=consume(cluster.bootstrap, FLIGHTS),
+            weather=consume(cluster.bootstrap, WEATHER),
+            aircraft=consume(cluster.bootstrap, AIRCRAFT),
+            group=group,
         )
         code = cluster.stop()
         print(f"stop     SIGTERM, the brokers ended with {code}")

@@ -75,7 +75,7 @@ def left(broker: RunningBroker) -> dict[tuple[int, int], Record]:
     with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
         ends = {each: end.offset for each, end in admin.list_offsets(TOPIC).items()}
         consumer.assign([TOPIC], start="beginning")
-        found = {}
+        found: dict[tuple[int, int], Record] = {}
         while any(consumer.position(each) < end for each, end in ends.items()):
             found.update({(each.partition, each.offset): each for each in consumer.poll(500)})
     assert len(found) == KEYS
