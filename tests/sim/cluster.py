@@ -537,6 +537,8 @@ class SimulatedCluster:
         modes = topic.plan.modes
         if any(map(self.may_be_cut, topic.partitions)):
             modes.append("unclean-election")
+            if topic.plan.is_compacted:
+                modes.append("compacted-unclean-election")
         log_starts = {
             key: self.kept_from(each)
             for key, each in zip(topic.keys, topic.partitions, strict=True)
@@ -792,7 +794,7 @@ ALL_FAMILIES: Final = _families(
     # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
     # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F70", "F71", "F72", "F73",
+    "F48", "F69", "F70", "F71", "F72", "F73",
 )  # fmt: skip
 
 
