@@ -2,15 +2,17 @@
 
     aircraft = tables.latest_of_each_key(spark.read.format("millrace")...load())
 
-The cleaner of a compacted topic keeps at least these records, but also later ones that it has not
-looked at yet, and tombstones for a while. So a reader has to choose them itself, as Kafka's KTable
-does. The same works for a topic that keeps all records; it only reads more.
+A compacted topic keeps at least these records, but also older ones that its cleaner has not looked
+at yet, and tombstones for a while. So a reader chooses the last ones itself, as a KTable of Kafka
+Streams does. The same works for a topic that keeps all records; it only reads more.
 """
 
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from millrace.spark.errors import InvalidColumnsError
 
 _KEY: Final = ("topic", "partition", "key")
 """As the cleaner has it: offsets have an order within a partition only."""
@@ -25,9 +27,16 @@ def latest_of_each_key(records: DataFrame) -> DataFrame:
     were added to the topic or a program chose them itself.
 
     Args:
-        records: as the source returns them, before values become columns. In a batch, each key has
-            one row. A streaming query aggregates without end: use output mode `complete`.
+        records: of a batch, as the source returns them, before values become columns.
+
+    Raises:
+        InvalidColumnsError: a column is missing that says which record is the last.
     """
+    if missing := [name for name in (*_KEY, "value", "offset") if name not in records.columns]:
+        raise InvalidColumnsError(
+            f"the last record of each key is not known without the columns {missing}: call this "
+            "first, and select columns of what it returns"
+        )
     others = [name for name in records.columns if name not in _KEY]
     latest = (
         records.where(F.col("key").isNotNull())

@@ -16,6 +16,7 @@ from tests.integration.spark.test_stream import Query
 
 from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.spark import range_reader, tables
+from millrace.spark.errors import InvalidColumnsError
 from millrace.spark.planning import Range
 from millrace.spark.range_reader import Task, read_task
 
@@ -146,6 +147,16 @@ def test_a_table_has_the_columns_of_the_records_and_tells_partitions_apart(spark
         (b"a", b"new", 0),
         (b"back", b"again", 0),
     ]
+
+
+def test_a_table_of_records_without_their_offsets_is_refused(spark: Any) -> None:
+    records = spark.createDataFrame(
+        [(b"a", b"b", "t", 0)], "key binary, value binary, topic string, partition int"
+    )
+    with pytest.raises(
+        InvalidColumnsError, match=r"without the columns \['offset'\]: call this first"
+    ):
+        tables.latest_of_each_key(records)
 
 
 def test_a_stream_reads_what_is_left_in_batches_that_count_offsets(
