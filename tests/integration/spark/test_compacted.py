@@ -181,3 +181,20 @@ def test_a_stream_that_begins_where_records_were_removed_begins_with_the_next(
     found = spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").collect()
     expected = [place for place in sorted(left) if place >= (0, removed) and not place[0]]
     assert sorted((row.partition, row.offset) for row in found) == expected
+
+
+def test_rows_go_to_a_compacted_topic_with_keys_only(spark: Any, broker: RunningBroker) -> None:
+    topic = "written-by-spark"
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic, config={"cleanup.policy": "compact"})
+
+    def write(rows: list[tuple[str | None, str | None]]) -> None:
+        frame = spark.createDataFrame(rows, "key string, value string").coalesce(1)
+        writer = frame.write.format("millrace").option("bootstrap.servers", broker.address)
+        writer.option("topic", topic).mode("append").save()
+
+    with pytest.raises(Exception, match="1 of the batch's 1 records have no key, and the topic is"):
+        write([(None, "value")])
+    write([("a", "old"), ("b", "old"), ("a", "new"), ("b", None)])
+    table = tables.latest_of_each_key(read(spark, broker, subscribe=topic))
+    assert [(row.key, row.value) for row in table.collect()] == [(b"a", b"new")]
