@@ -1,9 +1,10 @@
 """Latency while a log is compacted, over the latency without: the worse of reading and writing.
 
 One broker. A paced load of 1,000 records a second on a topic of its own: end to end, from due time
-to receipt, and from `send()` to the acknowledgement; the p99 of each. Another topic has 2 M keys and
-gets a few records a second, and its segments end every second. While it is compacted, the cleaner
-copies all of it again and again; without, its `min.compaction.lag.ms` holds the cleaner back.
+to receipt, and from `send()` to the acknowledgement; the p99 of each. Another topic has 2 M keys
+and gets a few records a second, and its segments end every second. While it is compacted, the
+cleaner copies all of it again and again; without, its `min.compaction.lag.ms` holds the cleaner
+back.
 """
 
 import threading
