@@ -18,6 +18,11 @@ def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
         "retention.ms": 604_800_000,
         "retention.bytes": -1,
         "retention.records": -1,
+        "cleanup.policy": "delete",
+        "min.cleanable.dirty.ratio": 0.5,
+        "min.compaction.lag.ms": 0,
+        "max.compaction.lag.ms": 2**63 - 1,
+        "delete.retention.ms": 86_400_000,
         "deletion.protection": False,
         "segment.bytes": 1_073_741_824,
         "segment.ms": 604_800_000,
@@ -49,6 +54,22 @@ def test_segments_that_would_end_all_the_time_are_refused_and_stored_ones_can_be
     with pytest.raises(InvalidConfigError, match=r"segment\.ms: 999 ms is too short"):
         canonical_overrides({"segment.ms": "999"})
     assert parse_overrides({"segment.ms": "1"}).segment_ms == 1
+
+
+def test_lags_of_compaction_fit_each_other_and_the_ends_of_segments() -> None:
+    assert canonical_overrides({"max.compaction.lag.ms": "1s"}) == {"max.compaction.lag.ms": "1000"}
+    with pytest.raises(InvalidConfigError, match=r"max\.compaction\.lag\.ms: 999 ms is too short"):
+        canonical_overrides({"max.compaction.lag.ms": "999"})
+    with pytest.raises(InvalidConfigError, match=r"must not be more than max\.compaction\.lag\.ms"):
+        canonical_overrides({"min.compaction.lag.ms": "2h", "max.compaction.lag.ms": "1h"})
+
+
+def test_a_cleanup_policy_has_one_form_whatever_the_order() -> None:
+    for text in ("compact,delete", "delete,compact", "Delete, Compact"):
+        assert canonical_overrides({"cleanup.policy": text}) == {"cleanup.policy": "compact,delete"}
+    for wrong in ("", "compact,compact", "compress", "delete,delete,compact"):
+        with pytest.raises(InvalidConfigError, match="must be delete, compact or compact,delete"):
+            canonical_overrides({"cleanup.policy": wrong})
 
 
 def test_the_attribute_s_name_is_answered_with_kafkas() -> None:
