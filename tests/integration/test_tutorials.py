@@ -1,5 +1,6 @@
 """The programs of docs/tutorials do what is said of them, and end in order."""
 
+import json
 import os
 import re
 import signal
@@ -7,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -156,6 +157,52 @@ def backlog(admin: SyncAdmin) -> int:
     """Return how many records the group of that tutorial has not committed."""
     positions = admin.fetch_positions("numbers-printer")
     return end_of(admin) - sum(each.offset for each in positions.values())
+
+
+def test_the_dict_of_a_compacted_topic_has_the_last_values_and_is_kept_current(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker({"storage.cleaner_backoff_ms": 50})
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0",
+    }
+    topic, machines, states = "machines", 20, 6
+    written: list[tuple[str, str | None]] = [
+        (f"machine-{machine}", f"state {state}")
+        for state in range(states)
+        for machine in range(state, machines)
+    ]
+    written += [("machine-7", None), ("machine-11", None)]
+    changes: list[tuple[str, str | None]] = [
+        ("machine-7", "back"), ("machine-8", None), ("machine-9", "other"), ("machine-20", "new"),
+    ]  # fmt: skip
+
+    def send(cells: Iterable[tuple[str, str | None]]) -> None:
+        with SyncProducer(broker.address) as producer:
+            for key, value in cells:
+                producer.send(topic, None if value is None else value.encode(), key=key.encode())
+
+    def table(*cells: tuple[str, str | None]) -> dict[str, str]:
+        return {key: value for key, value in dict(cells).items() if value is not None}
+
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic, partitions=2, config=config)
+    send(written)
+    removed = "millrace_cleaner_removed_records_total"
+    wait_until(
+        lambda: broker.metrics()[removed] >= len(written) - machines,
+        "only the last record of each machine is left",
+    )
+    with running("latest", tmp_path, broker.address) as it:
+        assert json.loads(it.lines(1)[0]) == table(*written)
+        send(changes)
+        wait_until(
+            lambda: json.loads(it.lines(1)[-1]) == table(*written, *changes),
+            "the dict has the changes",
+        )
+        assert it.stop() == ""
 
 
 def test_members_that_are_killed_count_each_record_once(

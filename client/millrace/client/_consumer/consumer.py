@@ -196,6 +196,8 @@ class Consumer:
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: like `poll`, and several times as fast.
 
+        Each has one record at least.
+
         Args:
             timeout_ms: how long to wait for the first.
             max_bytes: of batches once inflated, and 16 bytes for each record's offset and time,
@@ -304,7 +306,10 @@ class Consumer:
             return await self._core.position(partition)
 
     async def lag(self) -> dict[PartitionName, int]:
-        """Return how many records are still to be handed out, per partition."""
+        """Return how many offsets are still to be handed out, per partition.
+
+        Those are as many records, or fewer where the topic is compacted.
+        """
         with self._core.exclusive():
             return await self._core.lag()
 

@@ -256,6 +256,8 @@ class ConsumerCore:
                 self._rest = opened
                 break
             self._rest = None
+            if not len(rows):  # A cleaner took them all; the position is behind them.
+                continue
             size += batch.header.opened_bytes
             batches.append(
                 FetchedRecords(
