@@ -421,7 +421,9 @@ class SimulatedCluster:
         topic = self.running.get(topic_partition.topic_id)
         if topic is None or not topic.plan.gives_up:
             return Offset(0)
-        return self.invariants.log_starts.get(topic_partition, Offset(0))
+        known = self.invariants.log_starts.get(topic_partition, Offset(0))  # As of the last look.
+        logs = (node.log(topic_partition) for node in self.nodes().values())
+        return max([known, *(log.log_start_offset for log in logs if log is not None)])
 
     def _newest_epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
         state = self.states.get(topic_partition)
