@@ -20,6 +20,9 @@ class MachineClock:
     Args:
         world: whose time it distorts.
         owner: the machine's name, for the trace.
+
+    Attributes:
+        jumped_us: how far the time of day was set forward, and not set back yet.
     """
 
     def __init__(self, world: World, owner: str) -> None:
@@ -32,6 +35,7 @@ class MachineClock:
         self._wall_offset = EPOCH_US - self._local + dice.randrange(-(10**6), 10**6)
         self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._set = 0
+        self.jumped_us = 0
         self._next: Event | None = None
 
     # --- What a process sees -----------------------------------------------------------------
@@ -70,6 +74,7 @@ class MachineClock:
     def jump_wall(self, by_us: int) -> None:
         """Set the time of day, forward or back."""
         self._wall_offset += by_us
+        self.jumped_us += by_us
 
     def forget_timers(self) -> None:
         """Drop all timers: the process that set them has ended."""

@@ -440,6 +440,8 @@ def slow_follower(scene: Scene) -> Undo | None:
 @family("F19", "the time of day jumps")
 def jump_wall_clock(scene: Scene) -> Undo | None:
     machine = scene.any_machine()
+    if machine.clock.jumped_us:
+        return None  # Two jumps may exceed `message.timestamp.after.max.ms`, an hour.
     by = scene.dice.randrange(-60 * MINUTE, 60 * MINUTE)
     machine.clock.jump_wall(by)
     return lambda: machine.clock.jump_wall(-by)
@@ -686,7 +688,7 @@ def drain_broker(scene: Scene) -> Undo | None:
         scene,
         lambda: DrainBroker(broker_id=broker_id, is_drained=False),
         lambda cluster: cluster.brokers[broker_id].is_drained,
-        looks=10,
+        looks=_TRIED_FOR_S,  # The drain may be late.
     )
 
 
@@ -849,7 +851,7 @@ def change_settings(scene: Scene) -> Undo | None:
         return change(before) if are_in_sync or name != "durability" else None
 
     administered.administer(change(value))
-    return lambda: _until_done(scene, ask, is_needed)
+    return lambda: _until_done(scene, ask, is_needed, looks=_TRIED_FOR_S)
 
 
 def _change_media(scene: Scene) -> Undo | None:
