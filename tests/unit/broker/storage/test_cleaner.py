@@ -50,6 +50,7 @@ class CompactedLog(LogOnDisk):
         sequence: int = -1,
         epoch: int = 0,
         codec: str = "none",
+        timestamp: int = 1000,
     ) -> None:
         """Append one batch."""
         batch = keyed_batch(
@@ -59,6 +60,7 @@ class CompactedLog(LogOnDisk):
             sequence=sequence,
             epoch=epoch,
             codec=codec,
+            timestamp=timestamp,
         )
         self.append(batch)
         self.log.high_watermark = self.end
@@ -278,6 +280,22 @@ def test_the_last_batch_of_a_producer_keeps_its_sequence_without_records() -> No
         assert own is not None
         assert rebuilt.batches[-1] == own.batches[-1]
     check_whole(opened)
+
+
+def test_a_batch_that_was_emptied_does_not_hide_the_record_of_the_latest_time() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"other", b"1"), timestamp=2000)
+    opened.write((b"key", b"1"), producer_id=5, sequence=0, timestamp=9000)
+    opened.write((b"key", b"2"), timestamp=1000)
+    opened.roll()
+    assert opened.log.offset_of_largest_timestamp() == (1, 9000)
+    opened.clean()
+    assert opened.offsets == [0, 2]
+    assert [header.record_count for header, _ in batches_in(opened.log)] == [1, 0, 1]
+    assert opened.log.offset_of_largest_timestamp() == (0, 2000)
+    opened.disk.remove(f"{PARTITION}/{0:020}.index")
+    opened.disk.restart()
+    assert CompactedLog(opened.disk).log.offset_of_largest_timestamp() == (0, 2000)
 
 
 def test_leader_epochs_are_those_of_before() -> None:
