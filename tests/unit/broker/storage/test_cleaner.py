@@ -253,6 +253,26 @@ def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> N
     check_whole(follower)
 
 
+def test_a_tombstone_behind_the_end_of_the_map_gets_no_horizon_from_one_before_it() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"gone", b"1"))
+    opened.write((b"gone", None))
+    opened.write((b"later", b"1"))
+    for number in range(55):
+        opened.write((b"key-%d" % number, b"x"))
+    opened.write((b"later", None))
+    opened.write((b"too much for the map", b"x"), (b"one more", b"x"))
+    opened.write((b"key-7", None))
+    opened.roll()
+    opened.clean(map_bytes=1)  # 57 keys.
+    assert opened.log.cleaner_point.offset < opened.end - 1
+    horizon = opened.log.cleaner_point.next_horizon
+    assert opened.records[-1] == (opened.end - 1, b"key-7", None)
+    opened.clean(horizon)  # Only now the record of key-7 goes.
+    assert b"key-7" not in [record.key for record in opened.records[:-1]]
+    assert opened.records[-1] == (opened.end - 1, b"key-7", None)
+
+
 def test_records_without_a_key_stay() -> None:
     opened = CompactedLog(Disk())
     opened.write((None, b"1"), (b"", b"2"), (None, None), (b"", b"3"))
