@@ -19,6 +19,7 @@ from millrace.core.controller.effects import (
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
 from millrace.core.lease import Deposed
 from millrace.core.media import Media
+from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Reluctance
@@ -56,7 +57,7 @@ class ControllerDriver:
         reads: keys of pending reads.
         writes: pending writes, oldest first.
         reluctances: of the heartbeats of `beat`, by broker id.
-        media, outside_addresses: likewise, by broker.
+        media, outside_addresses, levels: likewise, by broker.
         asks: brokers that were asked for log ends.
         lacking: reports of eligible replicas that lack records.
         unclean: reports of unclean elections.
@@ -89,6 +90,7 @@ class ControllerDriver:
         self.reluctances: dict[BrokerLife, Reluctance] = {}
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
+        self.levels: dict[BrokerId, int] = {}
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
         self.unclean: list[ElectedUncleanly] = []
@@ -207,6 +209,7 @@ class ControllerDriver:
                 reluctance=self.reluctances.get(life, Reluctance.NONE),
                 media=self.media.get(life.broker_id, ()),
                 outside_address=self.outside_addresses.get(life.broker_id, ""),
+                level=self.levels.get(life.broker_id, BROKER_LEVEL),
             )
         )
         assert isinstance(answer, HeartbeatAnswer), answer

@@ -1,5 +1,9 @@
 """Batches as a leader hands them to storage, made in one line."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.ids import (
     NO_PRODUCER_ID,
@@ -23,14 +27,15 @@ def stamped_batch(
     *,
     records: int = 1,
     value: bytes = b"value",
-    timestamp: int = 1000,
+    timestamp: int | Sequence[int] = 1000,
     epoch: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     sequence: int = -1,
     topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
-    """Return a batch of equal records, all of them with `timestamp`."""
-    columns = Columns(records, WallMs(timestamp), values=[value] * records)
+    """Return a batch of records that differ in their `timestamp` at the most."""
+    times = WallMs(timestamp) if isinstance(timestamp, int) else np.array(timestamp, np.int64)
+    columns = Columns(records, times, values=[value] * records)
     prepared = prepare(topic_partition, columns)
     producer_epoch = ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else 0)
     header = prepared.finish(ProducerId(producer_id), producer_epoch, sequence)

@@ -22,6 +22,7 @@ from tests.checkers.report import Expectations
 from tests.fakes.keyed_batches import records_in
 from tests.sim.admin import Administration, TrimRecords
 from tests.sim.api_server import open_kubernetes_store
+from tests.sim.cleaner_witness import CleanerWitness
 from tests.sim.clients import (
     Client,
     EndReader,
@@ -87,6 +88,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.producer.murmur2 import partition_of
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
+from millrace.core.settings import INT64_MAX
 from millrace.core.topics import POSITIONS_TOPIC
 
 RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
@@ -211,7 +213,7 @@ class SimulatedCluster:
         logs = LogWitness()
         replicas = ReplicaWitness(logs)
         states = StateWitness(self, logs, replicas, self._is_led)
-        self.witness = Witness(logs, replicas, states)
+        self.witness = Witness(logs, CleanerWitness(), replicas, states)
         self.machines: dict[str, BrokerMachine] = {
             f"broker-{number}": BrokerMachine(
                 world,
@@ -906,7 +908,8 @@ class BrokerCluster(SimulatedCluster):
         self.settings = Settings(
             replication=dataclasses.replace(
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
-            )
+            ),
+            cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
         )
 
 
@@ -989,6 +992,8 @@ def compacted_topic(dice: random.Random) -> TopicPlan:
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": dice.choice(("0", "0.3")),
             "delete.retention.ms": dice.choice(("0", "3000", "60000")),
+            "min.compaction.lag.ms": dice.choice(("0", "0", "4000")),
+            "max.compaction.lag.ms": dice.choice((str(INT64_MAX), "15000")),
             "segment.ms": dice.choice(("2000", "10000")),
             "min.insync.replicas": dice.choice(("1", "2", "2")),
             "durability": dice.choice(("fsync", "fsync", "replicated")),

@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
-from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.scenarios import ALL_DIE, Scenario, ScenarioCluster, again
+from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND, SECOND
 
 _CONFIG: Final = {
@@ -44,7 +45,99 @@ class CompactedOfOne(ScenarioCluster):
     )
 
 
+class CompactedSeldom(ScenarioCluster):
+    """The settings of a topic decide when its logs are due."""
+
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={
+                **_CONFIG,
+                "min.cleanable.dirty.ratio": "0.7",
+                "min.compaction.lag.ms": "2000",
+                "max.compaction.lag.ms": "9000",
+                "delete.retention.ms": "3000",
+            },
+            loads=(Load(every_us=150 * MILLISECOND), Load(every_us=700 * MILLISECOND)),
+        ),
+    )
+
+
+class CompactedInPasses(ScenarioCluster):
+    """The map holds few keys, and tombstones outlive some passes."""
+
+    settings = Settings(cleaner_dedupe_buffer_size=2 << 10)
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={**_CONFIG, "delete.retention.ms": "5000"},
+            loads=(Load(every_us=150 * MILLISECOND), Load(every_us=4 * SECOND)),
+        ),
+    )
+
+
+class CompactedUncleanly(ScenarioCluster):
+    """Any live replica may lead, so logs are cut below what was compacted."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={
+                **_CONFIG,
+                "min.insync.replicas": "1",
+                "durability": "replicated",
+                "unclean.leader.election.enable": "true",
+            },
+            loads=(Load(every_us=100 * MILLISECOND), Load(every_us=SECOND)),
+        ),
+    )
+
+
 COMPACTION_SCENARIOS: Final = (
+    Scenario(
+        about="P57",
+        name="logs are compacted when their settings say so",
+        cluster=CompactedSeldom,
+        steps=[(15, "F38", 5)],
+        quiet_s=15,
+        mutants=[
+            "a segment is compacted within its lag",
+            "a head waits however old it is",
+            "a log is compacted however little of it is new",
+            "tombstones whose horizon is over wait for new records",
+            "a tombstone goes in the pass that finds it",
+        ],
+    ),
+    Scenario(
+        about="P57",
+        name="logs with more keys than the map holds are compacted in several passes",
+        cluster=CompactedInPasses,
+        steps=[*again("F02", 8, 9, 3, 4)],
+        mutants=[
+            "a full map counts for all of its last batches",
+            "a tombstone gets a later horizon with each pass",
+            "a tombstone takes the horizon of the batch before it",
+            "segments become one however large it is",
+        ],
+    ),
+    Scenario(
+        about="P57",
+        name="logs are cut below what was compacted",
+        cluster=CompactedUncleanly,
+        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
+        mutants=["a cut leaves the cleaner point where it was"],
+    ),
+    Scenario(
+        about="P57",
+        name="leaders that clean their logs are cut off from their followers",
+        cluster=Compacted,
+        steps=[*again("F12", 7, 7, 4, 5)],
+        mutants=[
+            "what is not committed is compacted",
+            "the active segment is compacted",
+            "the last batch of a producer goes with its records",
+        ],
+    ),
     Scenario(
         about="P57",
         name="brokers that clean their logs lose power",
@@ -80,6 +173,9 @@ COMPACTION_SCENARIOS: Final = (
         name="followers fall behind logs that are cleaned",
         cluster=CompactedOfOne,
         steps=[*again("F01", 6, 8, 5, 6)],
-        mutants=["a follower does not take the end of a batch"],
+        mutants=[
+            "a follower does not take the end of a batch",
+            "a read within a batch begins behind it",
+        ],
     ),
 )

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from tests.sim.machine import BrokerProcess
 from tests.sim.process import SimulatedHost
@@ -21,10 +22,12 @@ from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log.cleaner import LogCleaner, _Copy
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import host
+from millrace.core.compaction.batches import BatchCleaner, CleaningRules
 from millrace.core.controller.controller import Controller
 from millrace.core.controller.effects import Respond
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageFullError
@@ -73,11 +76,13 @@ class Probes:
     def __init__(self, cluster: "SimulatedCluster") -> None:
         self.violation: Violation | None = None
         self._cluster = cluster
-        self._logs, self._replicas, self._states = (
+        self._logs, self._cleaners, self._replicas, self._states = (
             cluster.witness.logs,
+            cluster.witness.cleaners,
             cluster.witness.replicas,
             cluster.witness.states,
         )
+        self._copies: WeakKeyDictionary[_Copy, CleaningRules] = WeakKeyDictionary()
         self._proposed: dict[Replicas, list[Any]] = {}
         self._asked: dict[tuple[Controller, int], Any] = {}
         self._allowed: dict[tuple[Controller, int], list[set[BrokerLife]]] = {}
@@ -137,6 +142,10 @@ class Probes:
             )
             probe(LogRetention, "_delete_before", before=self._before_giving_up)
             probe(Partitions, "advance_log_start", before=self._before_deletion)
+            probe(LogCleaner, "cleanable", self._on_log_looked_at)
+            probe(LogCleaner, "_move_point", self._on_log_cleaned)
+            probe(_Copy, "run", before=self._before_copy)
+            probe(_Copy, "_replace", before=self._before_replacement)
             probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
             probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
             probe(LogDirectory, "open", self._on_directory_open)
@@ -437,6 +446,26 @@ class Probes:
         self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
     ) -> None:
         self._logs.on_cut(process.machine, log)
+        self._cleaners.on_cut(process.machine, log)
+
+    def _on_log_looked_at(
+        self, _: BrokerProcess, __: Any, found: Any, cleaner: LogCleaner, now: Any
+    ) -> None:
+        self._cleaners.on_looked_at(cleaner._state, found, now)
+
+    def _before_copy(self, _: BrokerProcess, copy: _Copy, cleaner: BatchCleaner) -> None:
+        self._copies[copy] = cleaner._rules
+
+    def _before_replacement(self, process: BrokerProcess, copy: _Copy, _: Any) -> None:
+        self._cleaners.on_replacing(
+            process.machine, copy._state, copy._group, copy._path, self._copies[copy]
+        )
+
+    def _on_log_cleaned(
+        self, process: BrokerProcess, _: Any, __: Any, cleaner: LogCleaner, ___: Any, point: Any
+    ) -> None:
+        if cleaner._state.cleaner_point is point:
+            self._cleaners.on_cleaned(process.machine, cleaner._state)
 
     def _on_directory_open(
         self, process: BrokerProcess, _: Any, directory: LogDirectory, *__: Any, **___: Any
@@ -448,6 +477,7 @@ class Probes:
         self, process: BrokerProcess, _: Any, log: PartitionLog, *__: Any
     ) -> None:
         self._logs.on_opened(process.machine, log)
+        self._cleaners.on_cut(process.machine, log)
 
     def _before_delete(
         self, process: BrokerProcess, _: LogDirectory, topic_partitions: Any, *__: Any

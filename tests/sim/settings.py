@@ -41,6 +41,7 @@ class Settings:
     positions: PositionsConfig = POSITIONS
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
+    cleaner_dedupe_buffer_size: int = 64 << 10
     has_hdd: bool = False
 
     def of(self, name: str, host: str, port: int) -> BrokerConfig:
@@ -64,7 +65,7 @@ class Settings:
                 trash_delay_ms=20_000,
                 scrub_bytes_per_second=self.scrub_bytes_per_second,
                 cleaner_backoff_ms=1_000,
-                cleaner_dedupe_buffer_size=64 << 10,
+                cleaner_dedupe_buffer_size=self.cleaner_dedupe_buffer_size,
                 slow_flush_ms=self.slow_flush_ms,
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),

@@ -1,10 +1,11 @@
 """The witnesses of a simulated cluster, which check each step: see `log_witness`,
-`replica_witness`, `state_witness`. `probes` show them what brokers do; witnesses change nothing and
-cost no virtual time.
+`cleaner_witness`, `replica_witness`, `state_witness`. `probes` show them what brokers do; witnesses
+change nothing and cost no virtual time.
 """
 
 from dataclasses import dataclass
 
+from tests.sim.cleaner_witness import CleanerWitness
 from tests.sim.log_witness import LogWitness
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.state_witness import StateWitness
@@ -15,5 +16,6 @@ class Witness:
     """All of them."""
 
     logs: LogWitness
+    cleaners: CleanerWitness
     replicas: ReplicaWitness
     states: StateWitness

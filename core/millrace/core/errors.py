@@ -301,7 +301,7 @@ class CreditTooSmallError(InvalidRequestError):
 
 
 class UnsupportedFeatureError(InvalidRequestError):
-    """The request uses a feature level that this broker does not have."""
+    """The request needs a feature level that this broker, or another one, does not have."""
 
     code = 31
 

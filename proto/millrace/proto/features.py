@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from millrace.core.errors import UnsupportedFeatureError
+from millrace.core.metadata.broker_levels import BROKER_LEVEL, FIRST_LEVEL
 from millrace.proto.v1.common_pb2 import Feature
 
 CLIENT_PROTOCOL: Final = Feature(name="client-protocol", min_level=1, max_level=1)
 """Between clients and brokers. Clients of the first release did not say it, and speak level 1."""
 
-BROKER_PROTOCOL: Final = Feature(name="broker-protocol", min_level=1, max_level=1)
+BROKER_PROTOCOL: Final = Feature(
+    name="broker-protocol", min_level=FIRST_LEVEL, max_level=BROKER_LEVEL
+)
 """Between brokers: sessions with the controller, and what followers fetch."""
 
 
@@ -23,26 +26,26 @@ def check_client(features: Iterable[Feature]) -> None:
     Raises:
         UnsupportedFeatureError: no level is spoken by both.
     """
-    _check(CLIENT_PROTOCOL, features, default=Feature(min_level=1, max_level=1), who="client")
+    _common(CLIENT_PROTOCOL, features, default=Feature(min_level=1, max_level=1), who="client")
 
 
-def check_broker(features: Iterable[Feature]) -> None:
-    """Check the levels of another broker.
+def check_broker(features: Iterable[Feature]) -> int:
+    """Return the level in use with another broker: the highest that both speak.
 
     Raises:
         UnsupportedFeatureError: no level is spoken by both.
     """
-    _check(BROKER_PROTOCOL, features, default=Feature(), who="broker")
+    return _common(BROKER_PROTOCOL, features, default=Feature(), who="broker")
 
 
-def _check(ours: Feature, features: Iterable[Feature], *, default: Feature, who: str) -> None:
+def _common(ours: Feature, features: Iterable[Feature], *, default: Feature, who: str) -> int:
     theirs = next((each for each in features if each.name == ours.name), default)
     if theirs.max_level < ours.min_level:
         what_to_do = f"upgrade the {who} that calls"
     elif theirs.min_level > ours.max_level:
         what_to_do = f"upgrade the cluster's brokers first, or start the {who} with their release"
     else:
-        return
+        return min(ours.max_level, theirs.max_level)
     raise UnsupportedFeatureError(
         f"{ours.name}: the {who} that calls speaks {_levels(theirs)}, and this broker "
         f"{_levels(ours)}: {what_to_do}"

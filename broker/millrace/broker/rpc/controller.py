@@ -11,6 +11,7 @@ more of the metadata than is stored here, and then this controller resigns (P39)
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import grpc
@@ -38,10 +39,11 @@ from millrace.core.errors import (
     NotControllerError,
 )
 from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 from millrace.core.metadata.objects.stored_object import StoredObject
-from millrace.core.metadata.requests import Heartbeat
+from millrace.core.metadata.requests import Heartbeat, RegisterBroker
 from millrace.proto.callers import caller_from_wire
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
@@ -149,6 +151,7 @@ class _Session:
         self._service = service
         self._context = context
         self._caller = caller  # The broker.
+        self._level = FIRST_LEVEL
         self._is_open = False
         self._outgoing: deque[pb.SessionResponse] = deque()
         self._outgoing_bytes = 0
@@ -205,7 +208,7 @@ class _Session:
         controller = self._service.controller
         if not request.HasField("opening"):
             raise MalformedRequestError("a session begins with its opening")
-        check_broker(opening.features)
+        self._level = check_broker(opening.features)
         objects = controller.objects()
         if opening.cluster_id not in ("", controller.cluster_id):
             raise InvalidConfigError(
@@ -232,6 +235,8 @@ class _Session:
             else:
                 if isinstance(own, Heartbeat):
                     self.life = own.life
+                if isinstance(own, Heartbeat | RegisterBroker):
+                    own = replace(own, level=self._level)
                 response = response_to_proto(own, await controller.request(own))
         except MillraceError as error:
             response = pb.ControllerResponse(error=error_to_wire(error, is_write=True))

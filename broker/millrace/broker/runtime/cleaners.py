@@ -124,13 +124,15 @@ class Cleaners:
         begun, taken_s, count = monotonic_now(), 0.0, 0
         before = log.size_bytes
         try:
-            while self._partitions.find(topic_partition) is partition and partition.log is log:
+            while True:
+                if self._partitions.find(topic_partition) is not partition:
+                    return
+                if partition.log is not log:
+                    return
                 step_begun = host.monotonic_s()
                 step = await worker.call(next, steps, None)
                 taken_s += host.monotonic_s() - step_begun
                 if step is None:
-                    partition.uncleanable = None
-                    self._metrics.cleanings.inc()
                     break
                 count += 1
                 self._metrics.read_bytes.inc(step.read_bytes)
@@ -147,6 +149,8 @@ class Cleaners:
             until = monotonic_now() + self._config.cleaner_backoff_ms
             self._left_alone[topic_partition] = MonotonicMs(until)
             return
+        partition.uncleanable = None
+        self._metrics.cleanings.inc()
         _log.info(
             "a log was compacted",
             extra={

@@ -383,6 +383,23 @@ class SparseIndex:
                 return self._place(int(entries.offsets[at - 1]), int(entries.positions[at - 1]))
         return Place(self._base_offset, 0)
 
+    def largest_before(self, offset: Offset) -> tuple[Place, WallMs]:
+        """Return `floor_of_offset`, and the largest timestamp of the batches before it."""
+        relative = offset - self._base_offset
+        pending = self._pending
+        if pending is not None:
+            at = bisect_right(pending.offsets, relative) - 1
+            if at >= 0:
+                place = self._place(pending.offsets[at], pending.positions[at])
+                return place, WallMs(pending.timestamps[at])
+        entries = self._load(may_block=True)
+        if entries is not None:
+            at = int(entries.offsets.searchsorted(_u32(relative), "right")) - 1
+            if at >= 0:
+                place = self._place(int(entries.offsets[at]), int(entries.positions[at]))
+                return place, WallMs(int(entries.timestamps[at]))
+        return Place(self._base_offset, 0), NO_TIMESTAMP
+
     def _place(self, relative: int, position: int) -> Place:
         return Place(Offset(self._base_offset + relative), position)
 

@@ -67,7 +67,7 @@ class StampedBatch:
         """Return the end of the batch, from `offset` on; see `rewriting.cut`."""
         whole = memoryview(self.header + bytes(self.body))
         made = cut(topic_partition, parse_header(whole), whole, offset)
-        return self.of(made.header, made.stamped, made.body, made.header.append_timestamp)
+        return self.of(made.header, made.stamped, made.body)
 
     @property
     def length(self) -> int:

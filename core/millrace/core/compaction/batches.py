@@ -182,16 +182,14 @@ class _Piece:
     opened: OpenedBatch
     keep: Bools
     kept: int
-    horizon: WallMs
-    """Of the tombstones that stay; `NO_TIMESTAMP`: none stays, or not yet."""
+    horizon: WallMs | None
+    """Of the tombstones that stay; `NO_TIMESTAMP`: they have none yet; None: none stays."""
 
     @property
     def is_whole(self) -> bool:
         """Whether the batch stays as it is."""
         header = self.opened.header
-        return self.kept == header.record_count and (
-            self.horizon in (NO_TIMESTAMP, header.delete_horizon)
-        )
+        return self.kept == header.record_count and (self.horizon in (None, header.delete_horizon))
 
     @property
     def kept_bytes(self) -> int:
@@ -234,7 +232,7 @@ class _Run:
         self.only: _Piece | None = None  # While there is one.
         self.kept: list[_Piece] = []  # Those with records.
         self.kept_bytes = 0
-        self.horizon = NO_TIMESTAMP
+        self.horizon: WallMs | None = None  # As of a piece.
         self._kind: tuple[int, WallMs] = (0, NO_TIMESTAMP)  # Codec and append time.
         self._kept_records = 0
         self._source_bytes = 0
@@ -253,7 +251,7 @@ class _Run:
             return True
         return (
             self._kind == _kind(header)
-            and (self.horizon == piece.horizon or NO_TIMESTAMP in (self.horizon, piece.horizon))
+            and (self.horizon == piece.horizon or None in (self.horizon, piece.horizon))
             and self._kept_records + piece.kept <= RECORDS_MAX
             and self._source_bytes + header.opened_bytes <= _RUN_BYTES
         )
@@ -265,7 +263,7 @@ class _Run:
         self.last = header
         if piece.kept:
             self._kind = _kind(header)
-            self.horizon = max(self.horizon, piece.horizon)
+            self.horizon = piece.horizon if self.horizon is None else self.horizon
             self.kept.append(piece)
             self.kept_bytes += piece.kept_bytes
             self._kept_records += piece.kept
@@ -283,7 +281,7 @@ class _Run:
             leader_epoch=self.first.leader_epoch,
             codec=codec,
             append_timestamp=append_timestamp,
-            delete_horizon=self.horizon,
+            delete_horizon=NO_TIMESTAMP if self.horizon is None else self.horizon,
             empty_timestamp=self.last.max_timestamp,
         )
 
@@ -314,7 +312,7 @@ class BatchCleaner:
         """Clean the next batches; yield those that are complete."""
         for piece in self._pieces(group):
             self.counts.kept += piece.kept
-            if piece.horizon != NO_TIMESTAMP:
+            if piece.horizon not in (None, NO_TIMESTAMP):
                 known = self.counts.next_horizon
                 later = known == NO_TIMESTAMP or piece.horizon < known
                 self.counts.next_horizon = piece.horizon if later else known
@@ -356,9 +354,8 @@ class BatchCleaner:
         if piece.is_whole:
             return piece.unchanged()
         header = piece.opened.header
-        wanted = Stamp.of(header)
-        if piece.horizon != header.delete_horizon:
-            wanted = replace(wanted, delete_horizon=piece.horizon)
+        horizon = NO_TIMESTAMP if piece.horizon is None else piece.horizon
+        wanted = replace(Stamp.of(header), delete_horizon=horizon)
         return write(self._rules.topic_partition, _records([piece]), wanted)
 
     def _written(self, records: pa.RecordBatch, wanted: Stamp) -> Iterator[RewrittenBatch]:
@@ -392,7 +389,7 @@ class BatchCleaner:
         if header.is_control or header.is_transactional:
             return _Piece(opened, np.ones_like(keep), header.record_count, header.delete_horizon)
         rules = self._rules
-        horizon = NO_TIMESTAMP
+        horizon: WallMs | None = None
         deletes = _tombstones(opened.records)
         if deletes is not None and (deletes & keep).any():
             if NO_TIMESTAMP < header.delete_horizon <= rules.now:
@@ -401,7 +398,7 @@ class BatchCleaner:
             if horizon == NO_TIMESTAMP and header.next_offset <= rules.end_offset:
                 horizon = WallMs(rules.now + rules.delete_retention_ms)
             if not (deletes & keep).any():
-                horizon = NO_TIMESTAMP
+                horizon = None
         return _Piece(opened, keep, int(np.count_nonzero(keep)), horizon)
 
 

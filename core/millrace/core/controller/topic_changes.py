@@ -25,6 +25,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, PartitionEpoch, TopicId
 from millrace.core.media import TopicMedia
+from millrace.core.metadata.broker_levels import check_settings
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     BrokerRegistration,
@@ -82,6 +83,7 @@ def created(
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers that can hold them.
         InvalidConfigError: unknown or bad settings.
+        UnsupportedFeatureError: a broker of an earlier release does not know them.
     """
     assert len(topic_id) == TOPIC_ID_BYTES
     name = _client_topic_name(new.name)
@@ -141,6 +143,7 @@ def _made(
     partitions = new.partitions or config.default_partitions
     _check_partition_count(name, partitions, config)
     overrides = canonical_overrides(new.config)
+    check_settings(decided.cluster, str(name), overrides)
     media = parse_overrides(overrides).media
     replication_factor = new.replication_factor or _default_replication_factor(
         config, decided.cluster.usable_brokers(media)
@@ -163,9 +166,11 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
         InvalidReplicationFactorError: too few brokers can hold the new partitions, or all
             partitions on the new media.
         InvalidConfigError: unknown or bad settings.
+        UnsupportedFeatureError: a broker of an earlier release does not know them.
     """
     topic = found(decided, change.topic)
     overrides = _altered_overrides(topic, change)
+    check_settings(decided.cluster, str(topic.name), overrides)
     partitions = _under_new_config(decided, config, topic, overrides)
     media = parse_overrides(overrides).media
     if media not in (topic.config.media, TopicMedia.ANY):

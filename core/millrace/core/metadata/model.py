@@ -307,6 +307,9 @@ class BrokerRegistration:
     outside_address: str = ""
     # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
+    # Of the protocol between brokers, by its session: see `broker_levels`. A controller of an
+    # earlier release keeps none; the next heartbeat says it again.
+    level: int = 1
 
     @property
     def is_willing(self) -> bool:

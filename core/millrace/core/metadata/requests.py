@@ -17,6 +17,7 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
+from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.model import BrokerLife, Reluctance
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, BucketUse
@@ -190,6 +191,7 @@ class RegisterBroker:
             directories. None when one has no marker (P27).
         directory_epoch: the latest life that all its log directories remember, new ones excepted;
             None when one of them names none.
+        level: that its session speaks: see `broker_levels`.
     """
 
     name: str
@@ -203,6 +205,7 @@ class RegisterBroker:
     replica_port: int = 0
     previous_broker_epoch: BrokerEpoch | None = None
     directory_epoch: BrokerEpoch | None = None
+    level: int = BROKER_LEVEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +223,7 @@ class Heartbeat:
         media: of its working log directories, each once, in the order of `Media`.
         outside_address: where clients of its outside listener connect; empty: nowhere.
         quota_uses: all that its clients use of quotas that all brokers share, at present.
+        level: that its session speaks: see `broker_levels`.
     """
 
     life: BrokerLife
@@ -231,6 +235,7 @@ class Heartbeat:
     media: tuple[Media, ...] = ()
     outside_address: str = ""
     quota_uses: Sequence[BucketUse] = ()
+    level: int = BROKER_LEVEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,12 @@ class BatchHeader:
 
     @property
     def largest_timestamp(self) -> WallMs:
-        """The time for retention and the time index."""
+        """The time for retention and the time index; `NO_TIMESTAMP`: there is no record.
+
+        A batch that a cleaner emptied has a time, and no record of it.
+        """
+        if not self.record_count:
+            return NO_TIMESTAMP
         if self.has_append_time:
             return self.append_timestamp
         return self.max_timestamp

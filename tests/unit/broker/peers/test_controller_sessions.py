@@ -611,8 +611,11 @@ def levels(min_level: int, max_level: int) -> list[Feature]:
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        ([], ["speaks no level", "this broker level 1", "upgrade the broker that calls"]),
-        (levels(2, 3), ["speaks levels 2 to 3", "level 1", "upgrade the cluster's brokers first"]),
+        ([], ["speaks no level", "this broker levels 1 to 2", "upgrade the broker that calls"]),
+        (
+            levels(3, 4),
+            ["speaks levels 3 to 4", "levels 1 to 2", "upgrade the cluster's brokers first"],
+        ),
         ([Feature(name="something-else", min_level=1, max_level=1)], ["speaks no level"]),
     ],
 )
@@ -638,7 +641,7 @@ def test_a_broker_that_speaks_a_level_more_gets_a_session() -> None:
         async with running() as the:
             call = Call()
             call.room.release()
-            opening = pb.SessionOpening(features=levels(1, 2))
+            opening = pb.SessionOpening(features=levels(1, 3))
             call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
             call.requests.put_nowait(grpc.aio.EOF)
             session = asyncio.create_task(serve(the, call))
@@ -674,7 +677,7 @@ def test_a_broker_that_starts_ends_when_it_is_refused_and_one_that_runs_waits(
     asyncio.run(scenario())
 
 
-def refuse_everybody(_: object) -> None:
+def refuse_everybody(_: object) -> int:
     raise UnsupportedFeatureError("another release")
 
 

@@ -1,6 +1,7 @@
 """Cleaner threads: which log they take, how fast they go, and what a refusal means."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -214,12 +215,16 @@ def test_damage_takes_the_replica_offline_and_a_failed_disk_its_directory() -> N
     assert len(broker.appender.failures) == 1
 
 
-def test_a_replica_that_moves_or_goes_is_left_in_the_middle() -> None:
+def test_a_replica_that_moves_or_goes_is_left_in_the_middle(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     moving, other = Log(0.9, steps=10_000), Log(0.1)
     broker = Broker(moving, other)
     moving.on_step = lambda: setattr(broker.held[0], "log", Log(0))
     run(broker, lambda: other.cleaned == 1)
     assert (moving.cleaned, moving.left) == (0, 1)
+    assert caplog.messages == ["a log was compacted"], "of the other one"
 
 
 def test_a_broker_that_stops_does_not_wait_for_a_cleaning() -> None:

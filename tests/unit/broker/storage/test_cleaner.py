@@ -50,6 +50,7 @@ class CompactedLog(LogOnDisk):
         sequence: int = -1,
         epoch: int = 0,
         codec: str = "none",
+        timestamp: int = 1000,
     ) -> None:
         """Append one batch."""
         batch = keyed_batch(
@@ -59,6 +60,7 @@ class CompactedLog(LogOnDisk):
             sequence=sequence,
             epoch=epoch,
             codec=codec,
+            timestamp=timestamp,
         )
         self.append(batch)
         self.log.high_watermark = self.end
@@ -251,6 +253,26 @@ def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> N
     check_whole(follower)
 
 
+def test_a_tombstone_behind_the_end_of_the_map_gets_no_horizon_from_one_before_it() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"gone", b"1"))
+    opened.write((b"gone", None))
+    opened.write((b"later", b"1"))
+    for number in range(55):
+        opened.write((b"key-%d" % number, b"x"))
+    opened.write((b"later", None))
+    opened.write((b"too much for the map", b"x"), (b"one more", b"x"))
+    opened.write((b"key-7", None))
+    opened.roll()
+    opened.clean(map_bytes=1)  # 57 keys.
+    assert opened.log.cleaner_point.offset < opened.end - 1
+    horizon = opened.log.cleaner_point.next_horizon
+    assert opened.records[-1] == (opened.end - 1, b"key-7", None)
+    opened.clean(horizon)  # Only now the record of key-7 goes.
+    assert b"key-7" not in [record.key for record in opened.records[:-1]]
+    assert opened.records[-1] == (opened.end - 1, b"key-7", None)
+
+
 def test_records_without_a_key_stay() -> None:
     opened = CompactedLog(Disk())
     opened.write((None, b"1"), (b"", b"2"), (None, None), (b"", b"3"))
@@ -278,6 +300,22 @@ def test_the_last_batch_of_a_producer_keeps_its_sequence_without_records() -> No
         assert own is not None
         assert rebuilt.batches[-1] == own.batches[-1]
     check_whole(opened)
+
+
+def test_a_batch_that_was_emptied_does_not_hide_the_record_of_the_latest_time() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"other", b"1"), timestamp=2000)
+    opened.write((b"key", b"1"), producer_id=5, sequence=0, timestamp=9000)
+    opened.write((b"key", b"2"), timestamp=1000)
+    opened.roll()
+    assert opened.log.offset_of_largest_timestamp() == (1, 9000)
+    opened.clean()
+    assert opened.offsets == [0, 2]
+    assert [header.record_count for header, _ in batches_in(opened.log)] == [1, 0, 1]
+    assert opened.log.offset_of_largest_timestamp() == (0, 2000)
+    opened.disk.remove(f"{PARTITION}/{0:020}.index")
+    opened.disk.restart()
+    assert CompactedLog(opened.disk).log.offset_of_largest_timestamp() == (0, 2000)
 
 
 def test_leader_epochs_are_those_of_before() -> None:

@@ -247,6 +247,20 @@ def test_timestamps_out_of_order_are_found_too() -> None:
         assert (found.offset if found else None) == expected
 
 
+def test_the_latest_record_is_found_among_those_that_are_there_and_committed() -> None:
+    opened = LogOnDisk(Disk(), SMALL)
+    times = [50, 90, 10, 20, 95, 30, 95, 40] * 8
+    for at in range(0, len(times), 2):
+        opened.append(stamped_batch(at, records=2, timestamp=times[at : at + 2]))
+    opened.log.advance_log_start(Offset(5))
+    assert len(opened.log.segments) > 4
+    for limit in (0, 5, 6, 7, 11, 30, 33, len(times) - 1, len(times), len(times) + 9):
+        found = opened.log.offset_of_largest_timestamp(Offset(limit))
+        there = [(time, -offset) for offset, time in enumerate(times[:limit]) if offset >= 5]
+        expected = max(there, default=None)
+        assert (found and (found.timestamp, -found.offset)) == expected
+
+
 def test_a_full_disk_takes_nothing_and_recovers_by_itself() -> None:
     opened = filled(batches=3)
     opened.disk.capacity = 100 + sum(map(opened.disk.size, opened.disk.files()))

@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 from typing import Any
 
 import crc32c
@@ -18,6 +19,7 @@ from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFo
 from millrace.core.ids import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     LeaderEpoch,
     Offset,
     TopicId,
@@ -88,6 +90,14 @@ def test_append_time_is_the_largest_time_where_the_topic_stamps_it() -> None:
     )
     assert appended.largest_timestamp == NOON + 5
     assert appended.max_timestamp == NOON
+
+
+def test_a_batch_without_records_has_no_largest_time() -> None:
+    created = parse_header(stamped(BATCH, base_offset=Offset(0), leader_epoch=LeaderEpoch(0)))
+    appended = replace(created, append_timestamp=WallMs(NOON + 5), broker_attributes=APPEND_TIME)
+    assert appended.largest_timestamp == NOON + 5
+    for header in (created, appended):
+        assert replace(header, record_count=0).largest_timestamp == NO_TIMESTAMP
 
 
 def test_only_a_stamped_header_says_so() -> None:

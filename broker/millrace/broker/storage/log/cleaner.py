@@ -128,9 +128,7 @@ class LogCleaner:
                 yield from _Copy(state, self, group).run(cleaner)
         except _Overtaken:
             return
-        self._move_point(
-            point, CleanerPoint(rules.end_offset, cleaner.counts.next_horizon, now), segments
-        )
+        self._move_point(point, CleanerPoint(rules.end_offset, cleaner.counts.next_horizon, now))
 
     def _collect(
         self, closed: Sequence[Segment], collector: KeyCollector
@@ -144,9 +142,7 @@ class LogCleaner:
                 if collector.is_full:
                     return
 
-    def _move_point(
-        self, before: CleanerPoint, point: CleanerPoint, segments: Sequence[Segment]
-    ) -> None:
+    def _move_point(self, before: CleanerPoint, point: CleanerPoint) -> None:
         """Move the cleaner point, unless the log was cut or emptied since."""
         state = self._state
         with state.lock:

@@ -308,9 +308,15 @@ class PartitionLog:
     def offset_of_largest_timestamp(
         self, limit_offset: Offset | None = None
     ) -> TimestampedOffset | None:
-        """Return the first record of the largest timestamp; None when the log is empty."""
-        largest = max(found.largest_timestamp for found in self._state.segments)
-        return self._reader.offset_for_timestamp(largest, limit_offset)
+        """Return the first record of the largest timestamp; None when there is no record.
+
+        Args:
+            limit_offset: the record must lie before it.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
+        return self._reader.offset_of_largest_timestamp(limit_offset)
 
     # --- Deleting records --------------------------------------------------------------------
 

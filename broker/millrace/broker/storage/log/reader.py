@@ -1,12 +1,13 @@
 """Finds and reads the batches of a log, by offset and by time. Takes no lock: see `state`."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from millrace.broker.storage import scan
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import ReadPlan, Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
-from millrace.broker.storage.time_search import TimestampedOffset, first_record
+from millrace.broker.storage.time_search import TimestampedOffset, first_record, latest_record
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 
 
@@ -143,25 +144,71 @@ class LogReader:
         self, timestamp: WallMs, limit_offset: Offset | None
     ) -> TimestampedOffset | None:
         """Return the first record whose timestamp is `timestamp` or later; None: no such."""
+        start, limit = self._bounds(limit_offset)
+        try:
+            for found in self._state.segments:
+                if found.base_offset >= limit:
+                    break
+                record = self._search(found, first_record, timestamp, start, limit)
+                if record is not None:
+                    return record
+        except _Replaced:
+            return self.offset_for_timestamp(timestamp, limit_offset)
+        return None
+
+    def offset_of_largest_timestamp(self, limit_offset: Offset | None) -> TimestampedOffset | None:
+        """Return the first record of the largest timestamp; None: there is no record."""
+        start, limit = self._bounds(limit_offset)
+        latest: TimestampedOffset | None = None
+        try:
+            for found in sorted(self._state.segments, key=lambda each: -each.largest_timestamp):
+                if latest is not None and found.largest_timestamp < latest.timestamp:
+                    break
+                record = self._search(found, latest_record, start, limit)
+                if record is not None and (latest is None or _rank(record) > _rank(latest)):
+                    latest = record
+        except _Replaced:
+            return self.offset_of_largest_timestamp(limit_offset)
+        return latest
+
+    def _bounds(self, limit_offset: Offset | None) -> tuple[Offset, Offset]:
+        """Return where the records begin and end that a search may find."""
         state = self._state
         state.health.check()
-        limit = state.log_end_offset if limit_offset is None else limit_offset
-        for found in state.segments:
-            if found.base_offset >= limit:
-                break
-            try:
-                record = first_record(found, timestamp, state.log_start_offset, limit)
-            except (*scan.DAMAGE, OSError) as error:
-                self._await_replacement(found, may_block=True)
-                if isinstance(error, FileNotFoundError) and not found.is_retired:
-                    state.health.check_not_closed()
-                    continue  # Deleted by retention meanwhile.
-                if found not in state.segments:  # Cut or cleaned meanwhile.
-                    return self.offset_for_timestamp(timestamp, limit_offset)
-                raise state.health.unread(error, found.path) from error
-            if found.is_retired:
-                self._await_replacement(found, may_block=True)
-                return self.offset_for_timestamp(timestamp, limit_offset)
-            if record is not None:
-                return record
-        return None
+        end = state.log_end_offset
+        return state.log_start_offset, end if limit_offset is None else min(limit_offset, end)
+
+    def _search(
+        self,
+        found: Segment,
+        search: Callable[..., TimestampedOffset | None],
+        *args: int,
+    ) -> TimestampedOffset | None:
+        """Search a segment; return None where retention has deleted it meanwhile.
+
+        Raises:
+            _Replaced: it was cut or cleaned meanwhile: another object has its records.
+        """
+        try:
+            record = search(found, *args)
+        except (*scan.DAMAGE, OSError) as error:
+            self._await_replacement(found, may_block=True)
+            if isinstance(error, FileNotFoundError) and not found.is_retired:
+                self._state.health.check_not_closed()
+                return None
+            if found not in self._state.segments:
+                raise _Replaced from None
+            raise self._state.health.unread(error, found.path) from error
+        if found.is_retired:
+            self._await_replacement(found, may_block=True)
+            raise _Replaced
+        return record
+
+
+class _Replaced(Exception):
+    """A segment was cut or cleaned while it was searched."""
+
+
+def _rank(record: TimestampedOffset) -> tuple[WallMs, int]:
+    """The latest record ranks first, and of several the one that was written first."""
+    return record.timestamp, -record.offset

@@ -11,6 +11,7 @@ after the other, and a crash in between must not leave replicas on an unknown br
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from millrace.core.controller.brokers import registration, shutdown
 from millrace.core.controller.brokers.sessions import Sessions
@@ -111,6 +112,9 @@ class Membership:
             cluster,
             known,
             request,
+            topics=chain(
+                self._decided.topics(), (each.topic for each in self._decided.deleted.values())
+            ),
             is_alive=is_alive and not is_retry,
             brokers_max=self._config.brokers_max,
         )
@@ -118,7 +122,7 @@ class Membership:
             return Decision(error, is_refusal=True)
         if known is not None and is_retry and known.broker_id not in self._starting:
             return Decision(known, [CLUSTER_KEY])
-        self._decided.cluster, life = registration.reserved_life(cluster, known)
+        self._decided.cluster, life = registration.reserved_life(cluster, known, request.level)
         self._starting[life.broker_id] = life
         grant = GrantEpoch(request=request, life=life)
         if known is None:
@@ -166,8 +170,14 @@ class Membership:
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
         keys: list[str] = []
         broker = self._decided.cluster.brokers[life.broker_id]
-        if (request.media, request.outside_address) != (broker.media, broker.outside_address):
-            broker = replace(broker, media=request.media, outside_address=request.outside_address)
+        reported = replace(
+            broker,
+            media=request.media,
+            outside_address=request.outside_address,
+            level=request.level,
+        )
+        if reported != broker:
+            broker = reported
             self._decided.cluster = registration.with_broker(self._decided.cluster, broker)
         if request.reluctance is not broker.reluctance:
             broker = replace(broker, reluctance=request.reluctance)

@@ -22,6 +22,7 @@ from the cluster's counter in the first phase, so it is granted to this start or
 Sources: KIP-631, KIP-966; KIP-380 for broker epochs.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from millrace.core.controller.partitions.elections import Restart
@@ -31,7 +32,8 @@ from millrace.core.errors import (
     MillraceError,
 )
 from millrace.core.ids import BrokerEpoch, BrokerId
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, ClusterState
+from millrace.core.metadata import broker_levels
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, ClusterState, Topic
 from millrace.core.metadata.requests import RegisterBroker
 
 
@@ -55,6 +57,7 @@ def refusal(
     known: BrokerRegistration | None,
     request: RegisterBroker,
     *,
+    topics: Iterable[Topic],
     is_alive: bool,
     brokers_max: int,
 ) -> MillraceError | None:
@@ -62,6 +65,7 @@ def refusal(
 
     Args:
         known: the registration of its name.
+        topics: all that there are, with the deleted ones.
         is_alive: whether a process of that name has a session that is not over.
         brokers_max: how many may be registered: their object is bounded.
     """
@@ -74,6 +78,8 @@ def refusal(
         )
     if problem is not None:
         return InvalidConfigError(problem)
+    if (unsupported := broker_levels.refusal(request.level, request.name, topics)) is not None:
+        return unsupported
     # A clean-shutdown marker is the last thing that a life writes: that one is over.
     if is_alive and kind_of(known, request) is not Restart.CLEAN:
         return DuplicateBrokerRegistrationError(
@@ -84,14 +90,17 @@ def refusal(
 
 
 def reserved_life(
-    cluster: ClusterState, known: BrokerRegistration | None
+    cluster: ClusterState, known: BrokerRegistration | None, level: int
 ) -> tuple[ClusterState, BrokerLife]:
-    """Begin the first phase: take the next broker epoch, and fence the earlier life."""
+    """Begin the first phase: take the next broker epoch, and fence the earlier life.
+
+    From now on no topic gets settings that a broker of `level` does not know.
+    """
     broker_id = cluster.next_broker_id if known is None else known.broker_id
     life = BrokerLife(broker_id, BrokerEpoch(cluster.last_broker_epoch + 1))
     brokers = dict(cluster.brokers)
     if known is not None:
-        brokers[broker_id] = replace(known, is_fenced=True)
+        brokers[broker_id] = replace(known, is_fenced=True, level=level)
     return (
         replace(
             cluster,
@@ -120,6 +129,7 @@ def granted(
         broker_epoch=life.broker_epoch,
         is_fenced=True,
         directory_epoch=request.directory_epoch or BrokerEpoch(0),
+        level=request.level,
         replica_host=request.replica_host,
         replica_port=request.replica_port,
         is_draining=is_drained,

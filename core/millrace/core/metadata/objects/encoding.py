@@ -46,6 +46,7 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
+from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -92,6 +93,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "is_drained": each.is_drained,
                 "is_draining": each.is_draining,
                 "is_fenced": each.is_fenced,
+                "level": each.level,
                 "media": each.media,
                 "name": each.name,
                 "outside_address": each.outside_address,
@@ -236,6 +238,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             reluctance=_reluctance(each.get("reluctance", "")),
             outside_address=each.get("outside_address", ""),
             directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
+            level=each.get("level", FIRST_LEVEL),
             # A later release may know more of them.
             media=tuple(media for media in Media if media in each.get("media", ())),
         )

@@ -19,6 +19,7 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.media import Media
+from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -72,6 +73,7 @@ CLUSTER = ClusterState(
             reluctance=Reluctance.SLOW_DISK,
             media=(Media.SSD, Media.HDD),
             outside_address="203.0.113.5:9094",
+            level=2,
         )
     },
     next_broker_id=BrokerId(1),
@@ -341,7 +343,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
     later = (
         *("replica_host", "replica_port", "is_draining", "is_drained", "reluctance", "media"),
-        "outside_address",
+        *("outside_address", "level"),
     )
     for name in later:
         del state["brokers"][0][name]
@@ -351,6 +353,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     assert broker.reluctance is Reluctance.NONE
     assert broker.media == ()
     assert broker.outside_address == ""
+    assert broker.level == FIRST_LEVEL
 
 
 def test_a_cluster_of_a_release_without_quotas_has_none() -> None:

@@ -1,0 +1,85 @@
+"""Levels of the protocol between brokers, and which settings of topics wait for the last upgrade.
+
+| level | brokers that speak it                                                                  |
+|-------|----------------------------------------------------------------------------------------|
+| 1     | speak the first protocol                                                               |
+| 2     | know compacted topics: their settings, and batches that a leader has put together (P57) |
+
+A broker says its level when it opens its session, and the controller keeps it with the
+registration. A broker of level 1 cannot read the metadata of a topic with settings of compaction.
+As a follower it cannot go on when its log ends within a batch that its leader has put together. So
+these settings are refused as long as such a broker is registered, alive or not; and while a topic
+has one, no broker of level 1 is registered. The alternative, a cleaner that puts no batches
+together, would not help: the settings themselves are unknown to such a broker.
+
+Source: Kafka's features (KIP-584), without a command that enables them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from millrace.core.errors import UnsupportedFeatureError
+from millrace.core.metadata.model import ClusterState, Topic
+
+FIRST_LEVEL: Final = 1
+COMPACTION: Final = 2
+BROKER_LEVEL: Final = COMPACTION
+"""The highest level that this release speaks."""
+
+_LEVELS: Final = dict.fromkeys(
+    (
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+    ),
+    COMPACTION,
+)
+"""Settings of topics, and the level that knows them; all others are of the first."""
+_NAMED_MAX: Final = 5
+
+
+def check_settings(cluster: ClusterState, topic: str, overrides: Mapping[str, str]) -> None:
+    """Check that each registered broker knows the settings of a topic.
+
+    Raises:
+        UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
+    """
+    level = _level_of(overrides)
+    behind = sorted(each.name for each in cluster.brokers.values() if each.level < level)
+    if behind:
+        new = ", ".join(name for name in overrides if name in _LEVELS)
+        raise UnsupportedFeatureError(
+            f"topic {topic!r}: brokers of an earlier release do not know {new}: upgrade "
+            f"{_listed(behind)} first, or unregister what is gone for good. Nothing was changed"
+        )
+
+
+def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatureError | None:
+    """Return why a broker cannot be registered: it does not know the settings of a topic.
+
+    Args:
+        level: of the broker.
+        name: of the broker.
+        topics: all that there are, with the deleted ones.
+    """
+    if level >= BROKER_LEVEL:
+        return None
+    beyond = sorted(str(each.name) for each in topics if _level_of(each.overrides) > level)
+    if not beyond:
+        return None
+    return UnsupportedFeatureError(
+        f"broker {name!r} speaks level {level}, and does not know the settings of "
+        f"{_listed(beyond)}: upgrade it to the release of the other brokers"
+    )
+
+
+def _level_of(overrides: Mapping[str, str]) -> int:
+    return max((_LEVELS.get(name, FIRST_LEVEL) for name in overrides), default=FIRST_LEVEL)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    named = ", ".join(map(repr, names[:_NAMED_MAX]))
+    return f"{named} and {more} more" if more > 0 else named
