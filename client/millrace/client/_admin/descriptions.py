@@ -130,7 +130,7 @@ class TopicDescription:
             for each in logs
             if each.topic == self.name
             and each.media is not None
-            and not self.media.is_among([each.media])
+            and not self.media.is_home_on(each.media)
         ]
 
     def min_insync_replicas(self, partition: PartitionDescription) -> int:

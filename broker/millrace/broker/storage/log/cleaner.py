@@ -16,6 +16,7 @@ Source: Kafka's Cleaner.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from millrace.broker.storage import scan, segment_swap
@@ -123,8 +124,9 @@ class LogCleaner:
             )
             cleaner = BatchCleaner(rules, offset_map, hasher)
             concerned = [each for each in closed if each.base_offset < rules.end_offset]
-            for group in groups(concerned, config.segment_bytes):
-                yield from _Copy(state, self, group).run(cleaner)
+            for _, of_one_disk in groupby(concerned, key=lambda each: each.folder):
+                for group in groups(of_one_disk, config.segment_bytes):
+                    yield from _Copy(state, self, group).run(cleaner)
         except _Overtaken:
             return
         self._move_point(
@@ -170,6 +172,7 @@ class _Copy:
         self._state = state
         self._cleaner = cleaner
         self._group = group
+        self._folder = group[0].folder
         self._swap = Swap(group[0].base_offset, group[-1].next_offset)
         self._is_changed = len(group) > 1
         self._unflushed = 0
@@ -177,7 +180,7 @@ class _Copy:
     def run(self, cleaner: BatchCleaner) -> Iterator[CleaningStep]:
         """Copy the group, and replace it; drop the copy if nothing has changed."""
         state = self._state
-        path = f"{state.directory}/{self._swap.temporary}"
+        path = f"{self._folder}/{self._swap.temporary}"
         made = state.open_segment(self._swap.base_offset)
         made.created_at = min(each.created_at for each in self._group)
         made.closed_at = max(each.closed_at for each in self._group)
@@ -231,7 +234,7 @@ class _Copy:
         size = sum(map(len, buffers))
         if self._checked(file.append, buffers) != size:
             raise StorageFullError(
-                f"cleaning {self._state.directory}: the disk is full",
+                f"cleaning {self._folder}: the disk is full",
                 topic_partition=self._state.topic_partition,
             )
         self._unflushed += size
@@ -253,16 +256,18 @@ class _Copy:
             if segments[at : at + len(group)] != tuple(group):
                 raise _Overtaken
             try:
-                segment_swap.decide(state.files, state.directory, self._swap)
+                segment_swap.decide(state.files, self._folder, self._swap)
             except OSError as error:
                 self._take_back()
-                raise state.health.refusal(error, "cleaning") from error
+                raise state.health.refusal(error, "cleaning", self._folder) from error
             for each in group:
                 each.retire()
             try:
-                segment_swap.carry_out(state.files, state.directory, self._swap)
+                segment_swap.carry_out(
+                    state.files, self._folder, self._swap, indexes=state.directory
+                )
             except OSError as error:  # Half of it is done: only the next start can complete it.
-                raise state.health.fail(error, "replacing segments of") from error
+                raise state.health.fail(error, "replacing segments of", self._folder) from error
             state.segments = (*segments[:at], made, *segments[at + len(group) :])
             try:
                 made.index.save(made.coverage)
@@ -273,9 +278,9 @@ class _Copy:
     def _take_back(self) -> None:
         state = self._state
         try:
-            segment_swap.take_back(state.files, state.directory, self._swap)
+            segment_swap.take_back(state.files, self._folder, self._swap)
         except OSError as error:  # It may count after a crash, when the log has moved on.
-            raise state.health.fail(error, "cleaning") from error
+            raise state.health.fail(error, "cleaning", self._folder) from error
 
     def _drop(self, path: str) -> None:
         """Remove an unfinished copy; if the disk refuses, the next copy overwrites it."""
@@ -287,7 +292,7 @@ class _Copy:
                 files.unlink(path)
         except OSError as error:
             if not may_pass(error):
-                raise self._state.health.fail(error, "cleaning") from error
+                raise self._state.health.fail(error, "cleaning", self._folder) from error
 
     def _checked(self, call: Callable[..., _T], *args: object) -> _T:
         try:
@@ -295,7 +300,7 @@ class _Copy:
         except OSError as error:
             if self._state.health.is_closed:
                 raise _Overtaken from None
-            raise self._state.health.refusal(error, "cleaning") from error
+            raise self._state.health.refusal(error, "cleaning", self._folder) from error
 
 
 def opened_batches(

@@ -1,6 +1,7 @@
 """A partition's log as the broker sees it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.file_system import FileSystem
@@ -10,6 +11,7 @@ from millrace.broker.storage.log.reader import LogReader, Unread
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log.scrubber import LogScrubber
 from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.log.tiering import LogTiering
 from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_config import LogConfig
@@ -19,6 +21,8 @@ from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import ReadPlan, Segment
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.broker.storage.tier import FILE_NAME as TIER
+from millrace.broker.storage.tier import Tier, read_tier
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.compaction.key_hashes import KeyHasher
@@ -26,6 +30,9 @@ from millrace.core.errors import StorageError
 from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
+from millrace.core.tiers import Movable
+
+NO_LOG_DIRS: Final[Mapping[str, str]] = {}
 
 
 class PartitionLog:
@@ -47,6 +54,7 @@ class PartitionLog:
         "_retention",
         "_scrubber",
         "_state",
+        "_tiering",
         "_truncation",
         "_writer",
         "mended",
@@ -65,6 +73,7 @@ class PartitionLog:
         self._writer = LogWriter(state, self._flusher, self._truncation)
         self._retention = LogRetention(state, self._flusher, self._writer)
         self._cleaner = LogCleaner(state)
+        self._tiering = LogTiering(state)
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
         self.mended = recovered.mended
@@ -156,6 +165,11 @@ class PartitionLog:
     def failure(self) -> StorageError | None:
         """Why the log takes no more calls; None while it does."""
         return self._state.health.failure
+
+    @property
+    def failed_log_dir(self) -> str:
+        """The path of the log directory whose disk failed it; empty if none did."""
+        return self._state.health.failed_log_dir
 
     @property
     def is_being_cut(self) -> bool:
@@ -399,9 +413,64 @@ class PartitionLog:
         )
 
     def hold_cleaning(self, *, is_held: bool) -> None:
-        """Let no segment be replaced by a cleaned one until the next call."""
+        """Let no segment be cleaned, or moved to another disk, until the next call."""
         with self._state.lock:
-            self._cleaner.is_held = is_held
+            self._cleaner.is_held = self._tiering.is_held = is_held
+
+    # --- Tiers -------------------------------------------------------------------------------
+
+    @property
+    def tier(self) -> Tier | None:
+        """Where its oldest segments lie; None while all of them are in its directory."""
+        return self._state.tier
+
+    @property
+    def tier_bytes(self) -> int:
+        """Bytes of the segments in the tier."""
+        return self._tiering.size_bytes
+
+    def log_dir_of(self, offset: Offset) -> str:
+        """Return the path of the log directory in which the segment of an offset lies."""
+        tier = self._state.tier
+        is_there = tier is not None and offset < tier.end_offset
+        return tier.log_dir if tier is not None and is_there else self.log_dir
+
+    def movable(self, now: WallMs) -> Movable | None:
+        """Return the segment that may move to the tier next; None: there is none."""
+        return self._tiering.movable(now)
+
+    def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+        """Move the oldest closed segment at home to the tier; yield the bytes of each step.
+
+        Appends and reads go on meanwhile.
+
+        Args:
+            log_dir: path of the log directory on the other disk; if the log has a tier, that one's.
+            directory_id: its id.
+
+        Raises:
+            CorruptLogError: the segment is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: not now; the segment stays where it is.
+            LogDirFailedError: the other disk failed; or the log's own, then the log takes no more
+                calls.
+        """
+        return self._tiering.move_out(log_dir, directory_id)
+
+    def bring_back(self) -> Iterator[int]:
+        """Move the newest closed segment of the tier home; yield the bytes of each step.
+
+        Raises:
+            As `move_out`.
+        """
+        return self._tiering.bring_back()
+
+    def remove_leftovers(self) -> None:
+        """Remove the files of the tier that retention has left.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the other disk refused.
+        """
+        self._tiering.remove_leftovers()
 
     # --- Verifying and closing ---------------------------------------------------------------
 
@@ -452,6 +521,7 @@ def open_log(
     cache: IndexCache,
     is_clean: bool,
     now: WallMs,
+    log_dirs: Mapping[str, str] = NO_LOG_DIRS,
 ) -> PartitionLog:
     """Open a replica's files, or begin an empty log; recover after a crash.
 
@@ -464,13 +534,18 @@ def open_log(
         cache: the indexes that are loaded.
         is_clean: whether the log directory was closed cleanly; then nothing may be damaged.
         now: the time.
+        log_dirs: paths of the broker's log directories, by id: segments may lie in another one.
 
     Raises:
         CorruptLogError: bytes that were flushed are damaged or missing; nothing was changed.
         LogDirFailedError, StorageFullError: the disk refused.
     """
     try:
-        new_beginning.carry_out(files, directory, topic_partition, checkpoints)
+        tier = read_tier(files, directory, topic_partition, log_dirs)
+        folder = None if tier is None else tier.folder(topic_partition)
+        new_beginning.carry_out(files, directory, topic_partition, checkpoints, folder)
+        if tier is not None and not files.exists(f"{directory}/{TIER}"):
+            tier = None  # It began anew.
         recovered = LogRecovery(
             files,
             directory,
@@ -481,6 +556,7 @@ def open_log(
             cache=cache,
             is_clean=is_clean,
             now=now,
+            tier=tier,
         ).run()
     except OSError as error:
         raise refusal(error, f"opening {directory}", topic_partition) from error

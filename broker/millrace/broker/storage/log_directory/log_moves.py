@@ -167,6 +167,7 @@ class LogMoves:
         """
         self.partitions.let_go([topic_partition])
         try:
+            self.partitions.retire_tier(topic_partition, now, DELETED)
             # First the name: a log without a recovery point may not be told from a damaged one.
             self.partitions.rename(topic_partition, now, DELETED)
             self._files.fsync_directory(self._path)
@@ -202,6 +203,13 @@ class LogMoves:
             except DamagedFileError:
                 payload = b""  # No directory has this id.
             self.partitions.unsettled[topic_partition] = payload.decode().strip()
+
+
+def connect(directories: Collection[LogMoves]) -> None:
+    """Let each log directory of a broker know all of them; no log is open yet."""
+    paths = {each.directory_id: each.partitions.path for each in directories}
+    for each in directories:
+        each.partitions.log_dirs = paths
 
 
 def settle_moves(directories: Collection[LogMoves]) -> None:

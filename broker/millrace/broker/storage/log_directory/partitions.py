@@ -6,7 +6,7 @@ So an intended removal of a partition also removes its line.
 
 import errno
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +16,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.sparse_index import IndexCache
+from millrace.broker.storage.tier import read_tier
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
@@ -36,6 +37,7 @@ class Partitions:
         logs: the partitions that are open.
         corrupt: those that could not be opened, or were found damaged, and why.
         unsettled: copies of logs that may still lie in another directory, and that one's id.
+        log_dirs: paths of all log directories of the broker, by id: segments may lie in another.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Partitions:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.unsettled: dict[TopicPartition, str] = {}
+        self.log_dirs: Mapping[str, str] = {}
 
     def look_for(self, names: list[str]) -> None:
         """Set `found` by the names in the directory and by the recovery checkpoint."""
@@ -75,6 +78,7 @@ class Partitions:
                 cache=self._cache,
                 is_clean=marker is not None and topic_partition not in marker.unjudged,
                 now=now,
+                log_dirs=self.log_dirs,
             )
         except CorruptLogError as error:
             with self._lock:
@@ -144,6 +148,26 @@ class Partitions:
         if self.files.exists(source):
             self.files.rename(source, target)
         return target
+
+    def retire_tier(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> None:
+        """Rename the folder of a partition's segments on another disk, before its own directory.
+
+        That disk's refusal does not keep the partition: the folder is then left there.
+        """
+        directory = self.directory_of(topic_partition)
+        try:
+            tier = read_tier(self.files, directory, topic_partition, self.log_dirs)
+            if tier is None:
+                return
+            folder = tier.folder(topic_partition)
+            if self.files.exists(folder):
+                self.files.rename(folder, f"{tier.log_dir}/{topic_partition}.{now}{suffix}")
+                self.files.fsync_directory(tier.log_dir)
+        except (CorruptLogError, OSError) as error:
+            _log.warning(
+                "the segments of a partition on another disk stay there; remove them by hand",
+                extra={"partition": str(topic_partition), "error": str(error)},
+            )
 
     def free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
         """Return a path that no directory has, even if the clock went back."""

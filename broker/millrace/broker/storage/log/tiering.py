@@ -1,0 +1,335 @@
+"""Moves closed segments of a log to its tier on another disk, and back.
+
+One segment at a time, in steps of a few MiB, while appends and reads go on:
+
+1. the segment is copied to the other disk, and flushed with its name;
+2. the copy is read again, and every batch in it verified;
+3. the file `tier` says, durably, that the segment counts there: see `tier.py`;
+4. readers get the copy; the old file is *retired*, so that a reader that holds it asks again;
+5. the old file is removed.
+
+After a crash before step 3 the old file counts, afterwards the copy; opening the log removes the
+other one. The oldest segment at home goes first, and the newest one of the tier comes back first,
+so one offset says where each lies.
+
+A segment that is cut, cleaned or deleted during the copy is another object afterwards, or gone:
+then the copy is dropped. An error of the other disk concerns only the move, and the log goes on.
+
+Retention leaves files of the tier to `remove_leftovers`, so that appends to one disk never wait for
+another one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from millrace.broker.storage import scan
+from millrace.broker.storage.file_system import File
+from millrace.broker.storage.log.health import may_pass
+from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.refusals import refusal
+from millrace.broker.storage.segment import SUFFIX, Segment, offset_name
+from millrace.broker.storage.tier import Tier, write_tier
+from millrace.core.errors import MillraceError, StorageBusyError, StorageFullError
+from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
+from millrace.core.tiers import Movable, last_in_tier, movable
+
+_T = TypeVar("_T")
+
+_STEP_BYTES: Final = 1 << 20
+_FLUSH_BYTES: Final = 32 << 20
+"""Written bytes after which the copy is flushed, so that other users of the disk wait less."""
+
+
+class LogTiering:
+    """See the module. One thread at a time calls the methods that move or remove something.
+
+    Attributes:
+        is_held: whether no segment may move now, as the files are being copied.
+    """
+
+    __slots__ = ("_state", "is_held")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self.is_held = False
+
+    @property
+    def end_offset(self) -> Offset:
+        """Segments that begin before it lie in the tier."""
+        tier = self._state.tier
+        return Offset(0) if tier is None else tier.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the segments in the tier."""
+        state = self._state
+        return sum(each.size for each in state.segments if not state.is_at_home(each))
+
+    def movable(self, now: WallMs) -> Movable | None:
+        """Return the segment that may move to the tier next; None: there is none."""
+        state = self._state
+        return movable(
+            state.segments,
+            self.end_offset,
+            state.config.local_retention,
+            state.high_watermark,
+            now,
+        )
+
+    def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+        """Move the oldest closed segment at home to the tier; yield the bytes of each step.
+
+        Args:
+            log_dir: path of the log directory on the other disk; the log's own if it has one.
+            directory_id: its id.
+
+        Raises:
+            CorruptLogError: the segment is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: not now; the segment stays where it is.
+            LogDirFailedError: a disk failed; the log's own if the log takes no more calls.
+        """
+        state = self._state
+        state.health.check_open()
+        segments, before = state.segments, state.tier
+        tier = before or Tier(log_dir, directory_id)
+        assert tier.directory_id == directory_id
+        closed = [each for each in segments[:-1] if each.base_offset >= tier.end_offset]
+        if not closed or closed[0].next_offset > state.high_watermark:
+            return
+        found = closed[0]
+        after = tier._replace(end_offset=found.next_offset)
+        yield from _Move(self, found, tier.folder(state.topic_partition), before, after).run()
+
+    def bring_back(self) -> Iterator[int]:
+        """Move the newest closed segment of the tier home; yield the bytes of each step.
+
+        Raises:
+            As `move_out`.
+        """
+        state = self._state
+        state.health.check_open()
+        segments, before = state.segments, state.tier
+        if before is None or not state.is_at_home(segments[-1]):
+            return  # The active segment of a log that was cut: it ends first.
+        found = last_in_tier(segments, before.end_offset)
+        if found is not None:
+            after = before._replace(end_offset=found.base_offset)
+            yield from _Move(self, found, state.directory, before, after).run()
+
+    def remove_leftovers(self) -> None:
+        """Remove the files of the tier that retention has left; others are kept for the next call.
+
+        Raises:
+            LogDirFailedError: the other disk refused.
+        """
+        state = self._state
+        with state.lock:
+            if state.health.is_closed:
+                return
+            counting = {each.path for each in state.segments}  # It may have moved once more.
+            paths, state.tier_leftovers = state.tier_leftovers, []
+        for path in paths:
+            if path in counting:
+                continue
+            try:
+                with suppress(FileNotFoundError):
+                    state.files.unlink(path)
+            except OSError as error:
+                raise refusal(error, f"removing {path}", state.topic_partition) from error
+
+    def switch(self, found: Segment, before: Tier | None, tier: Tier) -> bool:
+        """Let the copy of a segment count; return whether the log was not cut or cleaned since.
+
+        Args:
+            found: the segment.
+            before: where the oldest segments lay when its copy was begun.
+            tier: where they lie from now on.
+        """
+        state = self._state
+        with state.lock:
+            if state.health.is_closed or found not in state.segments or state.tier != before:
+                return False
+            state.health.check()
+            if self.is_held:
+                raise StorageBusyError(
+                    "the log is being moved: its segments move afterwards",
+                    topic_partition=state.topic_partition,
+                )
+            try:
+                write_tier(state.files, state.directory, state.topic_partition, tier)
+            except OSError as error:
+                if may_pass(error):
+                    raise state.health.refusal(error, "moving a segment of") from error
+                raise state.health.fail(error, "moving a segment of") from error
+            state.tier = tier
+            made = found.moved_to(
+                state.files, state.directory, state.cache, state.folder_of(found.base_offset)
+            )
+            state.segments = tuple(made if each is found else each for each in state.segments)
+            found.move_away()
+        return True
+
+    @property
+    def state(self) -> LogState:
+        """The log's."""
+        return self._state
+
+
+class _Overtaken(Exception):
+    """The segment was cut, cleaned or deleted while it was copied, or the log is closed."""
+
+
+class _Move:
+    """The move of one segment."""
+
+    def __init__(
+        self,
+        tiering: LogTiering,
+        found: Segment,
+        folder: str,
+        before: Tier | None,
+        after: Tier,
+    ) -> None:
+        self._tiering = tiering
+        self._state = tiering.state
+        self._found = found
+        self._folder = folder
+        self._path = f"{folder}/{offset_name(found.base_offset)}{SUFFIX}"
+        self._before = before
+        self._after = after
+
+    def run(self) -> Iterator[int]:
+        """Copy, verify and switch; drop the copy if the segment is not the log's any more."""
+        file = self._written(self._begin)
+        try:
+            yield from self._copy(file)
+            self._written(file.fdatasync)
+            self._written(self._state.files.fsync_directory, self._folder)
+            yield from self._verify(file)
+            is_done = self._tiering.switch(self._found, self._before, self._after)
+        except (MillraceError, GeneratorExit):
+            self._remove(self._path)
+            raise
+        except _Overtaken:
+            is_done = False
+        finally:
+            file.close()
+        self._remove(self._found.path if is_done else self._path)
+
+    def _begin(self) -> File:
+        files = self._state.files
+        if not files.exists(self._folder):
+            files.make_directory(self._folder)
+            files.fsync_directory(self._folder.rpartition("/")[0])
+        if (free := files.free_space(self._folder)) < self._found.size:
+            raise StorageFullError(
+                f"{self._folder} has {free} bytes left, and the segment {self._found.path} takes "
+                f"{self._found.size}: it is not moved. Free some space",
+                topic_partition=self._state.topic_partition,
+            )
+        file = files.open(self._path, create=True, writable=True)
+        file.truncate(0)
+        return file
+
+    def _copy(self, file: File) -> Iterator[int]:
+        found, position, unflushed = self._found, 0, 0
+        while position < found.size:
+            data = self._read(position)
+            if self._written(file.append, [data]) != len(data):
+                raise StorageFullError(
+                    f"moving {found.path} to {self._folder}: the disk is full",
+                    topic_partition=self._state.topic_partition,
+                )
+            position += len(data)
+            unflushed += len(data)
+            if unflushed >= _FLUSH_BYTES:
+                self._written(file.fdatasync)
+                unflushed = 0
+            yield len(data)
+
+    def _read(self, position: int) -> bytes:
+        found = self._found
+        try:
+            data = found.file.pread(min(_STEP_BYTES, found.size - position), position)
+        except OSError as error:
+            self._check_whole()
+            raise self._state.health.unread(error, found.path) from error
+        if not data:
+            self._check_whole()
+            end = scan.ScanStop("the file ends", position, found.base_offset)
+            raise self._state.health.unread(end, found.path)
+        return data
+
+    def _check_whole(self) -> None:
+        """Raise `_Overtaken` if the segment is not the log's any more."""
+        state = self._state
+        with state.lock:  # While a segment is cut or deleted, it is still one of the log's.
+            is_whole = self._found in state.segments and not state.health.is_closed
+        if not is_whole:
+            raise _Overtaken
+
+    def _verify(self, file: File) -> Iterator[int]:
+        """Verify every batch of the copy; if it is damaged, find out whether the segment is."""
+        try:
+            yield from self._verified(file)
+        except OSError as error:
+            raise self._refusal(error) from error
+        except (*scan.DAMAGE, scan.ScanStop) as damage:
+            try:
+                for _ in self._verified(self._found.file):
+                    pass
+            except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
+                self._check_whole()
+                raise self._state.health.unread(error, self._found.path) from error
+            raise StorageBusyError(
+                f"{self._path} is not what was written, and its original is sound: the segment is "
+                f"not moved now ({damage}). If this goes on, replace the disk of {self._folder}",
+                topic_partition=self._state.topic_partition,
+            ) from damage
+
+    def _verified(self, file: File) -> Iterator[int]:
+        found, reported, end = self._found, 0, self._found.base_offset
+        for position, header in scan.verified_batches(
+            file,
+            self._state.topic_partition,
+            position=0,
+            end_position=found.size,
+            next_offset=found.base_offset,
+            leader_epoch=NO_LEADER_EPOCH,
+        ):
+            end = header.next_offset
+            if position - reported >= _STEP_BYTES:
+                yield position - reported
+                reported = position
+        if end != found.next_offset:
+            raise scan.ScanStop("a batch is missing", found.size, end)
+
+    def _remove(self, path: str) -> None:
+        """Remove the file that does not count; opening the log would do so, too."""
+        state = self._state
+        with suppress(FileNotFoundError):
+            try:
+                if not state.health.is_closed:  # Else the directory may be another log's.
+                    state.files.unlink(path)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError):
+                    raise
+                with state.lock:
+                    state.tier_leftovers.append(path)
+
+    def _written(self, write: Callable[..., _T], *args: object) -> _T:
+        """Write to the target; the log's own disk fails the log."""
+        try:
+            return write(*args)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> Exception:
+        """Return what to raise for an error of the target."""
+        state, doing = self._state, f"moving {self._found.path} to"
+        if state.health.is_closed:
+            return _Overtaken()
+        if self._folder == state.directory:
+            return state.health.refusal(error, doing)
+        return refusal(error, f"{doing} {self._folder}", state.topic_partition)

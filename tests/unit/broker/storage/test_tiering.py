@@ -1,0 +1,415 @@
+"""Closed segments move from an SSD to an HDD and back: what is read, and what any crash leaves."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.fakes.disk import Disk, PowerCut
+from tests.fakes.keyed_batches import keyed_batch, records_in
+from tests.fakes.log_on_disk import NOW, batches_of
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import (
+    DirectoryConfig,
+    LogDirectory,
+    connect,
+    settle_moves,
+)
+from millrace.core.compaction.cleanable import CompactionLags
+from millrace.core.compaction.key_hashes import KeyHasher
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageBusyError,
+    StorageFullError,
+)
+from millrace.core.ids import BrokerId, MonotonicMs, Offset, WallMs
+from millrace.core.media import Media
+from millrace.core.tiers import LocalRetention
+
+SSD, HDD = "/ssd", "/hdd"
+HOME, TIER = f"{SSD}/{TOPIC_PARTITION}", f"{HDD}/{TOPIC_PARTITION}.tier"
+CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=300)
+BATCHES = [
+    stamped_batch(number, value=bytes(150), epoch=number // 4, producer_id=7, sequence=number)
+    for number in range(14)
+]
+"""Three of them fill a segment."""
+EXPECTED = {batch.base_offset: bytes_of(batch) for batch in BATCHES}
+
+
+class TieredLog:
+    """A log whose home is one log directory, with another one for its oldest segments."""
+
+    def __init__(self, disk: Disk, config: LogConfig = CONFIG, hdd_id: str = "hdd") -> None:
+        self.disk = disk
+        self.ssd = _open(disk, SSD, Media.SSD, "ssd")
+        self.hdd = _open(disk, HDD, Media.HDD, hdd_id)
+        moves = [self.ssd.moves, self.hdd.moves]
+        connect(moves)
+        settle_moves(moves)
+        self.log: PartitionLog = self.ssd.open_partition(TOPIC_PARTITION, config, NOW)
+        self.log.high_watermark = self.log.log_end_offset
+
+    def write(self, first: int, end: int) -> None:
+        for batch in BATCHES[first:end]:
+            self.log.append([batch], NOW)
+        self.log.high_watermark = self.log.log_end_offset
+
+    def move_out(self, count: int = 1) -> None:
+        for _ in range(count):
+            for _ in self.log.move_out(HDD, self.hdd.identity.directory_id):
+                pass
+
+    def bring_back(self, count: int = 1) -> None:
+        for _ in range(count):
+            for _ in self.log.bring_back():
+                pass
+
+    def check(self, start: int = 0, end: int = 14) -> None:
+        """Check what is read, byte for byte, and that every segment is sound."""
+        expected = {base: EXPECTED[base] for base in range(start, end)}
+        found = {base: data for base, data in batches_of(self.log).items() if base >= start}
+        assert found == expected
+        while self.log.scrub(1 << 30):
+            pass
+
+    @property
+    def in_tier(self) -> list[int]:
+        """First offsets of the segments that lie on the HDD."""
+        return [each.base_offset for each in self.log.segments if each.log_dir == HDD]
+
+    @property
+    def files(self) -> dict[str, list[int]]:
+        """First offsets of the segment files in each of the two folders."""
+        paths = [path.rpartition("/") for path in self.disk.files() if path.endswith(".log")]
+        return {
+            each: [int(name[:20]) for folder, _, name in paths if folder == each]
+            for each in (HOME, TIER)
+        }
+
+    def close(self) -> None:
+        self.ssd.close(clean=True)
+        self.hdd.close(clean=True)
+
+
+def _open(disk: Disk, path: str, media: Media, directory_id: str) -> LogDirectory:
+    return LogDirectory.open(
+        disk,
+        path,
+        DirectoryConfig(media=media, ballast_bytes=0),
+        cluster_id="cluster",
+        broker_id=BrokerId(1),
+        new_directory_id=directory_id,
+    )
+
+
+def tiered(moved: int = 2) -> TieredLog:
+    """Return a log of five segments, 0, 3, 6, 9 and 12, the first of them moved."""
+    opened = TieredLog(Disk())
+    opened.write(0, 14)
+    assert [each.base_offset for each in opened.log.segments] == [0, 3, 6, 9, 12]
+    opened.move_out(moved)
+    return opened
+
+
+def test_segments_are_read_wherever_they_lie() -> None:
+    opened = tiered()
+    assert opened.in_tier == [0, 3]
+    assert opened.files == {HOME: [6, 9, 12], TIER: [0, 3]}
+    assert opened.log.tier_bytes == sum(each.size for each in opened.log.segments[:2])
+    assert [opened.log.log_dir_of(Offset(at)) for at in (0, 5, 6, 13)] == [HDD, HDD, SSD, SSD]
+    opened.check()
+    assert opened.log.offset_for_timestamp(WallMs(0)) is not None
+    assert opened.log.unread(Offset(0), Offset(14)).size == opened.log.size_bytes
+    opened.close()
+
+    again = TieredLog(opened.disk)
+    assert again.in_tier == [0, 3]
+    assert again.ssd.was_clean
+    again.check()
+
+
+def test_the_active_segment_and_what_is_not_committed_stay() -> None:
+    opened = TieredLog(Disk())
+    opened.write(0, 14)
+    opened.log.high_watermark = Offset(8)
+    opened.move_out(5)
+    assert opened.in_tier == [0, 3]
+    opened.log.high_watermark = Offset(14)
+    opened.move_out(5)
+    assert opened.in_tier == [0, 3, 6, 9]
+    opened.check()
+
+
+def test_a_reader_of_a_segment_that_has_moved_gets_it_from_its_new_place() -> None:
+    opened = tiered(0)
+    old = opened.log.segments[0]
+    plan = opened.log.plan_read(Offset(0), 10_000, Offset(14))
+    assert plan is not None
+    opened.move_out()
+    assert old.is_retired
+    assert opened.log.read(plan) == b""  # As if it was deleted: the reader plans again.
+    opened.check()
+
+
+def test_segments_come_back_the_newest_first() -> None:
+    opened = tiered(3)
+    opened.bring_back()
+    assert opened.in_tier == [0, 3]
+    opened.check()
+    opened.bring_back(5)
+    assert opened.files == {HOME: [0, 3, 6, 9, 12], TIER: []}
+    opened.check()
+    opened.close()
+    TieredLog(opened.disk).check()
+
+
+def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:
+    opened = tiered(3)
+    opened.log.advance_log_start(Offset(7))
+    assert opened.files[TIER] == [0, 3, 6]
+    opened.check(7)
+    opened.log.remove_leftovers()
+    assert opened.files[TIER] == [6]
+    opened.log.advance_log_start(Offset(10))
+    opened.log.checkpoint()
+    opened.ssd.checkpoint(MonotonicMs(0))
+    opened.disk.restart()  # Before the leftover was removed.
+    again = TieredLog(opened.disk)
+    assert again.files[TIER] == []
+    again.check(10)
+    again.write(14, 14)
+    again.move_out(5)
+    assert again.in_tier == [9]
+    again.check(10)
+
+
+def test_a_leftover_is_not_taken_for_the_segment_that_came_back() -> None:
+    opened = tiered(1)
+    state = opened.log._tiering.state
+    state.tier_leftovers.append(f"{HOME}/{0:020d}.log")  # Its removal was refused.
+    opened.bring_back()
+    opened.log.remove_leftovers()
+    opened.check()
+
+
+@pytest.mark.parametrize("at", [2, 4, 7, 13])
+def test_a_log_that_is_cut_goes_on(at: int) -> None:
+    opened = tiered(3)
+    opened.log.truncate_to(Offset(at), NOW)
+    opened.check(0, at)
+    for batch in BATCHES[at:]:
+        opened.log.append([batch], NOW)
+    opened.log.high_watermark = Offset(14)
+    opened.check()
+    opened.move_out(5)
+    assert opened.in_tier == [each.base_offset for each in opened.log.segments[:-1]]
+    opened.check()
+    opened.close()
+    again = TieredLog(opened.disk)
+    again.check()
+    again.bring_back(9)
+    assert again.in_tier == []
+    again.check()
+
+
+def test_a_log_that_starts_over_leaves_nothing_in_its_tier() -> None:
+    opened = tiered(3)
+    opened.log.start_over(Offset(100))
+    assert opened.files == {HOME: [100], TIER: []}
+    assert opened.log.tier is None
+    opened.close()
+    assert TieredLog(opened.disk).log.log_start_offset == 100
+
+
+@pytest.mark.parametrize("was_cut", [False, True])
+def test_a_log_whose_tier_is_gone_or_exchanged_is_refused_and_not_shortened(was_cut: bool) -> None:
+    for harm in (_remove_identity, _remove_folder, _remove_segment, _damage_note, _remove_note):
+        opened = tiered(3)
+        if was_cut:
+            opened.log.truncate_to(Offset(7), NOW)
+        opened.close()
+        before = opened.disk.contents(f"{HOME}/leader-epochs")
+        harm(opened.disk)
+        with pytest.raises(CorruptLogError):
+            TieredLog(opened.disk, hdd_id="another")
+        assert opened.disk.contents(f"{HOME}/leader-epochs") == before
+
+
+def _remove_identity(disk: Disk) -> None:
+    disk.remove(HDD)  # An empty disk in its place gets another id.
+
+
+def _remove_folder(disk: Disk) -> None:
+    disk.remove(TIER)
+
+
+def _remove_segment(disk: Disk) -> None:
+    disk.remove(f"{TIER}/{3:020d}.log")
+
+
+def _damage_note(disk: Disk) -> None:
+    disk.flip_bit(f"{HOME}/tier", 60)
+
+
+def _remove_note(disk: Disk) -> None:
+    disk.remove(f"{HOME}/tier")
+
+
+def test_a_damaged_segment_is_found_before_its_original_is_removed() -> None:
+    opened = tiered(0)
+    opened.disk.flip_bit(f"{HOME}/{0:020d}.log", 300)
+    with pytest.raises(CorruptLogError, match="damaged"):
+        opened.move_out()
+    assert opened.files == {HOME: [0, 3, 6, 9, 12], TIER: []}
+
+
+def test_a_full_disk_refuses_the_move_and_appends_go_on() -> None:
+    opened = TieredLog(Disk())
+    opened.write(0, 10)
+    used = sum(opened.disk.size(path) for path in opened.disk.files())
+    opened.disk.capacity = used + 500
+    with pytest.raises(StorageFullError, match="not moved"):
+        opened.move_out()
+    opened.disk.capacity = None
+    opened.write(10, 14)
+    opened.check()
+    opened.move_out()
+    opened.check()
+
+
+def test_a_disk_that_fails_during_a_move_does_not_fail_the_log() -> None:
+    opened = tiered(1)
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError, match=HDD):
+        opened.move_out()
+    assert opened.log.failure is None
+    opened.check()
+
+
+def test_a_log_that_is_being_moved_keeps_its_segments() -> None:
+    opened = tiered(0)
+    opened.log.hold_cleaning(is_held=True)
+    with pytest.raises(StorageBusyError):
+        opened.move_out()
+    opened.log.hold_cleaning(is_held=False)
+    opened.move_out()
+    assert opened.in_tier == [0]
+
+
+def test_a_log_that_is_deleted_goes_into_the_trash_of_both_disks() -> None:
+    opened = tiered(2)
+    opened.ssd.delete_partitions([TOPIC_PARTITION], NOW)
+    assert not opened.disk.exists(HOME)
+    assert not opened.disk.exists(TIER)
+    later = WallMs(NOW + 90_000_000)
+    assert (opened.ssd.empty_trash(later), opened.hdd.empty_trash(later)) == (1, 1)
+    assert not [path for path in opened.disk.files() if str(TOPIC_PARTITION) in path]
+
+
+def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
+    config = LogConfig(
+        is_compacted=True, index_interval_bytes=200, lags=CompactionLags(min_dirty_ratio=0.0)
+    )
+    opened = TieredLog(Disk(), config)
+    for segment in range(6):
+        for number in range(4):
+            cells = (b"key-%d" % ((segment + number) % 5), b"%d-%d" % (segment, number))
+            opened.log.append([keyed_batch(opened.log.log_end_offset, [cells])], NOW)
+        opened.log.roll(NOW)
+    opened.log.high_watermark = opened.log.log_end_offset
+    opened.move_out(3)
+    before = records_in(opened.log)
+    for _ in opened.log.clean(KeyHasher(b"secret"), 1 << 20, NOW):
+        pass
+    kept = {record.key: record for record in before}
+    expected = sorted(kept.values(), key=lambda record: record.offset)
+    assert records_in(opened.log) == expected
+    assert opened.in_tier == [0]
+    assert [each.base_offset for each in opened.log.segments] == [0, 12, 24]
+    opened.close()
+    again = TieredLog(opened.disk, config)
+    assert records_in(again.log) == expected
+    again.move_out(2)
+    assert again.in_tier == [0, 12]
+    for _ in again.log.clean(KeyHasher(b"secret"), 1 << 20, NOW):
+        pass
+    assert records_in(again.log) == expected
+
+
+Story = Callable[[TieredLog], None]
+
+
+def _out(opened: TieredLog) -> None:
+    opened.move_out(2)
+
+
+def _back(opened: TieredLog) -> None:
+    opened.bring_back(2)
+
+
+def _out_again(opened: TieredLog) -> None:
+    opened.bring_back()
+    opened.move_out(2)
+
+
+def _cut(opened: TieredLog) -> None:
+    opened.log.truncate_to(Offset(4), NOW)
+    opened.write(4, 14)
+
+
+def _trim(opened: TieredLog) -> None:
+    opened.log.advance_log_start(Offset(7))
+    opened.log.remove_leftovers()
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("story", [_out, _back, _out_again, _cut, _trim])
+def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, power: bool) -> None:
+    crashes, at = 0, 0
+    while True:
+        opened = tiered(3 if story is not _out else 1)
+        opened.log.flush()
+        opened.log.checkpoint()
+        opened.ssd.checkpoint(MonotonicMs(0))
+        disk = opened.disk
+        at += 1
+        disk.cut_power_at = disk.calls + at
+        try:
+            story(opened)
+        except PowerCut:
+            crashes += 1
+        else:
+            break
+        if power:
+            disk.cut_power()
+        else:
+            disk.restart()
+        again = TieredLog(disk)
+        end = again.log.log_end_offset
+        assert end == 14 or (story is _cut and end >= 4), at
+        again.check(again.log.log_start_offset, end)
+        counted = {each.base_offset: each.folder for each in again.log.segments}
+        found = again.files
+        assert sorted(found[HOME] + found[TIER]) == sorted(counted), at
+        assert all(base in found[folder] for base, folder in counted.items()), at
+        again.write(end, 14)
+        again.move_out(9)
+        again.check(again.log.log_start_offset)
+        again.close()
+        TieredLog(disk).check(again.log.log_start_offset)
+    assert crashes > 5
+
+
+def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
+    opened = tiered(0)
+    opened.log.config = LogConfig(local_retention=LocalRetention(ms=1000))
+    found = opened.log.movable(NOW)
+    assert found is not None
+    assert (found.base_offset, found.is_due) == (0, True)  # Its records are of the year 1970.
+    opened.log.config = LogConfig(local_retention=LocalRetention(ms=-1))
+    found = opened.log.movable(NOW)
+    assert found is not None
+    assert not found.is_due
