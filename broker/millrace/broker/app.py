@@ -56,6 +56,7 @@ from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.tier_movers import TierMovers
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
@@ -220,6 +221,7 @@ class Broker:
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
         self.cleaners: Cleaners | None = None
+        self.tier_movers: TierMovers | None = None
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -270,6 +272,8 @@ class Broker:
         self._endings.push_async_callback(partitions.stop)
         cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
         self.cleaners = cleaners
+        tier_movers = TierMovers(partitions, self._mailbox, config.storage, self._metrics.tiers)
+        self.tier_movers = tier_movers
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -321,6 +325,7 @@ class Broker:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
         duties.begin(cleaners.run())
+        duties.begin(tier_movers.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
@@ -495,9 +500,10 @@ class Broker:
         await duties.unless_over(partitions.settled())
 
     async def _close_cleaners(self) -> None:
-        """Let the steps of cleanings end; what they have not replaced yet stays as it was."""
-        if self.cleaners is not None:
-            await asyncio.to_thread(self.cleaners.close)
+        """Let the steps of cleanings and moves end; what is not replaced yet stays as it was."""
+        for each in (self.cleaners, self.tier_movers):
+            if each is not None:
+                await asyncio.to_thread(each.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""

@@ -163,6 +163,7 @@ class ReplicaFiles:
 
     def on_closed(self, topic_partition: TopicPartition) -> None:
         """A replica is given up, or offline."""
+        self.placement.on_tier(topic_partition, None)
         self.placement.moves.on_closed(topic_partition)
         self._jobs.on_closed(topic_partition)
         self._begin()
@@ -252,8 +253,20 @@ class ReplicaFiles:
             opened.appender.fail(error)
             raise
         opened.check()  # It may have failed before this log was open.
+        self._note_tier(topic_partition, log)
         if not self._jobs.is_void(job):
             self._owner.on_log_opened(topic_partition, topic, log, opened.appender)
+
+    def _note_tier(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
+        """Note in which log directory the oldest segments of a replica lie.
+
+        Raises:
+            LogDirFailedError: it has failed.
+        """
+        for each in self.placement.directories:
+            if log.tier is not None and each.directory.path == log.tier.log_dir:
+                each.check()
+                self.placement.on_tier(topic_partition, each)
 
     async def _change(self, job: ChangeLog) -> None:
         partition = self._owner.find(job.topic_partition)

@@ -9,6 +9,7 @@ from prometheus_client.process_collector import ProcessCollector
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import BatchHeader
 
@@ -127,6 +128,7 @@ class BrokerMetrics:
         self.replication = ReplicationMetrics(registry)
         self.quotas = QuotaMetrics(registry)
         self.compaction = CompactionMetrics(registry)
+        self.tiers = TierMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
 

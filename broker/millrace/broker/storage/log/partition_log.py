@@ -464,6 +464,11 @@ class PartitionLog:
         """
         return self._tiering.bring_back()
 
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether files of the tier are to be removed."""
+        return bool(self._state.tier_leftovers)
+
     def remove_leftovers(self) -> None:
         """Remove the files of the tier that retention has left.
 

@@ -201,8 +201,9 @@ class _Move:
 
     def run(self) -> Iterator[int]:
         """Copy, verify and switch; drop the copy if the segment is not the log's any more."""
-        file = self._written(self._begin)
+        file: File | None = None
         try:
+            file = self._written(self._begin)
             yield from self._copy(file)
             self._written(file.fdatasync)
             self._written(self._state.files.fsync_directory, self._folder)
@@ -214,7 +215,8 @@ class _Move:
         except _Overtaken:
             is_done = False
         finally:
-            file.close()
+            if file is not None:
+                file.close()
         self._remove(self._found.path if is_done else self._path)
 
     def _begin(self) -> File:

@@ -1,0 +1,140 @@
+"""A tiered topic on real files: closed segments lie on the HDD, and readers do not notice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster, read_all
+
+from millrace.client import InvalidReplicationFactorError, SyncAdmin, SyncProducer
+
+TOPIC = "orders"
+MOVING = {
+    "storage.tier_check_interval_ms": 50,
+    "storage.tier_free_bytes_min": 0,
+    "storage.retention_check_interval_ms": 100,
+}
+TIERED = {"media": "tiered", "segment.bytes": "1MiB", "local.retention.ms": "0"}
+COUNT = 600
+VALUES = [b"%06d " % number + bytes(10_000) for number in range(2 * COUNT)]
+MOVED = 'millrace_tier_moved_segments_total{way="to"}'
+CAME_BACK = 'millrace_tier_moved_segments_total{way="from"}'
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
+    return start_broker(MOVING, log_dirs=[tmp_path / "ssd", tmp_path / "hdd"], media=["ssd", "hdd"])
+
+
+def write(bootstrap: str, first: int, end: int) -> None:
+    with SyncProducer(bootstrap, acks="all", batch_size="100KiB") as producer:
+        for sent in [producer.send(TOPIC, value, partition=0) for value in VALUES[first:end]]:
+            sent.result(60)
+
+
+def segments(folder: Path) -> list[str]:
+    """Return the names of the segment files in the partitions of a log directory, ascending."""
+    return sorted(path.name for path in folder.glob("*/*.log"))
+
+
+def tiers(folder: Path) -> list[Path]:
+    return list(folder.glob("*.tier"))
+
+
+def test_closed_segments_move_to_the_hdd_and_come_back(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    ssd, hdd = tmp_path / "ssd", tmp_path / "hdd"
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=1, config=TIERED)
+        write(broker.address, 0, COUNT)
+        wait_until(lambda: len(segments(ssd)) == 1, "all closed segments have moved")
+        assert len(segments(hdd)) >= 5
+        assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+
+        broker.kill()
+        broker.start()
+        assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+        write(broker.address, COUNT, 2 * COUNT)
+        wait_until(lambda: len(segments(ssd)) == 1, "all closed segments have moved")
+        assert broker.metrics()[MOVED] >= 5
+        assert read_all(broker.address, TOPIC, 2 * COUNT) == VALUES
+
+        admin.alter_topic(TOPIC, set_config={"media": "ssd"})
+        wait_until(lambda: segments(hdd) == [], "all segments have come back")
+        assert broker.metrics()[CAME_BACK] >= 10
+        assert read_all(broker.address, TOPIC, 2 * COUNT) == VALUES
+
+
+def test_a_broker_whose_hdd_is_missing_does_not_serve_a_part_of_the_log(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    ssd, hdd = tmp_path / "ssd", tmp_path / "hdd"
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=1, config=TIERED)
+        admin.create_topic("fast", partitions=1, config={"media": "ssd"})
+    write(broker.address, 0, COUNT)
+    with SyncProducer(broker.address) as producer:
+        producer.send("fast", b"there").result(30)
+    wait_until(lambda: len(segments(ssd)) == 2, "all closed segments have moved")
+    before = segments(ssd)
+    broker.stop()
+    hdd.rename(tmp_path / "away")
+    broker.start()  # With an empty disk in its place.
+    wait_until(lambda: broker.metrics()["millrace_offline_replicas"] == 1, "it is refused")
+    assert broker.log_has("which is not here: bring it back into log_dirs")
+    assert read_all(broker.address, "fast", 1) == [b"there"]
+    assert segments(ssd) == before
+    broker.stop()
+    for path in sorted(hdd.rglob("*"), reverse=True):
+        path.unlink()
+    hdd.rmdir()
+    (tmp_path / "away").rename(hdd)
+    broker.start()
+    assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+
+
+def test_a_deleted_topic_leaves_both_disks(broker: RunningBroker, tmp_path: Path) -> None:
+    hdd = tmp_path / "hdd"
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=1, config=TIERED)
+        write(broker.address, 0, COUNT)
+        wait_until(lambda: tiers(hdd), "a segment has moved")
+        admin.delete_topic(TOPIC)
+        wait_until(lambda: not tiers(hdd), "it is in the trash")
+    assert list(hdd.glob("*.deleted"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Brokers 0 and 1 have an SSD and an HDD, 2 has an SSD."""
+    media = [["ssd", "hdd"], ["ssd", "hdd"], ["ssd"]]
+    running = RunningCluster(tmp_path, MOVING, media=media)
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+def test_replicas_lie_where_both_media_are_and_followers_read_from_the_hdd(
+    cluster: RunningCluster,
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        with pytest.raises(InvalidReplicationFactorError, match="media=tiered"):
+            admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=TIERED)
+        admin.create_topic(TOPIC, partitions=1, replication_factor=2, config=TIERED)
+        follower = next(
+            each for each in (0, 1) if each != admin.describe_topic(TOPIC).partitions[0].leader
+        )
+        cluster[follower].stop()
+        write(cluster.bootstrap, 0, COUNT)
+        leader = cluster[1 - follower]
+        wait_until(lambda: leader.metrics().get(MOVED, 0) >= 4, "closed segments have moved")
+        cluster[follower].start()
+        wait_until(
+            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 2, "it has caught up"
+        )
+        assert read_all(cluster.bootstrap, TOPIC, COUNT) == VALUES[:COUNT]
+        wait_until(lambda: cluster[follower].metrics().get(MOVED, 0) >= 4, "it moves its own")
