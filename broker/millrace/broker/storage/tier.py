@@ -23,6 +23,8 @@ from millrace.core.ids import Offset, TopicPartition
 
 FILE_NAME: Final = "tier"
 SUFFIX: Final = ".tier"
+NO_LOG_DIRS: Final[Mapping[str, str]] = {}
+"""Of a log directory that is used alone."""
 _KIND: Final = "tier"
 
 

@@ -168,15 +168,17 @@ def _check_media(
 ) -> None:
     if topic.spec.media is None:
         return
-    media = TopicMedia(topic.spec.media)
+    media = topic.spec.media
     count = topic.spec.replicas or (1 if found is None else found.replication_factor)
     there = sum(not each or media.is_among(each) for each in brokers.values())
     if there < count:
         reference = topic.spec.cluster_ref
+        is_tiered = media is TopicMedia.TIERED
+        volume = "volumes of media ssd and of hdd" if is_tiered else f"a volume of media {media}"
         raise CannotBeError(
             Reason.NO_MEDIA,
-            f"{count} replicas on {media} need as many brokers with such a volume, and the cluster "
-            f"has {there}: add a pool with a volume of media {media} to the Cluster "
+            f"{count} replicas on {media} need as many brokers with such volumes, and the cluster "
+            f"has {there}: add a pool with {volume} to the Cluster "
             f"{reference.namespace or topic.namespace}/{reference.name}, or set spec.media to "
             "another one, or take it away",
         )

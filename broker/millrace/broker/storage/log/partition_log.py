@@ -1,7 +1,6 @@
 """A partition's log as the broker sees it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.file_system import FileSystem
@@ -22,7 +21,7 @@ from millrace.broker.storage.segment import ReadPlan, Segment
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.broker.storage.tier import FILE_NAME as TIER
-from millrace.broker.storage.tier import Tier, read_tier
+from millrace.broker.storage.tier import NO_LOG_DIRS, Tier, read_tier
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.compaction.key_hashes import KeyHasher
@@ -31,8 +30,6 @@ from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.tiers import Movable
-
-NO_LOG_DIRS: Final[Mapping[str, str]] = {}
 
 
 class PartitionLog:

@@ -6,7 +6,7 @@ So an intended removal of a partition also removes its line.
 
 import errno
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +16,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.sparse_index import IndexCache
-from millrace.broker.storage.tier import read_tier
+from millrace.broker.storage.tier import NO_LOG_DIRS, read_tier
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
@@ -53,7 +53,7 @@ class Partitions:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.unsettled: dict[TopicPartition, str] = {}
-        self.log_dirs: Mapping[str, str] = {}
+        self.log_dirs = NO_LOG_DIRS
 
     def look_for(self, names: list[str]) -> None:
         """Set `found` by the names in the directory and by the recovery checkpoint."""
