@@ -60,8 +60,10 @@ def batches_in(log: PartitionLog, start_offset: int = 0) -> list[tuple[BatchHead
     found: list[tuple[BatchHeader, bytes]] = []
     at = max(Offset(start_offset), log.log_start_offset)
     while (plan := log.plan_read(at, 1 << 20, log.log_end_offset)) is not None:
-        found += [(header, bytes(batch)) for header, batch in walk(log.read(plan))]
-        at = plan.end_offset
+        data = log.read(plan)
+        if len(data) == plan.length:  # Else it was replaced meanwhile.
+            found += [(header, bytes(batch)) for header, batch in walk(data)]
+            at = plan.end_offset
     return found
 
 

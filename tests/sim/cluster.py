@@ -792,7 +792,7 @@ ALL_FAMILIES: Final = _families(
     # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
     # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F70", "F71", "F72", "F73",
+    "F48", "F69", "F70", "F71", "F72", "F73",
 )  # fmt: skip
 
 

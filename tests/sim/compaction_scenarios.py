@@ -52,8 +52,19 @@ COMPACTION_SCENARIOS: Final = (
         steps=[*again("F04", 7, 2.3, 10, 0.7)],
         mutants=[
             "the latest record of a key is removed",
+            "keys of one slot of the map are taken for one",
             "a cleaned copy replaces segments before it is flushed",
+        ],
+    ),
+    Scenario(
+        about="P57",
+        name="power goes while cleaned segments replace others",
+        cluster=Compacted,
+        steps=[*again("F69", 7, 2.9, 12, 2.5)],
+        seeds=6,
+        mutants=[
             "segments are removed before it is durable that their copy counts",
+            "the segment behind the replaced ones is removed with them",
             "a copy that was replacing segments is forgotten",
         ],
     ),
@@ -62,16 +73,13 @@ COMPACTION_SCENARIOS: Final = (
         name="leaders of compacted logs die, and others come back with empty disks",
         cluster=Compacted,
         steps=[*again("F36", 7, 6, 4, 2), *again("F02", 10, 6, 4, 1)],
-        mutants=[
-            "batches of several leader epochs become one",
-            "the last batch of a producer is removed with its records",
-        ],
+        mutants=["batches of several leader epochs become one"],
     ),
     Scenario(
         about="P57",
         name="followers fall behind logs that are cleaned",
         cluster=CompactedOfOne,
-        steps=[*again("F02", 6, 4, 6, 2), *again("F15", 7, 4, 6, 2.5)],
+        steps=[*again("F01", 6, 8, 5, 6)],
         mutants=["a follower does not take the end of a batch"],
     ),
 )

@@ -90,6 +90,7 @@ class SimulatedDisk(Disk):
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
         self.lose_power: Callable[[], NoReturn] = _no_power
+        self._cut_after: tuple[str, int] | None = None
         self._is_appending = False
         self._flush_dice = world.random(f"flush times {owner}")
 
@@ -132,6 +133,7 @@ class SimulatedDisk(Disk):
 
     def restart(self) -> None:
         super().restart()
+        self._cut_after = None
         self.generation += 1
 
     def fail_next_flush(self) -> None:
@@ -141,6 +143,10 @@ class SimulatedDisk(Disk):
     def cut_power_soon(self, calls: int) -> None:
         """Cut the power at the given one of the next calls that change something."""
         self.cut_power_at = self.calls + calls
+
+    def cut_power_after_rename(self, suffix: str, calls: int) -> None:
+        """Cut the power at the given one of the calls that follow a rename to such a name."""
+        self._cut_after = suffix, calls
 
     def fill(self, spare_bytes: int) -> None:
         """Let at most this many more bytes be written."""
@@ -198,6 +204,12 @@ class SimulatedDisk(Disk):
 
     def new_mutex(self) -> SimulatedLock:
         return SimulatedLock()
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self._cut_after is not None and target.endswith(self._cut_after[0]):
+            self.cut_power_soon(self._cut_after[1])
+            self._cut_after = None
 
     def call(self) -> None:
         if self._is_appending:  # The call has taken its time; a power cut ends it.

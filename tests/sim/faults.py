@@ -23,6 +23,7 @@ from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
+from millrace.broker.storage.segment_swap import SUFFIX as SWAP
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.model import ClusterState, PartitionState, Topic
@@ -303,6 +304,20 @@ def cut_power_in_a_write(scene: Scene) -> Undo | None:
     if machine.node is None:
         return None
     machine.disk.cut_power_soon(1 + scene.dice.randrange(20))
+
+    def undo() -> None:
+        machine.disk.cut_power_at = None
+        machine.start()
+
+    return undo
+
+
+@family("F69", "power goes while cleaned segments replace others")
+def cut_power_in_a_replacement(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    machine.disk.cut_power_after_rename(SWAP, 1 + scene.dice.randrange(12))
 
     def undo() -> None:
         machine.disk.cut_power_at = None

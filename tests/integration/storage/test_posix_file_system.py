@@ -140,6 +140,20 @@ def test_a_deleted_file_says_so(tmp_path: Path) -> None:
         file.pread(1, 0)
 
 
+def test_a_retired_file_is_never_read_under_its_old_name(tmp_path: Path) -> None:
+    files = PosixFileSystem()
+    path = f"{tmp_path}/a"
+    file = files.open(path, create=True, writable=True)
+    file.append([b"old"])
+    file.retire()
+    files.open(f"{tmp_path}/b", create=True, writable=True).append([b"new"])
+    files.rename(f"{tmp_path}/b", path)
+    with pytest.raises(FileNotFoundError):
+        file.pread(3, 0)
+    assert file.pread_into_cached(memoryview(bytearray(3)), 0) == -1
+    assert files.open(path).pread(3, 0) == b"new"
+
+
 def test_only_what_may_pass_counts_as_full() -> None:
     full = {code for code in errno.errorcode if is_full(OSError(code, ""))}
     assert full == {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

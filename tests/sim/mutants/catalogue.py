@@ -15,6 +15,10 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | no data plane without the store | P40 | only the controller speaks to the store | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
 | six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
+| what is not committed is cleaned | P57 | clients wait for each burst, so little is uncommitted, and no closed segment | `tests/unit/core/compaction/test_cleanable.py`: `test_nothing_behind_the_high_watermark_may_be_cleaned` |
+| the last batch of a producer goes with its records | P57 | a retry would have to reach a leader that was copied from a cleaned log | `tests/unit/broker/storage/test_cleaner.py`: `test_the_last_batch_of_a_producer_keeps_its_sequence_without_records` |
+| a copy takes its name before the replaced segments are removed for good | P57, P69 | power has to go between two calls, and the disk to lose one name and not the other | `tests/unit/broker/storage/test_cleaner.py`: `test_names_that_reach_the_disk_in_any_order_lose_nothing` |
+| a reader goes on in the file that took the name of its segment | P57 | threads of the simulator rarely meet in that moment | `tests/integration/storage/test_compaction_threads.py` |
 | a stored position is acknowledged before its commit | P60 | the mutant of P55 covers it | the mutant of P55 |
 | no digests between replicas | P67 | the product has none, see ARCHITECTURE.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |

@@ -17,11 +17,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "offsets > self._map.latest",
     ),
     mutant(
-        "what is not committed is cleaned",
+        "keys of one slot of the map are taken for one",
         "P57",
-        f"{_CORE}.cleanable:cleanable",
-        "segment.next_offset > high_watermark or",
-        "",
+        f"{_CORE}.offset_map:OffsetMap.latest",
+        "found = (there == high) & (self._low[slots] == low)",
+        "found = there != _EMPTY",
     ),
     mutant(
         "batches of several leader epochs become one",
@@ -29,13 +29,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         f"{_CORE}.batches:_Run.takes",
         "header.leader_epoch != self.first.leader_epoch\n        or",
         "",
-    ),
-    mutant(
-        "the last batch of a producer is removed with its records",
-        "P57",
-        f"{_CORE}.batches:BatchCleaner._is_last_of_producer",
-        "last is not None and last == header.last_offset",
-        "False",
     ),
     mutant(
         "a cleaned copy replaces segments before it is flushed",
@@ -52,6 +45,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "pass",
     ),
     mutant(
+        "the segment behind the replaced ones is removed with them",
+        "P57",
+        f"{_SWAP}:Swap.covers",
+        "base_offset < self.end_offset",
+        "base_offset <= self.end_offset",
+    ),
+    mutant(
         "a copy that was replacing segments is forgotten",
         "P57",
         "millrace.broker.storage.log_recovery:LogRecovery._finish_swaps",
@@ -64,23 +64,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "millrace.core.replication.follower:PartitionFollower._follow_on",
         "batches = [batches[0].cut(self.topic_partition, next_offset), *batches[1:]]",
         "pass",
-    ),
-    mutant(
-        "a reader goes on in the file that took the name of its segment",
-        "P57",
-        "millrace.broker.storage.segment:Segment.retire",
-        "self.is_retired = True",
-        "self.is_retired = False",
-        "self.file.retire()",
-        "pass",
-    ),
-    mutant(
-        "a tombstone goes with the next cleaning",
-        "P57",
-        f"{_CORE}.batches:BatchCleaner._piece",
-        "if NO_TIMESTAMP < header.delete_horizon <= rules.now:",
-        "if True:",
-        "& (offsets < rules.end_offset)",
-        "",
     ),
 )

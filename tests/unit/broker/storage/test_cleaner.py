@@ -13,6 +13,7 @@ from tests.fakes.keyed_batches import (
 )
 from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+from tests.sim.disk import UnorderedDirectory
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.stamped_batch import StampedBatch
@@ -378,6 +379,42 @@ def test_after_a_power_cut_at_any_step_the_log_has_the_last_value_of_each_key(se
     check_whole(opened)
     names = disk.list(PARTITION)
     assert not [name for name in names if name.endswith((".swap", ".tmp"))]
+
+
+class ReorderingDisk(Disk):
+    """A disk on which any of the unflushed changes of names may survive a power cut."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.root = UnorderedDirectory()
+        self.calls_until_cut: int | None = None
+        """Once a cleaned segment counts: how many calls later the power goes."""
+
+    def make_directory(self, path: str) -> None:
+        if not self.exists(path):
+            self.make_directory(path.rpartition("/")[0])
+            directory, name = self._parent(path)
+            directory.change({name: UnorderedDirectory()})
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self.calls_until_cut is not None and target.endswith(".swap"):
+            self.cut_power_at = self.calls + self.calls_until_cut
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_names_that_reach_the_disk_in_any_order_lose_nothing(seed: int) -> None:
+    disk = ReorderingDisk(seed)
+    opened = written_for_crashes(disk)
+    written = opened.records
+    disk.calls_until_cut = 1 + seed % 12
+    with pytest.raises(PowerCut):
+        opened.clean()
+    disk.calls_until_cut = None
+    disk.cut_power()
+    opened = CompactedLog(disk, opened.log.config)
+    assert latest(opened.records) == latest(written)
+    check_whole(opened)
 
 
 def test_a_hundred_kills_in_a_row_lose_nothing() -> None:
