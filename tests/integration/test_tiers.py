@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
@@ -54,6 +55,13 @@ def test_closed_segments_move_to_the_hdd_and_come_back(
         assert len(segments(hdd)) >= 5
         assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
 
+        (log,) = admin.describe_logs(TOPIC)
+        assert log.tier is not None
+        assert log.tier.log_dir == str(tiers(hdd)[0])
+        assert 0 < log.tier.end_offset < COUNT
+        assert 0 < log.tier.size_bytes < log.size_bytes
+        said = CommandLine(broker.address).ok("topic", "describe", TOPIC)
+        assert "HDD TO OFFSET" in said
         broker.kill()
         broker.start()
         assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]

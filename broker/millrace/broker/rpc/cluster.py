@@ -27,6 +27,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
+from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Listener
@@ -282,6 +283,7 @@ class ClusterService:
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),
                     compaction=self._describe_compaction(partition),
+                    tier=self._describe_tier(partition),
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
@@ -295,6 +297,20 @@ class ClusterService:
             dirty_ratio=log.cleanable(wall_now()).dirty_ratio,
             compacted_at=log.cleaner_point.cleaned_at,
         )
+        if refused is not None:
+            error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
+            described.error.CopyFrom(error)
+        return described
+
+    def _describe_tier(self, partition: Partition) -> pb.TierDescription | None:
+        log, refused = partition.log, partition.unmovable
+        if log.tier is None and partition.config.media is not TopicMedia.TIERED:
+            return None
+        described = pb.TierDescription()
+        if log.tier is not None:
+            described.log_dir = log.tier.folder(partition.topic_partition)
+            described.end_offset = log.tier.end_offset
+            described.size_bytes = log.tier_bytes
         if refused is not None:
             error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
             described.error.CopyFrom(error)
