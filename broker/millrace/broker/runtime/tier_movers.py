@@ -157,6 +157,7 @@ class _Mover:
         log, topic_partition = partition.log, partition.topic_partition
         before = log.tier
         try:
+            await self._worker.call(self._directory.directory.check_there)
             while self._partitions.find(topic_partition) is partition and partition.log is log:
                 size = await self._worker.call(next, steps, None)
                 if size is None:

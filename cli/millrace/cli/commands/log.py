@@ -121,7 +121,7 @@ def dump(
     examples="""
     millrace log verify ./millrace-data
     millrace log verify ./millrace-data --topic flights --output json
-    millrace log verify /disks/nvme-0 --log-dir /disks/sda
+    millrace log verify ./ssd --log-dir ./hdd
     """,
 )
 @_directory_argument

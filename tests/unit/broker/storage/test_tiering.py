@@ -258,6 +258,26 @@ def _remove_note(disk: Disk) -> None:
     disk.remove(f"{HOME}/tier")
 
 
+def test_a_tier_that_vanishes_is_damage_and_no_deletion() -> None:
+    opened = tiered(2)
+    plan = opened.log.plan_read(Offset(0), 10_000, Offset(14))
+    assert plan is not None
+    opened.disk.remove(TIER)
+    with pytest.raises(CorruptLogError):
+        opened.log.read(plan)
+    for ask in (
+        lambda log: log.plan_read(Offset(1), 10, Offset(14)),
+        lambda log: log.scrub(1 << 30),
+        lambda log: log.unread(Offset(1), Offset(14)),
+        lambda log: log.offset_for_timestamp(WallMs(0)),
+        lambda log: list(log.bring_back()),
+    ):
+        opened = tiered(2)
+        opened.disk.remove(TIER)
+        with pytest.raises(CorruptLogError, match=TIER):
+            ask(opened.log)
+
+
 def test_a_damaged_segment_is_found_before_its_original_is_removed() -> None:
     opened = tiered(0)
     opened.disk.flip_bit(f"{HOME}/{0:020d}.log", 300)

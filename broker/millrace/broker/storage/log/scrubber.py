@@ -50,8 +50,10 @@ class LogScrubber:
                 self._offset = header.next_offset
                 if verified >= max_bytes:
                     break
-        except FileNotFoundError:  # Deleted by retention meanwhile.
-            self._offset = found.next_offset
+        except FileNotFoundError as error:
+            if state.is_missing(found):
+                raise state.health.unread(error, found.path) from error
+            self._offset = found.next_offset  # Deleted by retention meanwhile.
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
             with state.lock:  # While a segment is cut, it is still one of the log's.
                 is_whole = found in state.segments

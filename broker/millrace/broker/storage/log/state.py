@@ -159,6 +159,18 @@ class LogState:
             return self.directory
         return self.tier.folder(self.topic_partition)
 
+    def is_missing(self, found: Segment) -> bool:
+        """Whether a segment whose file is not there should be: it lies in the tier, and counts.
+
+        A file of the tier is removed after its segment has left the log; one at home before.
+        """
+        return (
+            found in self.segments
+            and not self.is_at_home(found)
+            and not found.is_retired
+            and not self.health.is_closed
+        )
+
     def is_at_home(self, found: Segment) -> bool:
         """Whether a segment lies in the log's own directory, and not in its tier."""
         return found.folder == self.directory

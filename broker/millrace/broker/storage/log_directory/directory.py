@@ -13,12 +13,17 @@ from millrace.broker.storage.log_directory import clean_shutdown
 from millrace.broker.storage.log_directory.ballast import Ballast
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.log_directory.log_moves import LogMoves
-from millrace.broker.storage.log_directory.ownership import Identity, Ownership, identify
+from millrace.broker.storage.log_directory.ownership import (
+    Identity,
+    Ownership,
+    identify,
+    read_identity,
+)
 from millrace.broker.storage.log_directory.partitions import Partitions
 from millrace.broker.storage.log_directory.retired import RetiredLogs
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.refusals import refusal
-from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
+from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX, DamagedFileError
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition, WallMs
@@ -204,6 +209,22 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         self._ownership.keep_seen(seen)
+
+    def check_there(self) -> None:
+        """Refuse to write where this directory is not any more, as when its disk was unmounted.
+
+        Raises:
+            LogDirFailedError: it is not there.
+        """
+        try:
+            is_there = read_identity(self._files, self.path) == self.identity
+        except (OSError, DamagedFileError):
+            is_there = False
+        if not is_there:
+            raise LogDirFailedError(
+                f"{self.path} is not the log directory any more that it was when the broker "
+                "started: bring its disk back, and restart"
+            )
 
     # --- Partitions --------------------------------------------------------------------------
 
