@@ -1,6 +1,7 @@
 """A tiered topic on real files: closed segments lie on the HDD, and readers do not notice."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
-from millrace.client import InvalidReplicationFactorError, SyncAdmin, SyncProducer
+from millrace.client import InvalidReplicationFactorError, MillraceError, SyncAdmin, SyncProducer
 
 TOPIC = "orders"
 MOVING = {
@@ -29,8 +30,8 @@ def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     return start_broker(MOVING, log_dirs=[tmp_path / "ssd", tmp_path / "hdd"], media=["ssd", "hdd"])
 
 
-def write(bootstrap: str, first: int, end: int) -> None:
-    with SyncProducer(bootstrap, acks="all", batch_size="100KiB") as producer:
+def write(bootstrap: str, first: int, end: int, **settings: object) -> None:
+    with SyncProducer(bootstrap, acks="all", batch_size="100KiB", **settings) as producer:
         for sent in [producer.send(TOPIC, value, partition=0) for value in VALUES[first:end]]:
             sent.result(60)
 
@@ -102,6 +103,27 @@ def test_a_broker_whose_hdd_is_missing_does_not_serve_a_part_of_the_log(
     (tmp_path / "away").rename(hdd)
     broker.start()
     assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+
+
+def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic(TOPIC, partitions=1, config=TIERED)
+        admin.create_topic("fast", partitions=1, config={"media": "ssd"})
+        write(broker.address, 0, COUNT // 2)
+        wait_until(lambda: broker.metrics().get(MOVED, 0) > 0, "a segment has moved")
+        (tmp_path / "hdd").rename(tmp_path / "away")
+        with suppress(MillraceError):  # The replica goes offline in the middle of it.
+            write(broker.address, COUNT // 2, COUNT, delivery_timeout_ms=3000)
+        wait_until(lambda: broker.metrics()["millrace_offline_replicas"] == 1, "it is noticed")
+        producer.send("fast", b"goes on").result(30)
+    assert broker.metrics()["millrace_offline_log_dirs"] == 1
+    assert not (tmp_path / "hdd").exists()
+    broker.stop()
+    (tmp_path / "away").rename(tmp_path / "hdd")
+    broker.start()
+    assert read_all(broker.address, TOPIC, COUNT // 2) == VALUES[: COUNT // 2]
 
 
 def test_a_deleted_topic_leaves_both_disks(broker: RunningBroker, tmp_path: Path) -> None:

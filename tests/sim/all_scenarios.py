@@ -8,6 +8,7 @@ from tests.sim.group_scenarios import GROUP_SCENARIOS
 from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
+from tests.sim.tier_scenarios import TIER_SCENARIOS
 
 ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *SCENARIOS,
@@ -16,4 +17,5 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *CLIENT_SCENARIOS,
     *GROUP_SCENARIOS,
     *COMPACTION_SCENARIOS,
+    *TIER_SCENARIOS,
 )

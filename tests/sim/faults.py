@@ -24,6 +24,7 @@ from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
 from millrace.broker.storage.segment_swap import SUFFIX as SWAP
+from millrace.broker.storage.tier import FILE_NAME as TIER
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.model import ClusterState, PartitionState, Topic
@@ -324,6 +325,23 @@ def cut_power_in_a_replacement(scene: Scene) -> Undo | None:
         machine.start()
 
     return undo
+
+
+def _cut_power_in_a_move(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    machine.disk.cut_power_after_rename(f"/{TIER}", 1 + scene.dice.randrange(6))
+
+    def undo() -> None:
+        machine.disk.cut_power_at = None
+        machine.start()
+
+    return undo
+
+
+MOVE_CUT: Final = Family("F74", "power goes while a segment moves to an HDD", _cut_power_in_a_move)
+"""For tiered topics."""
 
 
 @family("F38", "the controller is killed")

@@ -53,6 +53,8 @@ class Settings:
                 trash_delay_ms=20_000,
                 scrub_bytes_per_second=self.scrub_bytes_per_second,
                 cleaner_backoff_ms=1_000,
+                tier_free_bytes_min=0,
+                tier_check_interval_ms=500,
                 cleaner_dedupe_buffer_size=64 << 10,
                 slow_flush_ms=self.slow_flush_ms,
             ),

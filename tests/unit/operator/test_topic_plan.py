@@ -130,3 +130,13 @@ def test_a_media_that_too_few_brokers_have_cannot_be_and_it_says_what_can() -> N
         with pytest.raises(CannotBeError, match=r"add a pool with a volume of media hdd") as info:
             actions(topic(media="hdd", replicas=3), there)
         assert info.value.reason == "NoMedia"
+
+
+def test_a_tiered_topic_takes_brokers_with_volumes_of_both_media() -> None:
+    (made,) = actions(topic(media="tiered", replicas=1), None, {0: SSD, 1: BOTH})
+    assert isinstance(made, Create)
+    assert made.config["media"] == "tiered"
+    with pytest.raises(CannotBeError, match=r"volumes of media ssd and of hdd") as info:
+        actions(topic(media="tiered", replicas=2), None, {0: SSD, 1: BOTH, 2: HDD})
+    assert info.value.reason == "NoMedia"
+    assert misplaced([(0, 1), (1,)], TopicMedia.TIERED, {0: SSD, 1: BOTH}) == 1

@@ -171,6 +171,8 @@ class _Mover:
             self._worker.submit(_on_closed, _close, steps)
         if log.tier != before:
             partition.unmovable = None
+            if log.tier is None:
+                self._partitions.placement.on_tier(topic_partition, None)
             self._metrics.moved_segments.labels(way).inc()
             _log.info(
                 "a closed segment has moved",

@@ -140,7 +140,7 @@ def _partition(
     try:
         tier = read_tier(files, directory, found, log_dirs)
     except CorruptLogError as error:
-        lacks_tier = error.message
+        lacks_tier = f"{error.message}. Without a broker, --log-dir names that directory"
     paths = _segment_paths(files, directory)
     if tier is not None:
         end_offset, folder = tier.end_offset, tier.folder(found)

@@ -7,7 +7,7 @@
         00000000000000000000.log        batches, nothing else
 
 A segment counts where the file `tier` says, and nowhere else: before its end offset in the tier,
-from there on at home. So one durable write of that file moves a segment, and a copy that does not
+from there on at home (P72). So one durable write of that file moves a segment, and a copy that does not
 count is a leftover, which opening the log removes. The log that is found is never shorter than the
 one that was written: `tier` names the HDD's log directory by its id, and the log is refused like a
 damaged one when that directory is missing, or another one stands in its place.
@@ -87,12 +87,22 @@ def read_tier(
 
 
 def write_tier(
-    files: FileSystem, directory: str, topic_partition: TopicPartition, tier: Tier
+    files: FileSystem, directory: str, topic_partition: TopicPartition, tier: Tier | None
 ) -> None:
     """Make durable where the oldest segments lie; it counts once this returns.
+
+    Args:
+        files: where.
+        directory: the log's home.
+        topic_partition: the log's.
+        tier: where they lie; None: all of them are at home, and the other disk is not needed.
 
     Raises:
         OSError: the disk refused. After a crash either the old or the new place counts.
     """
+    if tier is None:
+        files.unlink(f"{directory}/{FILE_NAME}")
+        files.fsync_directory(directory)
+        return
     payload = f"{tier.directory_id}\n{tier.end_offset}\n"
     write_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}", payload.encode())

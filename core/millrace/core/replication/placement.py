@@ -235,7 +235,8 @@ class ReplicaPlacement(Generic[_D]):
         return target.failure is None and self.moves.is_wanted_on(topic_partition, target.media)
 
     def on_moved(self, move: Move[_D]) -> None:
-        """A replica's log is in the other directory from now on."""
+        """A replica's log, all of it, is in the other directory from now on."""
+        self.on_tier(move.topic_partition, None)
         move.source.replicas.discard(move.topic_partition)
         move.target.replicas.add(move.topic_partition)
 

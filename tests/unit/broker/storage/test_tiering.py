@@ -161,9 +161,11 @@ def test_segments_come_back_the_newest_first() -> None:
     opened.check()
     opened.bring_back(5)
     assert opened.files == {HOME: [0, 3, 6, 9, 12], TIER: []}
+    assert opened.log.tier is None
     opened.check()
     opened.close()
-    TieredLog(opened.disk).check()
+    opened.disk.remove(HDD)  # It is not needed any more.
+    TieredLog(opened.disk, hdd_id="another").check()
 
 
 def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:

@@ -13,7 +13,9 @@ other one. The oldest segment at home goes first, and the newest one of the tier
 so one offset says where each lies.
 
 A segment that is cut, cleaned or deleted during the copy is another object afterwards, or gone:
-then the copy is dropped. An error of the other disk concerns only the move, and the log goes on.
+then the copy is dropped. One that its caller leaves unfinished stays until the next move of the
+segment overwrites it, or the log is opened again. An error of the other disk concerns only the
+move, and the log goes on (P72).
 
 Retention leaves files of the tier to `remove_leftovers`, so that appends to one disk never wait for
 another one.
@@ -114,7 +116,8 @@ class LogTiering:
             return  # The active segment of a log that was cut: it ends first.
         found = last_in_tier(segments, before.end_offset)
         if found is not None:
-            after = before._replace(end_offset=found.base_offset)
+            is_last = found is segments[0]
+            after = None if is_last else before._replace(end_offset=found.base_offset)
             yield from _Move(self, found, state.directory, before, after).run()
 
     def remove_leftovers(self) -> None:
@@ -138,13 +141,13 @@ class LogTiering:
             except OSError as error:
                 raise refusal(error, f"removing {path}", state.topic_partition) from error
 
-    def switch(self, found: Segment, before: Tier | None, tier: Tier) -> bool:
+    def switch(self, found: Segment, before: Tier | None, after: Tier | None) -> bool:
         """Let the copy of a segment count; return whether the log was not cut or cleaned since.
 
         Args:
             found: the segment.
             before: where the oldest segments lay when its copy was begun.
-            tier: where they lie from now on.
+            after: where they lie from now on.
         """
         state = self._state
         with state.lock:
@@ -157,12 +160,12 @@ class LogTiering:
                     topic_partition=state.topic_partition,
                 )
             try:
-                write_tier(state.files, state.directory, state.topic_partition, tier)
+                write_tier(state.files, state.directory, state.topic_partition, after)
             except OSError as error:
                 if may_pass(error):
                     raise state.health.refusal(error, "moving a segment of") from error
                 raise state.health.fail(error, "moving a segment of") from error
-            state.tier = tier
+            state.tier = after
             made = found.moved_to(
                 state.files, state.directory, state.cache, state.folder_of(found.base_offset)
             )
@@ -189,7 +192,7 @@ class _Move:
         found: Segment,
         folder: str,
         before: Tier | None,
-        after: Tier,
+        after: Tier | None,
     ) -> None:
         self._tiering = tiering
         self._state = tiering.state
@@ -209,7 +212,7 @@ class _Move:
             self._written(self._state.files.fsync_directory, self._folder)
             yield from self._verify(file)
             is_done = self._tiering.switch(self._found, self._before, self._after)
-        except (MillraceError, GeneratorExit):
+        except MillraceError:
             self._remove(self._path)
             raise
         except _Overtaken:

@@ -1,0 +1,45 @@
+"""Mutants of tiers: when a segment counts on another disk."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_TIERING: Final = "millrace.broker.storage.log.tiering"
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a segment counts on another disk before its copy is flushed",
+        "P72",
+        f"{_TIERING}:_Move.run",
+        "self._written(file.fdatasync)",
+        "pass",
+    ),
+    mutant(
+        "a segment counts on another disk before the name of its copy is durable",
+        "P72",
+        f"{_TIERING}:_Move.run",
+        "self._written(self._state.files.fsync_directory, self._folder)",
+        "pass",
+    ),
+    mutant(
+        "a segment is removed before it is durable that its copy counts",
+        "P72",
+        "millrace.broker.storage.tier:write_tier",
+        "payload.encode())",
+        "payload.encode(), durable=False)",
+    ),
+    mutant(
+        "a segment is removed although its copy does not count",
+        "P72",
+        f"{_TIERING}:LogTiering.move_out",
+        "end_offset=found.next_offset",
+        "end_offset=found.base_offset",
+    ),
+    mutant(
+        "a log forgets on which disk its oldest segments lie",
+        "P72",
+        "millrace.broker.storage.tier:read_tier",
+        "return Tier(log_dirs[directory_id], directory_id, end)",
+        "return None",
+    ),
+)
