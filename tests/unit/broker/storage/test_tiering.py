@@ -435,3 +435,63 @@ def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
     found = opened.log.movable(NOW)
     assert found is not None
     assert not found.is_due
+
+
+def _move_whole(opened: TieredLog) -> PartitionLog:
+    """Move the log to the HDD as a whole, as when its topic asks for that media."""
+    copy = opened.hdd.moves.begin_copy(opened.log)
+    while copy.advance():
+        pass
+    opened.log.checkpoint()
+    taken = opened.hdd.moves.take_in(copy, opened.ssd.moves, CONFIG, NOW)
+    opened.ssd.moves.part_with(TOPIC_PARTITION, NOW)
+    opened.hdd.moves.settle(TOPIC_PARTITION)
+    return taken
+
+
+def test_a_log_moves_to_another_directory_with_what_lies_in_its_tier() -> None:
+    opened = tiered(3)
+    taken = _move_whole(opened)
+    assert batches_of(taken) == {base: EXPECTED[base] for base in range(14)}
+    assert taken.tier is None
+    assert not opened.disk.exists(TIER)
+    assert not opened.disk.exists(HOME)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_after_a_crash_while_a_tiered_log_moves_as_a_whole_one_log_has_everything(
+    power: bool,
+) -> None:
+    crashes, at = 0, 0
+    while True:
+        opened = tiered(3)
+        opened.log.flush()
+        opened.ssd.checkpoint(MonotonicMs(0))
+        disk = opened.disk
+        at += 1
+        disk.cut_power_at = disk.calls + at
+        try:
+            _move_whole(opened)
+        except PowerCut:
+            crashes += 1
+        else:
+            break
+        if power:
+            disk.cut_power()
+        else:
+            disk.restart()
+        ssd, hdd = _open(disk, SSD, Media.SSD, "ssd"), _open(disk, HDD, Media.HDD, "hdd")
+        connect([ssd.moves, hdd.moves])
+        settle_moves([ssd.moves, hdd.moves])
+        (holder,) = (each for each in (ssd, hdd) if TOPIC_PARTITION in each.found)
+        log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+        assert batches_of(log) == {base: EXPECTED[base] for base in range(14)}, at
+    assert crashes > 10
+
+
+def test_nothing_is_written_where_the_log_directory_is_not_any_more() -> None:
+    opened = tiered(1)
+    opened.hdd.check_there()
+    opened.disk.remove(HDD)
+    with pytest.raises(LogDirFailedError, match="not the log directory any more"):
+        opened.hdd.check_there()

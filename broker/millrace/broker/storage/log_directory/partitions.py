@@ -149,12 +149,13 @@ class Partitions:
             self.files.rename(source, target)
         return target
 
-    def retire_tier(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> None:
-        """Rename the folder of a partition's segments on another disk, before its own directory.
+    def retire_tier(
+        self, topic_partition: TopicPartition, directory: str, now: WallMs, suffix: str
+    ) -> None:
+        """Rename the folder of a partition's segments on another disk, by the file in its own.
 
         That disk's refusal does not keep the partition: the folder is then left there.
         """
-        directory = self.directory_of(topic_partition)
         try:
             tier = read_tier(self.files, directory, topic_partition, self.log_dirs)
             if tier is None:

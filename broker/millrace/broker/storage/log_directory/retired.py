@@ -49,7 +49,8 @@ class RetiredLogs:
             self._partitions.forget(topic_partitions)
             moved: list[str] = []
             for topic_partition in topic_partitions:
-                self._partitions.retire_tier(topic_partition, now, DELETED)
+                directory = self._partitions.directory_of(topic_partition)
+                self._partitions.retire_tier(topic_partition, directory, now, DELETED)
                 self._partitions.rename(topic_partition, now, DELETED)
                 for path in self.damaged_of(topic_partition):
                     with suppress(FileNotFoundError):  # A person has removed it.
@@ -79,7 +80,8 @@ class RetiredLogs:
         self._partitions.let_go([topic_partition])
         try:
             self._partitions.forget([topic_partition])
-            self._partitions.retire_tier(topic_partition, now, _DAMAGED)
+            directory = self._partitions.directory_of(topic_partition)
+            self._partitions.retire_tier(topic_partition, directory, now, _DAMAGED)
             path = self._partitions.rename(topic_partition, now, _DAMAGED)
             self._files.fsync_directory(self._path)
             self.look_for_damaged(self._files.list(self._path))
