@@ -1,33 +1,41 @@
-"""Latency while logs are compacted, over the latency without: the worse of reading and writing.
+"""Latency while a log is compacted, over the latency without: the worse of reading and writing.
 
 One broker. A paced load of 1,000 records a second on a topic of its own: end to end, from due time
-to receipt, and from `send()` to the acknowledgement; the p99 of each. Meanwhile the cleaner thread
-compacts partitions of another topic, one after another, for the whole time, or has nothing to do.
+to receipt, and from `send()` to the acknowledgement; the p99 of each. Another topic has 2 M keys
+and gets a few records a second, and its segments end every second. While it is compacted, the
+cleaner copies all of it again and again; without, its `min.compaction.lag.ms` holds the cleaner
+back.
 """
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 
 import numpy
-from bench.comparisons.compaction import BACKOFF_MS, FREE, HELD, cells
+from bench.comparisons.compaction import BACKOFF_MS, FREE, HELD, numbered_cells
 from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Bench, Bound, Outcome, figure, say, settle
 from bench.millrace_broker import Millrace, metrics_of, running_millrace
 from bench.processes import LoadFailedError, last_json, run_loads
-from bench.records import read_records, write_random_records
+from bench.records import KEY_BYTES, read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
 from bench.sides import GRACE_S, fresh_topic
 from bench.steady_load import steady_load
 
 from millrace.client import SyncAdmin, SyncProducer
 
+TOPIC = "compacted"
+KEYS = 2_000_000
 RATE = 1000
 PARTITIONS = 4
-RECORDS_PER_SECOND = 400_000
-"""As fast as the cleaner may be; the topic has enough for the whole run."""
-CLEANED_PARTITIONS = 16
 TIMES_MAX = 2
+CLEANING_SHARE_MIN = 0.5
+"""Of a run, at least, in which the cleaner must have been at work."""
+_TRICKLE_S = 0.1
+_SECONDS = "millrace_cleaner_seconds_total"
 
 
 def measure(bench: Bench) -> Outcome:
@@ -35,19 +43,20 @@ def measure(bench: Bench) -> Outcome:
     values = read_records(write_random_records(bench.directory / "records", 100))
     found: dict[str, list[dict[str, float]]] = {"idle": [], "cleaning": []}
     storage = f"cleaner_backoff_ms = {BACKOFF_MS}"
-    with running_millrace(bench.directory / "millrace", storage=storage) as millrace:
+    with (
+        running_millrace(bench.directory / "millrace", storage=storage) as millrace,
+        SyncAdmin(millrace.address) as admin,
+        _trickle(millrace, values),
+    ):
         for number in range(bench.rounds):
             for name in list(found)[:: 1 if number % 2 else -1]:
-                if name == "cleaning":
-                    _fill(millrace, values, bench.seconds)
+                settings = FREE if name == "cleaning" else HELD
+                lag = settings["min.compaction.lag.ms"]
+                admin.alter_topic(TOPIC, set_config={"min.compaction.lag.ms": lag})
                 settle()
-                if name == "cleaning":
-                    _free(millrace)
-                latencies = _latencies(bench, millrace)
-                if name == "cleaning":
-                    _check_and_delete(millrace)
-                found[name].append(latencies)
-                say(f"round {number + 1}/{bench.rounds} {name:9} {latencies}")
+                time.sleep(2)  # A pass ends, or begins.
+                found[name].append(_latencies(bench, millrace, is_cleaning=name == "cleaning"))
+                say(f"round {number + 1}/{bench.rounds} {name:9} {found[name][-1]}")
     over = {
         what: median(
             cleaning[what] / idle[what]
@@ -68,30 +77,44 @@ def measure(bench: Bench) -> Outcome:
     )
 
 
-def _fill(millrace: Millrace, values: list[bytes], seconds: float) -> None:
-    """Write what the cleaner has to do for a whole run."""
-    records = int(RECORDS_PER_SECOND * (seconds + WARM_UP_S) * 2)
-    millrace.create_topic("compacted", CLEANED_PARTITIONS, {**MILLRACE_TOPIC["replicated"], **HELD})
+@contextmanager
+def _trickle(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
+    """Fill the topic that is compacted, and write to it for the length of the block."""
+    config = {**MILLRACE_TOPIC["replicated"], **HELD, "segment.ms": "1000"}
+    millrace.create_topic(TOPIC, 1, config)
+    is_over = threading.Event()
     with SyncProducer(millrace.address) as producer:
-        for keys, some in cells(records, records // 10, values):
-            producer.send_batch("compacted", some, keys=keys)
+        for keys, some in numbered_cells(KEYS, values):
+            producer.send_batch(TOPIC, some, keys=keys)
         producer.flush()
 
+        def write() -> None:
+            while not is_over.wait(_TRICKLE_S):
+                producer.send(TOPIC, values[0], key=b"%0*d" % (KEY_BYTES, 0))
 
-def _free(millrace: Millrace) -> None:
-    with SyncAdmin(millrace.address) as admin:
-        admin.alter_topic("compacted", set_config=FREE)
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
 
-def _check_and_delete(millrace: Millrace) -> None:
-    """Make sure that there was something to clean until the end."""
-    if metrics_of(millrace)["millrace_cleaner_dirtiest_ratio"] == 0:
-        raise LoadFailedError("everything was compacted before the run ended: fill more")
-    millrace.delete_topic("compacted")
+def _latencies(bench: Bench, millrace: Millrace, *, is_cleaning: bool) -> dict[str, float]:
+    began_at, before = time.monotonic(), metrics_of(millrace)[_SECONDS]
+    found = {
+        "end_to_end_p99_ms": _end_to_end(bench, millrace),
+        "produce_p99_ms": _produce(bench, millrace),
+    }
+    share = (metrics_of(millrace)[_SECONDS] - before) / (time.monotonic() - began_at)
+    if is_cleaning and share < CLEANING_SHARE_MIN:
+        raise LoadFailedError(f"the cleaner was at work for {share:.0%} of the run only")
+    return {**found, "cleaning_share": share}
 
 
-def _latencies(bench: Bench, millrace: Millrace) -> dict[str, float]:
-    log = bench.directory / "latency.log"
+def _end_to_end(bench: Bench, millrace: Millrace) -> float:
+    """Return the p99 from due time to receipt."""
     with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic:
         commands = [
             command_line(
@@ -100,7 +123,7 @@ def _latencies(bench: Bench, millrace: Millrace) -> dict[str, float]:
                     address=millrace.address,
                     topic=topic,
                     partitions=PARTITIONS,
-                    seconds=bench.seconds / 2,
+                    seconds=bench.seconds,
                     rate=RATE,
                     way=way,
                     settings=settings,
@@ -108,9 +131,9 @@ def _latencies(bench: Bench, millrace: Millrace) -> dict[str, float]:
             )
             for way, settings in (("consume", {}), ("produce", {"linger_ms": 0}))
         ]
+        log = bench.directory / "latency.log"
         (printed, _), _ = run_loads(commands, log, bench.seconds + WARM_UP_S + GRACE_S)
-        end_to_end = Moved(**last_json(printed)).detail["p99_ms"]
-    return {"end_to_end_p99_ms": end_to_end, "produce_p99_ms": _produce(bench, millrace)}
+        return float(Moved(**last_json(printed)).detail["p99_ms"])
 
 
 def _produce(bench: Bench, millrace: Millrace) -> float:
@@ -127,7 +150,7 @@ def _produce(bench: Bench, millrace: Millrace) -> float:
         ) as load,
     ):
         load.begin()
-        time.sleep(bench.seconds / 2)
+        time.sleep(bench.seconds)
         records = load.end()
     taken_ns = records["acknowledged_ns"] - records["sent_ns"]
     return float(numpy.percentile(taken_ns, 99)) / 1e6

@@ -155,6 +155,11 @@ def test_a_policy_that_changes_under_load_loses_nothing_that_must_stay(
         )
         records = read(cleaning.bootstrap, end)
         assert {record.key: record.value for record in records} == dict(round_of(rounds - 1))
+        for log in admin.describe_logs(TOPIC):
+            assert log.compaction is not None
+            assert log.compaction.cleaner_point > end - 2 * KEYS
+            assert log.compaction.compacted_at is not None
+            assert log.compaction.problem == ""
 
 
 def test_a_reader_that_is_in_the_middle_of_what_is_compacted_goes_on(

@@ -537,6 +537,8 @@ class SimulatedCluster:
         modes = topic.plan.modes
         if any(map(self.may_be_cut, topic.partitions)):
             modes.append("unclean-election")
+            if topic.plan.is_compacted:
+                modes.append("compacted-unclean-election")
         log_starts = {
             key: self.kept_from(each)
             for key, each in zip(topic.keys, topic.partitions, strict=True)

@@ -34,7 +34,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "a cleaned copy replaces segments before it is flushed",
         "P57",
         f"{_CLEANER}:_Copy.run",
-        "self._checked(file.fdatasync)",
+        "self._checked(self._file.fdatasync)",
         "pass",
     ),
     mutant(

@@ -281,3 +281,18 @@ def test_the_table_says_other_names_and_other_defaults() -> None:
         "| `pairs` | 2 | an even number | restart | How many. Kafka's `num.pairs`. |",
         "| `codec` | none at all | none or LZ4 | restart | Which. |",
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    ratio: float = setting(0.5, "How much of it.", maximum=1)
+
+
+def test_a_part_of_a_whole_is_a_number_between_its_bounds() -> None:
+    for value, expected in (("0.25", 0.25), (1, 1.0), (0.75, 0.75), ("0", 0.0)):
+        parsed = settings.parse(Parts, {"ratio": value})
+        assert parsed.ratio == expected
+        assert type(parsed.ratio) is float
+    for wrong in ("1.01", -0.1, "half", True, None, "nan"):
+        with pytest.raises(InvalidConfigError, match=r"ratio.*must be"):
+            settings.parse(Parts, {"ratio": wrong})

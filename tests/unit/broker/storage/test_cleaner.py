@@ -1,6 +1,7 @@
 """A log is compacted: what stays, what readers see meanwhile, and what is left after any crash."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from tests.fakes.disk import Disk, PowerCut
@@ -11,17 +12,20 @@ from tests.fakes.keyed_batches import (
     latest,
     records_in,
 )
-from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
+from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from tests.sim.disk import UnorderedDirectory
 
+from millrace.broker.storage import inspection
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.broker_config import StorageConfig
 from millrace.core.compaction.cleanable import CompactionLags
 from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
 from millrace.core.ids import LeaderEpoch, Offset, ProducerId, WallMs
 from millrace.core.log.producer_states import ProducerStates
+from millrace.core.metadata.topic_config import CleanupPolicy, TopicConfig
 from millrace.core.records.rewriting import cut
 
 HASHER = KeyHasher(b"a secret of the test")
@@ -526,3 +530,54 @@ def test_batches_without_keys_cost_nothing_to_clean_and_stay() -> None:
     opened.roll()
     opened.clean()
     assert opened.offsets == [0, 1, 2]
+
+
+@pytest.mark.parametrize("policy", CleanupPolicy)
+def test_a_policy_says_whether_old_records_go_by_age_by_key_or_both(policy: CleanupPolicy) -> None:
+    topic = TopicConfig(
+        cleanup_policy=policy, retention_ms=1000, segment_ms=5000, max_compaction_lag_ms=300
+    )
+    opened = CompactedLog(Disk(), LogConfig.of(topic, StorageConfig()))
+    config = opened.log.config
+    assert config.is_compacted == (policy is not CleanupPolicy.DELETE)
+    assert config.segment_ms == (300 if config.is_compacted else 5000)
+    for key in (b"a", b"b", b"a"):
+        opened.write((key, b"value"))
+        opened.roll()
+    if config.is_compacted:
+        opened.clean()
+    assert opened.offsets == ([1, 2] if config.is_compacted else [0, 1, 2])
+    opened.log.apply_retention(WallMs(NOW + 2000), opened.end)
+    assert opened.offsets == ([1, 2] if policy is CleanupPolicy.COMPACT else [])
+
+
+def test_an_active_segment_that_is_old_is_ended_once_all_of_it_is_committed() -> None:
+    opened = CompactedLog(Disk(), LogConfig(is_compacted=True, segment_ms=1000))
+    assert not opened.log.has_old_segment(WallMs(NOW + 5000))
+    opened.write((b"key", b"1"))
+    assert not opened.log.has_old_segment(WallMs(NOW + 999))
+    assert opened.log.has_old_segment(WallMs(NOW + 1000))
+    opened.log.high_watermark = Offset(0)
+    assert not opened.log.has_old_segment(WallMs(NOW + 1000))
+
+
+def test_inspection_counts_a_copy_that_was_replacing_segments() -> None:
+    disk = Disk()
+    opened = written_for_crashes(disk)
+    written = opened.records
+    for calls in range(1, 400):  # Until the power goes while a copy replaces others.
+        disk.cut_power_at = disk.calls + calls
+        with suppress(PowerCut):
+            opened.clean()
+        disk.restart()
+        swaps = [name for name in disk.list(PARTITION) if name.endswith(".swap")]
+        if swaps:
+            break
+        opened = CompactedLog(disk, opened.log.config)
+    assert swaps
+    (partition,) = inspection.partitions(disk, ROOT)
+    verified = inspection.verify_partition(disk, partition)
+    assert verified.is_sound
+    assert verified.log_end_offset == 60
+    opened = CompactedLog(disk, opened.log.config)
+    assert latest(opened.records) == latest(written)

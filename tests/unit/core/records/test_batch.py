@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -468,3 +469,26 @@ def test_the_body_may_be_written_to_the_wire_as_it_is() -> None:
         prepared = record_batch.prepare(TOPIC_PARTITION, ALL_COLUMNS, Compressor(codec))
         joined = b"".join([prepared.finish(), prepared.body])
         assert check(TOPIC_PARTITION, joined, LIMITS).length == len(joined)
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing"),
+    [
+        ([b"a", b"b", b"c"], 0),
+        ([b"", b"", b""], 0),
+        ([b"a", b"", b"c"], 0),
+        ([b"a", None, b""], 1),
+        (None, 3),
+    ],
+)
+def test_a_compacted_topic_refuses_records_without_a_key(
+    keys: list[bytes | None] | None, missing: int
+) -> None:
+    batch = sealed(Columns(3, NOON, [b"value"] * 3, keys))
+    limits = replace(LIMITS, requires_keys=True)
+    assert check(TOPIC_PARTITION, batch, LIMITS).record_count == 3
+    if not missing:
+        assert check(TOPIC_PARTITION, batch, limits).record_count == 3
+        return
+    with pytest.raises(InvalidRecordError, match=f"{missing} of the batch's 3 records have no key"):
+        check(TOPIC_PARTITION, batch, limits)

@@ -16,6 +16,7 @@ Source: Kafka's Cleaner.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
@@ -166,7 +167,11 @@ class _Overtaken(Exception):
 
 
 class _Copy:
-    """The cleaned copy of a group of segments."""
+    """The cleaned copy of a group of segments.
+
+    The copy of one segment is only written from its first batch on that changes: in a large log
+    most segments change seldom.
+    """
 
     def __init__(self, state: LogState, cleaner: LogCleaner, group: Sequence[Segment]) -> None:
         self._state = state
@@ -174,61 +179,72 @@ class _Copy:
         self._group = group
         self._folder = group[0].folder
         self._swap = Swap(group[0].base_offset, group[-1].next_offset)
-        self._is_changed = len(group) > 1
+        self._path = f"{self._folder}/{self._swap.temporary}"
+        self._file: File | None = None
+        self._written = 0
         self._unflushed = 0
 
     def run(self, cleaner: BatchCleaner) -> Iterator[CleaningStep]:
-        """Copy the group, and replace it; drop the copy if nothing has changed."""
-        state = self._state
-        path = f"{self._folder}/{self._swap.temporary}"
-        made = state.open_segment(self._swap.base_offset)
+        """Copy the group, and replace it, unless nothing changes."""
+        made = self._state.open_segment(self._swap.base_offset)
         made.created_at = min(each.created_at for each in self._group)
         made.closed_at = max(each.closed_at for each in self._group)
-        file = self._checked(self._begin, path)
         try:
+            if len(self._group) > 1:
+                yield from self._begin(0)
             for found in self._group:
-                for group, size in opened_batches(state, found, found.base_offset):
-                    read, written = cleaner.counts.read, cleaner.counts.written
-                    before = made.size
-                    self._write(file, made, cleaner.take(group))
-                    removed = cleaner.counts.read - read - (cleaner.counts.written - written)
-                    self._is_changed |= removed > 0
-                    yield CleaningStep(size, made.size - before, removed)
-            self._write(file, made, cleaner.finish())
-            self._checked(file.fdatasync)
+                for group, size in opened_batches(self._state, found, found.base_offset):
+                    kept, written = cleaner.counts.kept, self._written
+                    batches = list(cleaner.take(group))
+                    yield from self._write(made, batches)
+                    removed = sum(each.header.record_count for each in group)
+                    removed -= cleaner.counts.kept - kept
+                    yield CleaningStep(size, self._written - written, removed)
+            yield from self._write(made, list(cleaner.finish()))
             assert made.next_offset == self._swap.end_offset
-            if self._is_changed:
+            if self._file is not None:
+                self._checked(self._file.fdatasync)
                 self._replace(made)
-            else:
-                self._drop(path)
         except (MillraceError, _Overtaken):
-            self._drop(path)
+            self._drop()
             raise
         finally:
-            file.close()
+            if self._file is not None:
+                self._file.close()
 
-    def _begin(self, path: str) -> File:
-        file = self._state.files.open(path, create=True, writable=True)
-        file.truncate(0)
-        return file
+    def _begin(self, size: int) -> Iterator[CleaningStep]:
+        """Begin the file with the first bytes of the first segment, which did not change."""
+        files, found = self._state.files, self._group[0]
+        self._file = self._checked(files.open, self._path, create=True, writable=True)
+        self._checked(self._file.truncate, 0)
+        for at in range(0, size, _READ_BYTES):
+            wanted = min(_READ_BYTES, size - at)
+            with _reading(self._state, found):
+                data = found.file.pread(wanted, at)
+                if len(data) < wanted:
+                    raise scan.ScanStop("the batch is cut", at, found.base_offset)
+            self._append(self._file, [data])
+            yield CleaningStep(wanted, wanted)
 
-    def _write(self, file: File, made: Segment, batches: Iterator[RewrittenBatch]) -> None:
+    def _write(self, made: Segment, batches: Sequence[RewrittenBatch]) -> Iterator[CleaningStep]:
+        if self._file is None and any(batch.is_rewritten for batch in batches):
+            yield from self._begin(made.size)
         buffers: list[Buffer] = []
         for batch in batches:
-            if len(buffers) + 2 > BUFFERS_MAX:
-                self._append(file, buffers)
-                buffers = []
-            buffers += (batch.stamped, batch.body)
             header = batch.header
-            self._is_changed |= batch.is_rewritten
             made.extend(
                 [(header.base_offset, batch.length, header.largest_timestamp)],
                 header.next_offset,
                 self._state.config.index_interval_bytes,
                 made.created_at,
             )
-        if buffers:
-            self._append(file, buffers)
+            if self._file is not None:
+                if len(buffers) + 2 > BUFFERS_MAX:
+                    self._append(self._file, buffers)
+                    buffers = []
+                buffers += (batch.stamped, batch.body)
+        if self._file is not None and buffers:
+            self._append(self._file, buffers)
 
     def _append(self, file: File, buffers: list[Buffer]) -> None:
         size = sum(map(len, buffers))
@@ -237,6 +253,7 @@ class _Copy:
                 f"cleaning {self._folder}: the disk is full",
                 topic_partition=self._state.topic_partition,
             )
+        self._written += size
         self._unflushed += size
         if self._unflushed >= _FLUSH_BYTES:
             self._checked(file.fdatasync)
@@ -282,21 +299,21 @@ class _Copy:
         except OSError as error:  # It may count after a crash, when the log has moved on.
             raise state.health.fail(error, "cleaning", self._folder) from error
 
-    def _drop(self, path: str) -> None:
+    def _drop(self) -> None:
         """Remove an unfinished copy; if the disk refuses, the next copy overwrites it."""
-        if self._state.health.is_closed:
-            return  # The directory has another name, or is another log's.
+        if self._file is None or self._state.health.is_closed:
+            return  # Or the directory has another name, or is another log's.
         files = self._state.files
         try:
-            if files.exists(path):
-                files.unlink(path)
+            if files.exists(self._path):
+                files.unlink(self._path)
         except OSError as error:
             if not may_pass(error):
                 raise self._state.health.fail(error, "cleaning", self._folder) from error
 
-    def _checked(self, call: Callable[..., _T], *args: object) -> _T:
+    def _checked(self, call: Callable[..., _T], *args: object, **options: object) -> _T:
         try:
-            return call(*args)
+            return call(*args, **options)
         except OSError as error:
             if self._state.health.is_closed:
                 raise _Overtaken from None
@@ -311,11 +328,22 @@ def opened_batches(
     In groups, with the bytes of each.
 
     Raises:
+        _Overtaken, CorruptLogError: see `_reading`.
+    """
+    with _reading(state, found):
+        yield from _opened_batches(state, found, start_offset)
+
+
+@contextmanager
+def _reading(state: LogState, found: Segment) -> Iterator[None]:
+    """Read a segment in the block.
+
+    Raises:
         _Overtaken: the segment was deleted, cut or closed meanwhile.
         CorruptLogError: a batch is damaged; the partition takes nothing more.
     """
     try:
-        yield from _opened_batches(state, found, start_offset)
+        yield
     except (*scan.DAMAGE, scan.ScanStop, InvalidRecordError, OSError) as error:
         with state.lock:  # While a segment is cut or deleted, it is still one of the log's.
             is_whole = found in state.segments and not state.health.is_closed
