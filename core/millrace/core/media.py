@@ -46,6 +46,11 @@ class TopicMedia(StrEnum):
             case _:
                 return self.value in there
 
+    @property
+    def needed(self) -> str:
+        """The media of the log directories that a broker needs for it, in words."""
+        return "ssd and one on hdd" if self is TopicMedia.TIERED else self.value
+
     def is_home_on(self, media: Media) -> bool:
         """Whether the log directory of a replica, where it is written, may lie on this media."""
         home = Media.SSD if self is TopicMedia.TIERED else self

@@ -101,7 +101,7 @@ class _Mover:
                 await asyncio.sleep(self._config.tier_check_interval_ms / 1000)
 
     async def _move_one(self) -> bool:
-        """Move one segment; return whether one was to be moved."""
+        """Move one segment; return whether to look for another one at once."""
         now = monotonic_now()
         self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
         here = self._logs_here()
@@ -118,11 +118,9 @@ class _Mover:
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
                 steps = chosen.log.move_out(self._path, identity.directory_id)
-                await self._move(chosen, steps, "to")
-                return True
+                return await self._move(chosen, steps, "to")
             if (chosen := _choose_back(of_home, room)) is not None:
-                await self._move(chosen, chosen.log.bring_back(), "from")
-                return True
+                return await self._move(chosen, chosen.log.bring_back(), "from")
         return False
 
     def _logs_here(self) -> list[Partition]:
@@ -152,8 +150,12 @@ class _Mover:
         found = await self._worker.call(_look_at, [each.log for each in tiered], wall_now())
         return first_to_move(zip(tiered, found, strict=True), is_filling=is_filling)
 
-    async def _move(self, partition: Partition, steps: Iterator[int], way: str) -> None:
-        """Move a segment; it stays where it is if the log is closed or moved meanwhile."""
+    async def _move(self, partition: Partition, steps: Iterator[int], way: str) -> bool:
+        """Move a segment; it stays where it is if the log is closed or moved meanwhile.
+
+        Returns:
+            Whether another one may be tried at once: it has moved, or its log is left alone now.
+        """
         log, topic_partition = partition.log, partition.topic_partition
         before = log.tier
         try:
@@ -166,22 +168,24 @@ class _Mover:
                 await self._keep_pace(size)
         except StorageError as error:
             self._on_refused(partition, log, error)
-            return
+            return True
         finally:
             self._worker.submit(_on_closed, _close, steps)
-        if log.tier != before:
-            partition.unmovable = None
-            if log.tier is None:
-                self._partitions.placement.on_tier(topic_partition, None)
-            self._metrics.moved_segments.labels(way).inc()
-            _log.info(
-                "a closed segment has moved",
-                extra={
-                    "partition": self._partitions.named(topic_partition),
-                    way: self._path,
-                    "tier_end_offset": 0 if log.tier is None else log.tier.end_offset,
-                },
-            )
+        if log.tier == before:
+            return False
+        partition.unmovable = None
+        if log.tier is None:
+            self._partitions.placement.on_tier(topic_partition, None)
+        self._metrics.moved_segments.labels(way).inc()
+        _log.info(
+            "a closed segment has moved",
+            extra={
+                "partition": self._partitions.named(topic_partition),
+                way: self._path,
+                "tier_end_offset": 0 if log.tier is None else log.tier.end_offset,
+            },
+        )
+        return True
 
     async def _keep_pace(self, size: int) -> None:
         if self._allowance is not None:

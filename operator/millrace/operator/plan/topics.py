@@ -166,7 +166,7 @@ def misplaced(
 def _check_media(
     topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
 ) -> None:
-    if topic.spec.media is None:
+    if topic.spec.media in (None, TopicMedia.ANY):
         return
     media = topic.spec.media
     count = topic.spec.replicas or (1 if found is None else found.replication_factor)
