@@ -112,8 +112,11 @@ class _Mover:
             of_home = [each for each in free if each.topic_partition in home.replicas]
             if not of_home:
                 continue
-            room = await self._worker.call(home.directory.free_space)
-            room -= self._config.tier_free_bytes_min
+            try:
+                free_bytes = await self._worker.call(home.directory.free_space)
+            except OSError:  # It is about to fail.
+                continue
+            room = free_bytes - self._config.tier_free_bytes_min
             if (chosen := await self._choose_out(of_home, is_filling=room < 0)) is not None:
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)

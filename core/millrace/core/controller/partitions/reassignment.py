@@ -169,8 +169,8 @@ def _check_assignment(
             )
         if is_new and not (media := rules.config.media).is_among(broker.media):
             raise InvalidReplicaAssignmentError(
-                f"its topic has media={media}, and broker {broker_id} has no log directory on "
-                f"{media.needed} that works; it has {', '.join(broker.media) or 'none that it names'}: "
+                f"its topic has media={media}, and broker {broker_id} has no log directory "
+                f"of it that works; it has {', '.join(broker.media) or 'none that it names'}: "
                 "choose another broker, or alter the topic",
                 topic_partition=key,
             )
