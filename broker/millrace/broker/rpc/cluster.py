@@ -23,6 +23,7 @@ from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InconsistentClusterIdError,
+    LogDirFailedError,
     MillraceError,
     UnknownTopicOrPartitionError,
 )
@@ -303,9 +304,16 @@ class ClusterService:
         return described
 
     def _describe_tier(self, partition: Partition) -> pb.TierDescription | None:
-        log, refused = partition.log, partition.unmovable
-        if log.tier is None and partition.config.media is not TopicMedia.TIERED:
+        log = partition.log
+        refused: MillraceError | None = partition.unmovable
+        is_tiered = partition.config.media is TopicMedia.TIERED
+        if log.tier is None and not is_tiered:
             return None
+        if is_tiered and self._partitions.placement.tier_for(partition.topic_partition) is None:
+            refused = LogDirFailedError(
+                "no segment can move: this broker has no log directory on an HDD that works, or "
+                "the log lies on an HDD itself"
+            )
         described = pb.TierDescription()
         if log.tier is not None:
             described.log_dir = log.tier.folder(partition.topic_partition)
