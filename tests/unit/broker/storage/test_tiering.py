@@ -437,6 +437,30 @@ def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
     assert not found.is_due
 
 
+def test_a_folder_that_does_not_count_goes_into_the_trash_when_its_log_is_opened() -> None:
+    for at in range(1, 200):
+        opened = tiered(1)
+        opened.log.checkpoint()
+        opened.ssd.checkpoint(MonotonicMs(0))
+        disk = opened.disk
+        disk.cut_power_at = disk.calls + at
+        try:
+            opened.bring_back()
+        except PowerCut:
+            pass
+        else:
+            break
+        disk.cut_power()
+        again = TieredLog(disk)
+        again.check()
+        is_there = disk.exists(TIER)
+        assert is_there == (again.log.tier is not None), at
+        again.bring_back()
+        again.check()
+    else:
+        raise AssertionError("the segment never came back")
+
+
 def _move_whole(opened: TieredLog) -> PartitionLog:
     """Move the log to the HDD as a whole, as when its topic asks for that media."""
     copy = opened.hdd.moves.begin_copy(opened.log)

@@ -21,8 +21,7 @@ from typing import Final
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.log_copy import LogCopy
-from millrace.broker.storage.log_directory.partitions import CAME_FROM, Partitions
-from millrace.broker.storage.log_directory.retired import DELETED
+from millrace.broker.storage.log_directory.partitions import CAME_FROM, DELETED, Partitions
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
@@ -208,9 +207,9 @@ class LogMoves:
 
 def connect(directories: Collection[LogMoves]) -> None:
     """Let each log directory of a broker know all of them; no log is open yet."""
-    paths = {each.directory_id: each.partitions.path for each in directories}
+    companions = {each.directory_id: each.partitions for each in directories}
     for each in directories:
-        each.partitions.log_dirs = paths
+        each.partitions.companions = companions
 
 
 def settle_moves(directories: Collection[LogMoves]) -> None:

@@ -6,7 +6,7 @@ So an intended removal of a partition also removes its line.
 
 import errno
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,12 +16,16 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.sparse_index import IndexCache
-from millrace.broker.storage.tier import NO_LOG_DIRS, read_tier
+from millrace.broker.storage.tier import SUFFIX as TIER_SUFFIX
+from millrace.broker.storage.tier import read_tier
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
 CAME_FROM: Final = "came-from"
 """Name of a file in a copy whose original may still count: see `log_moves`."""
+
+DELETED: Final = ".deleted"
+"""End of the name of a directory in the trash: see `retired`."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +41,10 @@ class Partitions:
         logs: the partitions that are open.
         corrupt: those that could not be opened, or were found damaged, and why.
         unsettled: copies of logs that may still lie in another directory, and that one's id.
-        log_dirs: paths of all log directories of the broker, by id: segments may lie in another.
+        companions: those of all log directories of the broker, by id, these included: segments of a
+            log may lie in another one.
+        tiers: folders with segments of logs, found here when it was opened; a log that is opened
+            takes its own out.
     """
 
     def __init__(
@@ -53,7 +60,8 @@ class Partitions:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.unsettled: dict[TopicPartition, str] = {}
-        self.log_dirs = NO_LOG_DIRS
+        self.companions: Mapping[str, Partitions] = {}
+        self.tiers: set[TopicPartition] = set()
 
     def look_for(self, names: list[str]) -> None:
         """Set `found` by the names in the directory and by the recovery checkpoint."""
@@ -61,6 +69,8 @@ class Partitions:
         known = {found: None for found in present if found is not None}
         known.update(dict.fromkeys(self.checkpoints.partitions()))
         self.found = list(known)
+        stems = (name.removesuffix(TIER_SUFFIX) for name in names if name.endswith(TIER_SUFFIX))
+        self.tiers = {found for stem in stems if (found := parse_topic_partition(stem)) is not None}
 
     # --- Logs --------------------------------------------------------------------------------
 
@@ -78,7 +88,7 @@ class Partitions:
                 cache=self._cache,
                 is_clean=marker is not None and topic_partition not in marker.unjudged,
                 now=now,
-                log_dirs=self.log_dirs,
+                log_dirs=self._log_dirs,
             )
         except CorruptLogError as error:
             with self._lock:
@@ -86,6 +96,11 @@ class Partitions:
             raise
         with self._lock:
             self.logs[topic_partition] = log
+        for each in self.companions.values():
+            if topic_partition in each.tiers:
+                each.tiers.discard(topic_partition)
+                if log.tier is None or log.tier.log_dir != each.path:
+                    each.give_up_tier(topic_partition, now)
         return log
 
     def opened(self) -> list[PartitionLog]:
@@ -149,6 +164,26 @@ class Partitions:
             self.files.rename(source, target)
         return target
 
+    @property
+    def _log_dirs(self) -> Mapping[str, str]:
+        return {directory_id: each.path for directory_id, each in self.companions.items()}
+
+    def give_up_tier(self, topic_partition: TopicPartition, now: WallMs) -> None:
+        """Put a folder of segments into the trash: its log is whole without it.
+
+        A crash leaves one behind, for example when the last segment had just come back.
+        """
+        folder = f"{self.path}/{topic_partition}{TIER_SUFFIX}"
+        try:
+            if self.files.exists(folder):
+                self.files.rename(folder, self.free_name(topic_partition, now, DELETED))
+                self.files.fsync_directory(self.path)
+        except OSError as error:
+            _log.warning(
+                "segments that count no more stay where they are",
+                extra={"path": folder, "error": str(error)},
+            )
+
     def retire_tier(
         self, topic_partition: TopicPartition, directory: str, now: WallMs, suffix: str
     ) -> None:
@@ -157,7 +192,7 @@ class Partitions:
         That disk's refusal does not keep the partition: the folder is then left there.
         """
         try:
-            tier = read_tier(self.files, directory, topic_partition, self.log_dirs)
+            tier = read_tier(self.files, directory, topic_partition, self._log_dirs)
             if tier is None:
                 return
             folder = tier.folder(topic_partition)

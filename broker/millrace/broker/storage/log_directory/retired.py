@@ -13,12 +13,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from millrace.broker.storage.log_directory.partitions import Partitions
+from millrace.broker.storage.log_directory.partitions import DELETED, Partitions
 from millrace.broker.storage.refusals import refusal
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
-DELETED: Final = ".deleted"
 _DAMAGED: Final = ".damaged"
 
 
