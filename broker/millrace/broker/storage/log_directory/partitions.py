@@ -184,26 +184,34 @@ class Partitions:
                 extra={"path": folder, "error": str(error)},
             )
 
-    def retire_tier(
-        self, topic_partition: TopicPartition, directory: str, now: WallMs, suffix: str
+    def retire_tiers(
+        self, directories: Mapping[TopicPartition, str], now: WallMs, suffix: str
     ) -> None:
-        """Rename the folder of a partition's segments on another disk, by the file in its own.
+        """Rename the folders of partitions' segments on other disks, durably.
 
-        That disk's refusal does not keep the partition: the folder is then left there.
+        Those disks' refusals do not keep the partitions: the folders are then left there.
+
+        Args:
+            directories: of the partitions.
+            now: the time.
+            suffix: of the new names.
         """
-        try:
-            tier = read_tier(self.files, directory, topic_partition, self._log_dirs)
-            if tier is None:
-                return
-            folder = tier.folder(topic_partition)
-            if self.files.exists(folder):
-                self.files.rename(folder, f"{tier.log_dir}/{topic_partition}.{now}{suffix}")
-                self.files.fsync_directory(tier.log_dir)
-        except (CorruptLogError, OSError) as error:
-            _log.warning(
-                "the segments of a partition on another disk stay there; remove them by hand",
-                extra={"partition": str(topic_partition), "error": str(error)},
-            )
+        touched: dict[str, None] = {}
+        for topic_partition, directory in directories.items():
+            try:
+                tier = read_tier(self.files, directory, topic_partition, self._log_dirs)
+                if tier is not None and self.files.exists(tier.folder(topic_partition)):
+                    target = f"{tier.log_dir}/{topic_partition}.{now}{suffix}"
+                    self.files.rename(tier.folder(topic_partition), target)
+                    touched[tier.log_dir] = None
+            except (CorruptLogError, OSError) as error:
+                _log.warning(
+                    "the segments of a partition on another disk stay there: remove them by hand",
+                    extra={"partition": str(topic_partition), "error": str(error)},
+                )
+        for log_dir in touched:
+            with suppress(OSError):  # What fails there fails its own directory.
+                self.files.fsync_directory(log_dir)
 
     def free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
         """Return a path that no directory has, even if the clock went back."""

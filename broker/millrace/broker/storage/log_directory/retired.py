@@ -47,9 +47,9 @@ class RetiredLogs:
         try:
             self._partitions.forget(topic_partitions)
             moved: list[str] = []
+            directories = {each: self._partitions.directory_of(each) for each in topic_partitions}
+            self._partitions.retire_tiers(directories, now, DELETED)
             for topic_partition in topic_partitions:
-                directory = self._partitions.directory_of(topic_partition)
-                self._partitions.retire_tier(topic_partition, directory, now, DELETED)
                 self._partitions.rename(topic_partition, now, DELETED)
                 for path in self.damaged_of(topic_partition):
                     with suppress(FileNotFoundError):  # A person has removed it.
@@ -80,7 +80,7 @@ class RetiredLogs:
         try:
             self._partitions.forget([topic_partition])
             directory = self._partitions.directory_of(topic_partition)
-            self._partitions.retire_tier(topic_partition, directory, now, _DAMAGED)
+            self._partitions.retire_tiers({topic_partition: directory}, now, _DAMAGED)
             path = self._partitions.rename(topic_partition, now, _DAMAGED)
             self._files.fsync_directory(self._path)
             self.look_for_damaged(self._files.list(self._path))
