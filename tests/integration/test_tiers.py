@@ -30,8 +30,10 @@ def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     return start_broker(MOVING, log_dirs=[tmp_path / "ssd", tmp_path / "hdd"], media=["ssd", "hdd"])
 
 
-def write(bootstrap: str, first: int, end: int, **settings: object) -> None:
-    with SyncProducer(bootstrap, acks="all", batch_size="100KiB", **settings) as producer:
+def write(bootstrap: str, first: int, end: int, timeout_ms: int = 120_000) -> None:
+    with SyncProducer(
+        bootstrap, acks="all", batch_size="100KiB", delivery_timeout_ms=timeout_ms
+    ) as producer:
         for sent in [producer.send(TOPIC, value, partition=0) for value in VALUES[first:end]]:
             sent.result(60)
 
@@ -115,7 +117,7 @@ def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(
         wait_until(lambda: broker.metrics().get(MOVED, 0) > 0, "a segment has moved")
         (tmp_path / "hdd").rename(tmp_path / "away")
         with suppress(MillraceError):  # The replica goes offline in the middle of it.
-            write(broker.address, COUNT // 2, COUNT, delivery_timeout_ms=3000)
+            write(broker.address, COUNT // 2, COUNT, timeout_ms=3000)
         wait_until(lambda: broker.metrics()["millrace_offline_replicas"] == 1, "it is noticed")
         producer.send("fast", b"goes on").result(30)
     assert broker.metrics()["millrace_offline_log_dirs"] == 1

@@ -166,9 +166,9 @@ def misplaced(
 def _check_media(
     topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
 ) -> None:
-    if topic.spec.media in (None, TopicMedia.ANY):
-        return
     media = topic.spec.media
+    if media is None or media is TopicMedia.ANY:
+        return
     count = topic.spec.replicas or (1 if found is None else found.replication_factor)
     there = sum(not each or media.is_among(each) for each in brokers.values())
     if there < count:

@@ -267,13 +267,14 @@ def test_a_tier_that_vanishes_is_damage_and_no_deletion() -> None:
     opened.disk.remove(TIER)
     with pytest.raises(CorruptLogError):
         opened.log.read(plan)
-    for ask in (
+    asks: list[Callable[[PartitionLog], object]] = [
         lambda log: log.plan_read(Offset(1), 10, Offset(14)),
         lambda log: log.scrub(1 << 30),
         lambda log: log.unread(Offset(1), Offset(14)),
         lambda log: log.offset_for_timestamp(WallMs(0)),
         lambda log: list(log.bring_back()),
-    ):
+    ]
+    for ask in asks:
         opened = tiered(2)
         opened.disk.remove(TIER)
         with pytest.raises(CorruptLogError, match=TIER):
