@@ -66,11 +66,7 @@ def read_tier(
         CorruptLogError: the file cannot be read, or the log directory is not among them.
     """
     try:
-        payload = read_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}")
-        directory_id, end_offset = payload.decode().splitlines()
-        end = Offset(int(end_offset))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        said = _read(files, directory, topic_partition)
     except (DamagedFileError, ValueError) as error:
         raise CorruptLogError(
             f"{directory}/{FILE_NAME} does not say where the oldest segments lie: {error}. They "
@@ -78,6 +74,9 @@ def read_tier(
             "let the replica be fetched again from another broker",
             topic_partition=topic_partition,
         ) from None
+    if said is None:
+        return None
+    directory_id, end = said
     if directory_id not in log_dirs:
         raise CorruptLogError(
             f"the segments of {directory} before offset {end} lie in the log directory of id "
@@ -108,3 +107,29 @@ def write_tier(
         return
     payload = f"{tier.directory_id}\n{tier.end_offset}\n"
     write_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}", payload.encode())
+
+
+def says(
+    files: FileSystem, directory: str, topic_partition: TopicPartition, tier: Tier | None
+) -> bool:
+    """Return whether the file says that the oldest segments lie there, durably or not.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    try:
+        said = _read(files, directory, topic_partition)
+    except (DamagedFileError, ValueError):
+        return False
+    return said == (None if tier is None else (tier.directory_id, tier.end_offset))
+
+
+def _read(
+    files: FileSystem, directory: str, topic_partition: TopicPartition
+) -> tuple[str, Offset] | None:
+    try:
+        payload = read_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    directory_id, end_offset = payload.decode().splitlines()
+    return directory_id, Offset(int(end_offset))

@@ -1,5 +1,6 @@
 """Closed segments move from an SSD to an HDD and back: what is read, and what any crash leaves."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -310,6 +311,47 @@ def test_a_disk_that_fails_during_a_move_does_not_fail_the_log() -> None:
         opened.move_out()
     assert opened.log.failure is None
     opened.check()
+
+
+class LackingDisk(Disk):
+    """A disk in whose process a flush of the home finds no descriptor, so many times."""
+
+    refusals = 0
+
+    def fsync_directory(self, path: str) -> None:
+        if path == HOME and self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "no descriptor", path)
+        super().fsync_directory(path)
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_place_that_was_not_said_for_certain_takes_no_segment_away(
+    moved: int, power: bool, refusals: int
+) -> None:
+    disk = LackingDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 14)
+    opened.move_out(moved)
+    opened.log.flush()
+    disk.refusals = refusals
+    error = StorageBusyError if refusals == 1 else LogDirFailedError
+    with pytest.raises(error):
+        opened.move_out()
+    if refusals == 1:
+        opened.check()
+        assert opened.in_tier == [0, 3][:moved]
+    if power:
+        disk.cut_power()
+    else:
+        disk.restart()
+    again = TieredLog(disk)
+    again.check()
+    again.move_out(9)
+    assert again.in_tier == [0, 3, 6, 9]
+    again.check()
 
 
 def test_a_log_that_is_being_moved_keeps_its_segments() -> None:

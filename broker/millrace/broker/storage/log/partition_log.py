@@ -70,7 +70,7 @@ class PartitionLog:
         self._writer = LogWriter(state, self._flusher, self._truncation)
         self._retention = LogRetention(state, self._flusher, self._writer)
         self._cleaner = LogCleaner(state)
-        self._tiering = LogTiering(state)
+        self._tiering = LogTiering(state, checkpoints)
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
         self.mended = recovered.mended

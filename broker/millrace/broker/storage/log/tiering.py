@@ -23,15 +23,16 @@ another one.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from millrace.broker.storage import scan
 from millrace.broker.storage.file_system import File
-from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import SUFFIX, Segment, offset_name
-from millrace.broker.storage.tier import Tier, write_tier
+from millrace.broker.storage.tier import Tier, says, write_tier
 from millrace.core.errors import MillraceError, StorageBusyError, StorageFullError
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.tiers import Movable, last_in_tier, movable
@@ -50,10 +51,11 @@ class LogTiering:
         is_held: whether no segment may move now, as the files are being copied.
     """
 
-    __slots__ = ("_state", "is_held")
+    __slots__ = ("_checkpoints", "_state", "is_held")
 
-    def __init__(self, state: LogState) -> None:
+    def __init__(self, state: LogState, checkpoints: RecoveryCheckpoint) -> None:
         self._state = state
+        self._checkpoints = checkpoints
         self.is_held = False
 
     @property
@@ -132,13 +134,15 @@ class LogTiering:
                 return
             counting = {each.path for each in state.segments}  # It may have moved once more.
             paths, state.tier_leftovers = state.tier_leftovers, []
-        for path in paths:
+        for at, path in enumerate(paths):
             if path in counting:
                 continue
             try:
                 with suppress(FileNotFoundError):
                     state.files.unlink(path)
             except OSError as error:
+                with state.lock:
+                    state.tier_leftovers += paths[at:]
                 raise refusal(error, f"removing {path}", state.topic_partition) from error
 
     def switch(self, found: Segment, before: Tier | None, after: Tier | None) -> bool:
@@ -160,11 +164,10 @@ class LogTiering:
                     topic_partition=state.topic_partition,
                 )
             try:
-                write_tier(state.files, state.directory, state.topic_partition, after)
+                self._write(after)
             except OSError as error:
-                if may_pass(error):
-                    raise state.health.refusal(error, "moving a segment of") from error
-                raise state.health.fail(error, "moving a segment of") from error
+                self._take_back(before)
+                raise state.health.refusal(error, "moving a segment of") from error
             state.tier = after
             made = found.moved_to(
                 state.files, state.directory, state.cache, state.folder_of(found.base_offset)
@@ -172,6 +175,20 @@ class LogTiering:
             state.segments = tuple(made if each is found else each for each in state.segments)
             found.move_away()
         return True
+
+    def _write(self, tier: Tier | None) -> None:
+        state = self._state
+        write = partial(write_tier, state.files, state.directory, state.topic_partition, tier)
+        self._checkpoints.with_room(write)  # When the disk is full, a move makes room.
+
+    def _take_back(self, before: Tier | None) -> None:
+        """Let the original count for certain, after the file that says so was not written."""
+        state = self._state
+        try:
+            if not says(state.files, state.directory, state.topic_partition, before):
+                self._write(before)
+        except OSError as error:  # Either may count after a crash, so both have to stay.
+            raise state.health.fail(error, "moving a segment of") from error
 
     @property
     def state(self) -> LogState:
@@ -213,7 +230,8 @@ class _Move:
             yield from self._verify(file)
             is_done = self._tiering.switch(self._found, self._before, self._after)
         except MillraceError:
-            self._remove(self._path)
+            if self._state.health.failure is None:  # Else the copy may count.
+                self._remove(self._path)
             raise
         except _Overtaken:
             is_done = False
