@@ -1,5 +1,6 @@
 """A tiered topic on real files: closed segments lie on the HDD, and readers do not notice."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
+from millrace.cli.failures import ExitCode
 from millrace.client import InvalidReplicationFactorError, MillraceError, SyncAdmin, SyncProducer
 
 TOPIC = "orders"
@@ -105,6 +107,14 @@ def test_a_broker_whose_hdd_is_missing_does_not_serve_a_part_of_the_log(
     (tmp_path / "away").rename(hdd)
     broker.start()
     assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+    broker.stop()
+    millrace = CommandLine(broker.address)
+    assert "sound" in millrace.ok("log", "verify", str(ssd), "--log-dir", str(hdd))
+    alone = millrace.run("log", "verify", str(ssd))
+    assert alone.exit_code == ExitCode.DAMAGED
+    assert "--log-dir names that directory" in alone.output
+    dumped = millrace.ok("log", "dump", str(ssd), "--log-dir", str(hdd), "-o", "json")
+    assert sum(json.loads(line)["records"] for line in dumped.splitlines()) >= COUNT
 
 
 def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(
