@@ -108,6 +108,7 @@ class _Mover:
         self._metrics.on_logs(self._path, here)
         await self._remove_leftovers(here)
         free = [each for each in here if each.topic_partition not in self._left_alone]
+        await self._end_old_segments(free)
         for home in self._partitions.placement.working:
             of_home = [each for each in free if each.topic_partition in home.replicas]
             if not of_home:
@@ -142,6 +143,17 @@ class _Mover:
             if log.has_leftovers:
                 try:
                     await self._worker.call(log.remove_leftovers)
+                except StorageError as error:
+                    self._on_refused(partition, log, error)
+
+    async def _end_old_segments(self, partitions: Sequence[Partition]) -> None:
+        """End active segments that are old, although nothing is appended to them."""
+        now = wall_now()
+        for partition in partitions:
+            log = partition.log
+            if partition.config.media is TopicMedia.TIERED and log.has_old_segment(now):
+                try:
+                    await partition.appender.call(log.roll, now)
                 except StorageError as error:
                     self._on_refused(partition, log, error)
 

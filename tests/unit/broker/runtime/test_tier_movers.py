@@ -45,6 +45,7 @@ class Log:
         self.tier: Tier | None = None
         self.is_closed = False
         self.has_leftovers = False
+        self.is_old = False
         self.on_moved: Callable[[], None] = lambda: None
 
     @property
@@ -62,6 +63,13 @@ class Log:
         if self.moved == self.closed:
             return None
         return Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due)
+
+    def has_old_segment(self, now: WallMs) -> bool:
+        return self.is_old
+
+    def roll(self, now: WallMs) -> None:
+        self.is_old = False
+        self.closed += 1
 
     def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
         yield SIZE
@@ -81,6 +89,13 @@ class Log:
         self.has_leftovers = False
 
 
+class Appender:
+    """Does what it is asked, at once."""
+
+    async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+        return job(*args)
+
+
 class Held:
     """A partition with such a log."""
 
@@ -88,6 +103,7 @@ class Held:
         self.topic_partition = TopicPartition(TOPIC_PARTITION.topic_id, number)
         self.log = log
         self.config = SimpleNamespace(media=media)
+        self.appender = Appender()
         self.unmovable: StorageError | None = None
         self.damage: list[CorruptLogError] = []
 
@@ -186,6 +202,13 @@ def test_segments_that_are_due_move_and_are_counted() -> None:
     ]
     assert shown == [3, 3 * SIZE]
     assert broker.hdds[0].tiers == {broker.held[0].topic_partition}
+
+
+def test_the_active_segment_of_a_quiet_log_ends_by_its_age_and_moves() -> None:
+    log = Log(0)
+    log.is_old = True
+    run(Broker(log), lambda: log.moved == 1)
+    assert log.closed == 1
 
 
 def test_a_disk_that_fills_sends_its_oldest_segments_away_whatever_their_age() -> None:
