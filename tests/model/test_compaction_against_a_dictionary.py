@@ -37,7 +37,11 @@ CELLS = st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=30)))
 
 
 class CompactedLogMachine(RuleBasedStateMachine):
-    """`written` has all records, also those that compaction has removed."""
+    """`written` has all records, also those that compaction has removed.
+
+    Attributes:
+        cleaned_to: compaction may have removed records before it, for later ones before it.
+    """
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
@@ -45,6 +49,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.written: list[KeyedRecord] = []
         self.flushed = 0
         self.epoch = 0
+        self.cleaned_to = 0
         self.now = NOW
         self.opened = LogOnDisk(self.disk, CONFIG)
 
@@ -91,6 +96,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.now = WallMs(self.now + later_ms)
 
     def cleaned(self, map_bytes: int = 1 << 20) -> None:
+        self.cleaned_to = max(self.cleaned_to, self.opened.log.segments[-1].base_offset)
         for _ in self.opened.log.clean(HASHER, map_bytes, self.now):
             pass
 
@@ -113,6 +119,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     @rule()
     def clean_half_and_kill(self) -> None:
+        self.cleaned_to = max(self.cleaned_to, self.opened.log.segments[-1].base_offset)
         steps = self.opened.log.clean(HASHER, 1 << 20, self.now)
         next(steps, None)
         self.disk.restart()
@@ -123,7 +130,8 @@ class CompactedLogMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         """As after an unclean election; a batch that holds the offset goes as a whole.
 
-        All is flushed before, so the truncation is durable.
+        All is flushed before, so the truncation is durable. If the records go for which compaction
+        has removed others, those do not come back.
         """
         if not self.do(self.opened.log.flush):
             return
@@ -134,6 +142,12 @@ class CompactedLogMachine(RuleBasedStateMachine):
             self.written = [each for each in self.written if each.offset < self.opened.end]
             self.opened.log.high_watermark = self.opened.end
             self.epoch += 1
+        if self.opened.end < self.cleaned_to:
+            by_offset = {each.offset: each for each in self.written}
+            found = records_in(self.opened.log)
+            assert all(by_offset[each.offset] == each for each in found)
+            self.written = found
+            self.cleaned_to = 0
 
     @invariant()
     def each_key_has_its_last_value(self) -> None:

@@ -121,7 +121,7 @@ class Cleaners:
         """Clean a log once; leave it as it is if it is closed or moved meanwhile."""
         log, topic_partition = partition.log, partition.topic_partition
         steps: Iterator[Any] = log.clean(self._hasher, self._map_bytes, wall_now())
-        begun, taken_s = monotonic_now(), 0.0
+        begun, taken_s, count = monotonic_now(), 0.0, 0
         before = log.size_bytes
         try:
             while self._partitions.find(topic_partition) is partition and partition.log is log:
@@ -132,6 +132,7 @@ class Cleaners:
                     partition.uncleanable = None
                     self._metrics.cleanings.inc()
                     break
+                count += 1
                 self._metrics.read_bytes.inc(step.read_bytes)
                 self._metrics.written_bytes.inc(step.written_bytes)
                 self._metrics.removed_records.inc(step.removed_records)
@@ -142,6 +143,10 @@ class Cleaners:
         finally:
             self._metrics.seconds.inc(taken_s)
             worker.submit(_on_closed, _close, steps)
+        if not count:  # It was cut or trimmed meanwhile; the next look may find it unchanged.
+            until = monotonic_now() + self._config.cleaner_backoff_ms
+            self._left_alone[topic_partition] = MonotonicMs(until)
+            return
         _log.info(
             "a log was compacted",
             extra={

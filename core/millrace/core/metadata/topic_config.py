@@ -271,7 +271,7 @@ def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         InvalidConfigError: lists unknown names and bad values; or segments would end more often
-            than a broker can bear.
+            than a broker can bear, or lags contradict each other.
     """
     if len(overrides) > len(SETTINGS):
         raise InvalidConfigError(
@@ -279,10 +279,20 @@ def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
             "docs/configuration.md lists them"
         )
     config = parse_overrides(overrides)
-    if config.segment_ms < SEGMENT_MS_MIN:  # Stored settings may be older than this bound.
+    # Both end segments. Stored settings may be older than this bound.
+    for name, end_ms in (
+        ("segment.ms", config.segment_ms),
+        ("max.compaction.lag.ms", config.max_compaction_lag_ms),
+    ):
+        if end_ms < SEGMENT_MS_MIN:
+            raise InvalidConfigError(
+                f"{name}: {end_ms} ms is too short; it must be at least {SEGMENT_MS_MIN}: each "
+                "segment costs files and flushes"
+            )
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise InvalidConfigError(
-            f"segment.ms: {config.segment_ms} ms is too short; it must be at least "
-            f"{SEGMENT_MS_MIN}: each segment costs files and flushes"
+            f"min.compaction.lag.ms: {config.min_compaction_lag_ms} ms must not be more than "
+            f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}"
         )
     return {
         name: settings.to_text(getattr(config, SETTINGS[name].attribute))

@@ -58,6 +58,22 @@ def test_segments_that_would_end_all_the_time_are_refused_and_stored_ones_can_be
     assert parse_overrides({"segment.ms": "1"}).segment_ms == 1
 
 
+def test_lags_of_compaction_fit_each_other_and_the_ends_of_segments() -> None:
+    assert canonical_overrides({"max.compaction.lag.ms": "1s"}) == {"max.compaction.lag.ms": "1000"}
+    with pytest.raises(InvalidConfigError, match=r"max\.compaction\.lag\.ms: 999 ms is too short"):
+        canonical_overrides({"max.compaction.lag.ms": "999"})
+    with pytest.raises(InvalidConfigError, match=r"must not be more than max\.compaction\.lag\.ms"):
+        canonical_overrides({"min.compaction.lag.ms": "2h", "max.compaction.lag.ms": "1h"})
+
+
+def test_a_cleanup_policy_has_one_form_whatever_the_order() -> None:
+    for text in ("compact,delete", "delete,compact", "Delete, Compact"):
+        assert canonical_overrides({"cleanup.policy": text}) == {"cleanup.policy": "compact,delete"}
+    for wrong in ("", "compact,compact", "compress", "delete,delete,compact"):
+        with pytest.raises(InvalidConfigError, match="must be delete, compact or compact,delete"):
+            canonical_overrides({"cleanup.policy": wrong})
+
+
 def test_the_attribute_s_name_is_answered_with_kafkas() -> None:
     with pytest.raises(InvalidConfigError, match=r"did you mean 'retention\.ms'"):
         parse_overrides({"retention_ms": "1"})
