@@ -230,7 +230,7 @@ class _Move:
             yield from self._verify(file)
             is_done = self._tiering.switch(self._found, self._before, self._after)
         except MillraceError:
-            if self._state.health.failure is None:  # Else the copy may count.
+            if not self._state.health.failed_log_dir:  # Else the copy may count.
                 self._remove(self._path)
             raise
         except _Overtaken:
