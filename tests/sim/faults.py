@@ -340,7 +340,9 @@ def _cut_power_in_a_move(scene: Scene) -> Undo | None:
     return undo
 
 
-MOVE_CUT: Final = Family("F74", "power goes while a segment moves to an HDD", _cut_power_in_a_move)
+MOVE_CUT: Final = Family(
+    "F74", "power goes while a segment moves to an HDD", _cut_power_in_a_move, _SHORT
+)
 """For tiered topics."""
 
 

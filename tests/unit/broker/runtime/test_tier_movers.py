@@ -64,6 +64,9 @@ class Log:
             return None
         return Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due)
 
+    def lie_in_tier(self) -> None:
+        self.moved, self.tier = self.closed, Tier("/hdd-0", "id of /hdd-0", Offset(self.closed))
+
     def has_old_segment(self, now: WallMs) -> bool:
         return self.is_old
 
@@ -233,14 +236,14 @@ def test_logs_are_spread_over_hdds_and_stay_with_theirs() -> None:
 
 def test_segments_come_back_while_the_ssd_has_room() -> None:
     log = Log()
-    log.moved, log.tier = 3, Tier("/hdd-0", "id of /hdd-0", Offset(3))
+    log.lie_in_tier()
     broker = Broker(log, media=TopicMedia.SSD)
     broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
     broker.ssd.free = FREE_MIN + SIZE
     run(broker, lambda: log.moved == 0)
     assert log.tier is None
     full = Log()
-    full.moved, full.tier = 3, Tier("/hdd-0", "id of /hdd-0", Offset(3))
+    full.lie_in_tier()
     broker = Broker(full, Log(1), media=TopicMedia.SSD)
     broker.held[1].config.media = TopicMedia.TIERED
     broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])

@@ -37,7 +37,7 @@ BATCHES = [
     for number in range(14)
 ]
 """Three of them fill a segment."""
-EXPECTED = {batch.base_offset: bytes_of(batch) for batch in BATCHES}
+EXPECTED: dict[int, bytes] = {batch.base_offset: bytes_of(batch) for batch in BATCHES}
 
 
 class TieredLog:
