@@ -341,7 +341,7 @@ def _cut_power_in_a_move(scene: Scene) -> Undo | None:
 
 
 MOVE_CUT: Final = Family(
-    "F74", "power goes while a segment moves to an HDD", _cut_power_in_a_move, _SHORT
+    "F75", "power goes while a segment moves to an HDD", _cut_power_in_a_move, _SHORT
 )
 """For tiered topics."""
 

@@ -9,7 +9,7 @@ it, and not when the power fails.
 - A log that is opened holds what was flushed (P65), in whole batches (P66). It knows their epochs
   and producers (P45). Its closed segments match their files (P68).
 - A segment that moves to another disk is on its platter before it counts there, and the original
-  counts until then (P72).
+  counts until then (P76).
 - A directory counts as cleanly closed only if it was (P27).
 
 After a fault has changed bytes, the witness judges only what recovery can know.
@@ -199,7 +199,7 @@ class LogWitness:
         self.judge_contents(machine, log)
 
     def on_refused(self, machine: BrokerMachine, path: str, error: CorruptLogError) -> None:
-        """A log was found damaged; one in two places is, if the broker has lost a part (P72)."""
+        """A log was found damaged; one in two places is, if the broker has lost a part (P76)."""
         disk = machine.disk
         was_changed = disk.failures or disk.is_damaged or disk.is_older_copy or disk.set_backs
         if not was_changed and disk.exists(f"{path}/{TIER}"):
@@ -223,7 +223,7 @@ class LogWitness:
     def on_segment_moving(
         self, machine: BrokerMachine, state: LogState, found: Segment, after: Tier | None
     ) -> None:
-        """A segment is about to count on another disk (P72)."""
+        """A segment is about to count on another disk (P76)."""
         if found.next_offset > state.high_watermark and state.is_at_home(found):
             raise Violation(f"{machine.name} moves {found.path}, which is not committed")
         path = _moved_path(state, found, after)
@@ -233,7 +233,7 @@ class LogWitness:
     def on_segment_moved(
         self, machine: BrokerMachine, state: LogState, found: Segment, after: Tier | None
     ) -> None:
-        """A segment counts on another disk (P72): its original may be removed."""
+        """A segment counts on another disk (P76): its original may be removed."""
         path = f"{state.directory}/{TIER}"
         if machine.disk.exists(path) and not machine.disk.is_durable(path):
             raise Violation(f"{path} of {machine.name} would not survive a power cut")

@@ -52,7 +52,7 @@ class TieredAndCompacted(ScenarioCluster):
 
 TIER_SCENARIOS: Final = (
     Scenario(
-        about="P72",
+        about="P76",
         name="power goes while segments move to another disk",
         cluster=Tiered,
         steps=[*again(MOVE_CUT, 6, 2.9, 10, 2.5)],
@@ -65,13 +65,13 @@ TIER_SCENARIOS: Final = (
         ],
     ),
     Scenario(
-        about="P72",
+        about="P76",
         name="leaders of tiered logs die, and others come back with empty disks",
         cluster=Tiered,
         steps=[*again("F36", 8, 6, 3, 2), *again("F02", 10, 6, 4, 1)],
     ),
     Scenario(
-        about="P72",
+        about="P76",
         name="segments are cleaned and move, while power goes",
         cluster=TieredAndCompacted,
         steps=[*again("F04", 7, 2.3, 8, 0.7)],

@@ -2,7 +2,7 @@
 
 A tiered replica's log begins on an SSD, its *home*. Its closed segments move to an HDD, the oldest
 first, so those that lie there are always the beginning of the log. A segment may move when all of
-it is committed (P72): what a leader change may still cut off stays at home. It is due when one of
+it is committed (P76): what a leader change may still cut off stays at home. It is due when one of
 these holds:
 
 - its newest record is older than `local.retention.ms`;

@@ -7,7 +7,7 @@
         00000000000000000000.log        batches, nothing else
 
 A segment counts where the file `tier` says, and nowhere else: before its end offset in the tier,
-from there on at home (P72). So one durable write of that file moves a segment, and a copy that does
+from there on at home (P76). So one durable write of that file moves a segment, and a copy that does
 not count is a leftover, which opening the log removes.
 
 The log that is found is never shorter than the one that was written: `tier` names the HDD's log

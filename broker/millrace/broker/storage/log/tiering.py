@@ -15,7 +15,7 @@ so one offset says where each lies.
 A segment that is cut, cleaned or deleted during the copy is another object afterwards, or gone:
 then the copy is dropped. One that its caller leaves unfinished stays until the next move of the
 segment overwrites it, or the log is opened again. An error of the other disk concerns only the
-move, and the log goes on (P72).
+move, and the log goes on (P76).
 
 Retention leaves files of the tier to `remove_leftovers`, so that appends to one disk never wait for
 another one.
