@@ -29,6 +29,8 @@ port = 0
 port = 0
 [logging]
 level = "warning"
+[cluster]
+deleted_topic_retention_ms = 0
 [storage]
 trash_delay_ms = 1000
 retention_check_interval_ms = 1000
@@ -48,6 +50,11 @@ class Millrace:
     def pids(self) -> tuple[int, ...]:
         """The broker's process."""
         return (self.pid,)
+
+    @property
+    def metrics_addresses(self) -> tuple[str, ...]:
+        """Where its metrics page is."""
+        return (self.metrics_address,)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; it has its leaders when this returns."""

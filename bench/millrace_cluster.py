@@ -26,6 +26,7 @@ ADMIN_TIMEOUT_MS = 300_000
 POLL_S = 0.05
 
 SETTINGS = {
+    "MILLRACE_BROKER__CLUSTER__DELETED_TOPIC_RETENTION_MS": "0",
     "MILLRACE_BROKER__STORAGE__TRASH_DELAY_MS": "1000",
     "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "1000",
 }
@@ -39,6 +40,7 @@ class MillraceCluster:
     Attributes:
         address: of all brokers, with commas, as of the start: a restarted broker has another one,
             which the others know.
+        metrics_addresses: of the metrics pages of all brokers, likewise.
         admin: a client of the cluster.
         supervisor: the process that started the brokers.
         replication: of the topics that `create_topic` makes.
@@ -46,6 +48,7 @@ class MillraceCluster:
     """
 
     address: str
+    metrics_addresses: tuple[str, ...]
     admin: SyncAdmin
     supervisor: int
     replication: int
@@ -160,7 +163,7 @@ def running_millrace_cluster(
     log.unlink(missing_ok=True)
     command = [
         sys.executable, "-m", "millrace.cli.main", "up", "--brokers", str(BROKERS),
-        "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "-1",
+        "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "0",
         "--output", "json",
     ]  # fmt: skip
     # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
@@ -177,6 +180,7 @@ def running_millrace_cluster(
         with SyncAdmin(address, request_timeout_ms=ADMIN_TIMEOUT_MS) as admin:
             yield MillraceCluster(
                 address=address,
+                metrics_addresses=tuple(each["metrics_address"] for each in announced),
                 admin=admin,
                 supervisor=process.pid,
                 replication=REPLICATION,

@@ -7,6 +7,7 @@ to end, and those of the broker in that time.
 
 import itertools
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,15 +18,25 @@ from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Run, say
 from bench.peers import kafka_tools
 from bench.peers.grpc_server import GrpcServer
-from bench.processes import Usage, last_json, reset_peak, run_load, usage
+from bench.processes import (
+    LoadFailedError,
+    Usage,
+    last_json,
+    reset_peak,
+    run_load,
+    run_loads,
+    usage,
+)
 from bench.settings import JAVA_CONSUMER, JAVA_CONSUMER_FETCH_BYTES
 
 GRACE_S = 120
 """How much longer than its time a load may take, for start and flush."""
+JOIN_S = 12
+"""How long the members of a group may take to start and to join."""
 JAVA_MARGIN = 1.25
 """A Java tool gets more records than its last rate needs, by this factor."""
 
-_topic_numbers = itertools.count()
+_numbers = itertools.count()
 
 
 class Broker(Protocol):
@@ -49,7 +60,7 @@ class Broker(Protocol):
 @contextmanager
 def fresh_topic(broker: Broker, partitions: int, config: Mapping[str, str]) -> Iterator[str]:
     """Create a topic for the block."""
-    name = f"bench-{next(_topic_numbers)}"
+    name = f"bench-{next(_numbers)}"
     broker.create_topic(name, partitions, config)
     yield name
     broker.delete_topic(name)
@@ -94,6 +105,54 @@ class Produce:
                 settings=dict(self.settings),
             )
             return run_client(self.broker, self.module, load, self.records_file.with_suffix(".log"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupConsume:
+    """The members of a group, each a process of its own, that consume a filled topic, over and
+    over."""
+
+    broker: Broker
+    module: str
+    way: str
+    topic: str
+    settings: Mapping[str, Any]
+    log: Path
+    partitions: int
+    members: int
+
+    def __call__(self, seconds: float) -> Run:
+        """Consume for so many seconds, with a new group."""
+        group = f"bench-{next(_numbers)}"
+        begin_at = time.monotonic() + JOIN_S
+        load = Load(
+            address=self.broker.address,
+            topic=self.topic,
+            partitions=self.partitions,
+            seconds=seconds,
+            way=self.way,
+            settings={**self.settings, "group": group, "begin_at": begin_at},
+        )
+        commands = [command_line(self.module, load)] * self.members
+        reset_peak(*self.broker.pids)
+        before = usage(*self.broker.pids)
+        ran = run_loads(commands, self.log, JOIN_S + seconds + GRACE_S)
+        moved = [Moved(**last_json(printed)) for printed, _ in ran]
+        shares = [each.detail["partitions"] for each in moved]
+        if sum(shares) != self.partitions or not all(shares):
+            raise LoadFailedError(f"the members own {shares} of {self.partitions} partitions")
+        return Run(
+            moved=Moved(
+                records=sum(each.records for each in moved),
+                bytes=sum(each.bytes for each in moved),
+                seconds=max(each.seconds for each in moved),
+            ),
+            client=Usage(
+                cpu_seconds=sum(used.cpu_seconds for _, used in ran),
+                peak_rss_bytes=sum(used.peak_rss_bytes for _, used in ran),
+            ),
+            broker=usage(*self.broker.pids).since(before),
+        )
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,9 @@ Each micro-batch writes the changed sums to a topic, with carrier and hour as th
 last record of a key counts; and as Parquet, with a folder for each batch. A driver that is killed
 repeats its current batch with the same flights: it replaces the folder, and writes the records
 again under their keys.
+
+When it is told to stop, it reads a compacted topic, with the latest flight of each aircraft, as a
+table, and writes where the aircraft are.
 """
 
 import argparse
@@ -15,10 +18,11 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.spark import values
+from millrace.spark import tables, values
 from millrace.spark.stopping import await_queries
 
 FLIGHT = "carrier string, origin string, hour int, time_hour string, dep_delay int"
+LATEST_FLIGHT = "carrier string, dest string"
 WEATHER = "origin string, time_hour string, precip double"
 KEY = ("carrier", "hour")
 
@@ -42,6 +46,16 @@ def delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     )
 
 
+def places(records: DataFrame) -> DataFrame:
+    """Return the airports to which aircraft went last, with how many and of how many carriers."""
+    aircraft = tables.latest_of_each_key(records).select("key", "value")
+    return (
+        values.json_to_columns(aircraft, LATEST_FLIGHT)
+        .groupBy(F.col("dest").alias("airport"))
+        .agg(F.count("*").alias("aircraft"), F.countDistinct("carrier").alias("carriers"))
+    )
+
+
 def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int], None]:
     """Return the function that writes the changed sums of a micro-batch."""
 
@@ -59,7 +73,7 @@ def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int],
 
 
 def main() -> None:
-    """Run until SIGTERM."""
+    """Run until SIGTERM; then write where the aircraft are."""
     options = _arguments()
     spark = SparkSession.builder.appName("delays").getOrCreate()
     # Spark keeps a state in as many files a batch.
@@ -73,14 +87,13 @@ def main() -> None:
         .option("maxPartitions", 2)
         .load()
     )
-    weather = (
-        spark.read.format("millrace")
-        .option("bootstrap.servers", options.bootstrap)
-        .option("subscribe", options.weather)
-        .load()
-    )
+
+    def read(topic: str) -> DataFrame:
+        source = spark.read.format("millrace").option("bootstrap.servers", options.bootstrap)
+        return source.option("subscribe", topic).load()
+
     query = (
-        delays(flights, weather)
+        delays(flights, read(options.weather))
         .writeStream.outputMode("update")
         .foreachBatch(writer(options.bootstrap, options.topic, options.table))
         .option("checkpointLocation", options.checkpoint)
@@ -88,6 +101,7 @@ def main() -> None:
         .start()
     )
     await_queries(query)
+    places(read(options.aircraft)).write.mode("overwrite").parquet(options.places)
 
 
 def _arguments() -> argparse.Namespace:
@@ -97,8 +111,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap", default="localhost:7092", help="brokers, with commas")
     parser.add_argument("--flights", default="flights", help="topic of flights as JSON")
     parser.add_argument("--weather", default="weather", help="topic of weather as JSON")
+    parser.add_argument("--aircraft", default="aircraft", help="topic of flights by tail number")
     parser.add_argument("--topic", required=True, help="where the sums go, by carrier and hour")
     parser.add_argument("--table", required=True, help="folder where the sums go as Parquet")
+    parser.add_argument("--places", required=True, help="folder where the aircraft go as Parquet")
     parser.add_argument("--checkpoint", required=True, help="folder that says how far it is")
     return parser.parse_args()
 

@@ -4,8 +4,9 @@
 
 Produces 336,776 flights and the weather to topics with three replicas. After half of the flights
 are acknowledged it kills a leader with SIGKILL. Another replica takes over while the producer
-continues, and the killed broker comes back and catches up. Then a group of three members reads the
-flights, of which one is killed and one is added (`group`). The job reads everything back, and
+continues, and the killed broker comes back and catches up. Each flight also goes to a compacted
+topic, which keeps the latest one of each aircraft (`aircraft`). Then a group of three members reads
+the flights, of which one is killed and one is added (`group`). The job reads everything back, and
 checks that nothing is lost, duplicated, out of order or changed. It exits with 1 if a check fails.
 """
 
@@ -18,6 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from demo.aircraft import (
+    AIRCRAFT,
+    by_aircraft,
+    check_aircraft,
+    create_topic,
+    size_of,
+    wait_until_compacted,
+)
 from demo.checks import Check, Consumed, check_all
 from demo.dataset import (
     FLIGHTS_COUNT,
@@ -33,7 +42,7 @@ from demo.group import GroupRun, check_group, run_group
 from demo.routes import busiest_routes
 from demo.up_process import BROKERS, ClusterProcess
 
-from millrace.cli.measures import Transfer
+from millrace.cli.measures import MEGABYTE, Transfer
 from millrace.cli.output import print_table
 from millrace.cli.progress import Progress
 from millrace.client import (
@@ -65,15 +74,20 @@ def main() -> int:
         if len(flights) != FLIGHTS_COUNT:
             raise DatasetError(f"the data should hold {FLIGHTS_COUNT:,} flights")
         with tempfile.TemporaryDirectory(prefix="millrace-demo-") as place:
-            flights_came, weather_came, group = run(Path(place), flights, weather)
+            came = run(Path(place), flights, weather)
     except (DatasetError, MillraceError, RuntimeError, TimeoutError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if not report([*check_all(flights, flights_came), *check_group(group)]):
+    checks = [
+        *check_all(flights, came.flights),
+        *check_group(came.group),
+        *check_aircraft(flights, came.aircraft),
+    ]
+    if not report(checks):
         return 1
     show_routes(
-        table_of(flights_came.values, flights.table.schema),
-        table_of(weather_came.values, weather.table.schema),
+        table_of(came.flights.values, flights.table.schema),
+        table_of(came.weather.values, weather.table.schema),
     )
     print(f"\nAll checks hold. {time.monotonic() - started:.0f} seconds in all.")
     return 0
@@ -91,9 +105,18 @@ def report(checks: Iterable[Check]) -> bool:
     return not failed
 
 
-def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed, GroupRun]:
-    """Send both topics through brokers, one of which is killed; return the records that were read,
-    and what a group did with the flights.
+@dataclass(frozen=True, slots=True)
+class Came:
+    """The records that were read of each topic, and what a group did with the flights."""
+
+    flights: Consumed
+    weather: Consumed
+    aircraft: Consumed
+    group: GroupRun
+
+
+def run(place: Path, flights: Records, weather: Records) -> Came:
+    """Send all topics through brokers, one of which is killed; return what came back.
 
     Raises:
         RuntimeError: the brokers did not start, come back or stop as they should.
@@ -106,6 +129,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Cons
         with SyncAdmin(cluster.bootstrap) as admin:
             admin.create_topic(FLIGHTS, partitions=PARTITIONS, replication_factor=BROKERS)
             admin.create_topic(WEATHER, partitions=1, replication_factor=BROKERS)
+            create_topic(admin)
             crash = Crash(cluster, admin)
             with SyncProducer(
                 cluster.bootstrap, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
@@ -116,15 +140,26 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Cons
             print(f"{crash.story()}, {repeated} batches sent again")
             print(f"heal     all {BROKERS} replicas in sync again after {crash.healed():.1f} s")
         group = run_group(cluster.bootstrap, FLIGHTS, place)
-        flights_came = consume(cluster.bootstrap, FLIGHTS)
-        weather_came = consume(cluster.bootstrap, WEATHER)
+        with SyncAdmin(cluster.bootstrap) as admin:
+            left = size_of(wait_until_compacted(admin))
+        written = by_aircraft(flights)
+        print(
+            f"compact  {AIRCRAFT}: {written.size_bytes / MEGABYTE:,.1f} MB were written, "
+            f"{left / MEGABYTE:,.1f} MB are left on each broker"
+        )
+        came = Came(
+            flights=consume(cluster.bootstrap, FLIGHTS),
+            weather=consume(cluster.bootstrap, WEATHER),
+            aircraft=consume(cluster.bootstrap, AIRCRAFT),
+            group=group,
+        )
         code = cluster.stop()
         print(f"stop     SIGTERM, the brokers ended with {code}")
         if code:
             raise RuntimeError(f"the brokers ended with {code} instead of 0")
     finally:
         cluster.abandon()
-    return flights_came, weather_came, group
+    return came
 
 
 @dataclass
@@ -180,16 +215,20 @@ class Crash:
 def produce(
     producer: SyncProducer, topic: str, records: Records, crash: Crash | None = None
 ) -> Transfer:
-    """Send all records; start the crash half-way; return the acknowledged records."""
+    """Send all records; start the crash half-way; return the acknowledged records.
+
+    Flights go to the topic of aircraft, too.
+    """
     transfer = Transfer()
     started = last = time.monotonic()
-    in_flight = deque[tuple[BatchHandle, int]]()
+    in_flight = deque[tuple[list[BatchHandle], int]]()
     with Progress(f"produce {topic}", len(records)) as progress:
 
         def acknowledge_oldest() -> None:
             nonlocal last
-            handle, count = in_flight.popleft()
-            handle.result()
+            handles, count = in_flight.popleft()
+            for handle in handles:
+                handle.result()
             now = time.monotonic()
             transfer.records += count
             transfer.size_bytes = records.size_bytes * transfer.records // len(records)
@@ -200,9 +239,12 @@ def produce(
             last = now
 
         for first in range(0, len(records), ROWS_PER_CALL):
-            values = records.values.slice(first, ROWS_PER_CALL)
-            keys = records.keys.slice(first, ROWS_PER_CALL)
-            in_flight.append((producer.send_batch(topic, values, keys), len(values)))
+            part = records.slice(first, ROWS_PER_CALL)
+            handles = [producer.send_batch(topic, part.values, part.keys)]
+            if topic == FLIGHTS:
+                latest = by_aircraft(part)
+                handles.append(producer.send_batch(AIRCRAFT, latest.values, latest.keys))
+            in_flight.append((handles, len(part)))
             if len(in_flight) > CALLS_IN_FLIGHT_MAX:
                 acknowledge_oldest()
             half_way = transfer.records >= len(records) // 2

@@ -5,20 +5,30 @@
 A Spark program (`delays_job.py`) sums up the delays of each carrier in each hour of the day, joined
 with the weather, and writes the sums to a topic and to Parquet. Meanwhile a leader is killed with
 SIGKILL, and later the program itself; it is started again and continues. Both outputs are compared
-with the same sums computed by pyarrow. It exits with 1 if they differ. Without Java for Spark it
-says so and exits with 0.
+with the same sums computed by pyarrow. At its end the program reads a compacted topic, with the
+latest flight of each aircraft, as a table, and counts where they are; that is compared with a dict.
+It exits with 1 if anything differs. Without Java for Spark it says so and exits with 0.
 """
 
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 from demo import delays
+from demo.aircraft import (
+    AIRCRAFT,
+    Places,
+    by_aircraft,
+    create_topic,
+    expected_places,
+    wait_until_compacted,
+)
 from demo.checks import Check
 from demo.dataset import DatasetError, Records, data_folder, read_flights, read_weather
 from demo.flights import (
@@ -42,6 +52,7 @@ DELAYS = "delays"
 QUIET_SECONDS_MAX = 240.0
 PICTURE = Path("flight-delays.png")
 PROGRAM = Path(__file__).with_name("delays_job.py")
+AIRPORTS_SHOWN = 5
 _STAGES = (0.4, 0.7, 1.0)
 """Shares of the flights written before the broker is killed, before the program is, and in all."""
 
@@ -56,28 +67,48 @@ def main() -> int:
         folder = data_folder()
         flights, weather = read_flights(folder), read_weather(folder)
         with tempfile.TemporaryDirectory(prefix="millrace-pipeline-") as place:
-            in_topic, in_parquet = run(Path(place), flights, weather)
+            found = run(Path(place), flights, weather)
     except (DatasetError, MillraceError, RuntimeError, TimeoutError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    expected = delays.expected(flights.table, weather.table)
-    found = {"the topic's last records": in_topic, "the Parquet table": in_parquet}
-    if not report(_check(what, expected, table) for what, table in found.items()):
+    sums = delays.expected(flights.table, weather.table)
+    checks = [
+        _check("what pyarrow finds is in the topic's last records", sums, found.in_topic, "sums"),
+        _check("what pyarrow finds is in the Parquet table", sums, found.in_parquet, "sums"),
+        _check(
+            "Spark's table of aircraft equals a dict of the last values",
+            expected_places(flights),
+            found.places,
+            "airports",
+        ),
+    ]
+    if not report(checks):
         return 1
-    _show(in_topic)
-    delays.draw(in_topic, PICTURE)
+    _show(found)
+    delays.draw(found.in_topic, PICTURE)
     print(f"\nDrawn in {PICTURE}. {time.monotonic() - started:.0f} seconds in all.")
     return 0
 
 
-def _check(what: str, expected: delays.Table, found: delays.Table) -> Check:
+def _check(
+    statement: str, expected: Mapping[Any, Any], found: Mapping[Any, Any], what: str
+) -> Check:
     wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]
-    detail = f"{len(wrong)} differ, such as {wrong[0]}" if wrong else f"{len(found)} sums"
-    return Check(f"what pyarrow finds is in {what}", not wrong, detail)
+    detail = f"{len(wrong)} differ, such as {wrong[0]}" if wrong else f"{len(found)} {what}"
+    return Check(statement, not wrong, detail)
 
 
-def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, delays.Table]:
-    """Send the flights through brokers and Spark; return the results in topic and table.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The results: the sums of delays in topic and table, and where the aircraft are."""
+
+    in_topic: delays.Table
+    in_parquet: delays.Table
+    places: Places
+
+
+def run(place: Path, flights: Records, weather: Records) -> Found:
+    """Send the flights through brokers and Spark; return the results.
 
     Raises:
         RuntimeError: a process did not start, or made no progress.
@@ -90,6 +121,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
         with SyncAdmin(cluster.bootstrap) as admin:
             for topic, partitions in ((FLIGHTS, PARTITIONS), (WEATHER, 1), (DELAYS, 2)):
                 admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS)
+            create_topic(admin)
             with (
                 SyncProducer(
                     cluster.bootstrap, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
@@ -97,36 +129,39 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
                 SyncConsumer(cluster.bootstrap) as consumer,
             ):
                 consumer.assign([DELAYS], start="beginning")
-                _send(producer, WEATHER, weather, 0, len(weather))
+                _send(producer, WEATHER, weather)
                 program = SparkProgram(
                     PROGRAM,
                     *("--bootstrap", cluster.bootstrap),
-                    *("--flights", FLIGHTS, "--weather", WEATHER, "--topic", DELAYS),
-                    *("--table", str(place / "table"), "--checkpoint", str(place / "checkpoint")),
+                    *("--flights", FLIGHTS, "--weather", WEATHER, "--aircraft", AIRCRAFT),
+                    *("--topic", DELAYS, "--table", str(place / "table")),
+                    *("--places", str(place / "places")),
+                    *("--checkpoint", str(place / "checkpoint")),
                     log=place / "spark.log",
                 ).start()
                 latest = Latest(consumer)
                 first, second, last = (int(len(flights) * share) for share in _STAGES)
                 with Progress("flights summed up by Spark", len(flights)) as progress:
-                    _send(producer, FLIGHTS, flights, 0, first)
+                    _send_flights(producer, flights.slice(0, first))
                     latest.follow(first // 4, program, progress)
                     leader = admin.describe_topic(FLIGHTS).partitions[0].leader_address
                     assert leader is not None
                     killed = cluster.kill(leader)
                     broker_killed_at = latest.flights
-                    _send(producer, FLIGHTS, flights, first, second)
+                    _send_flights(producer, flights.slice(first, second - first))
                     latest.follow((first + second) // 2, program, progress)
                     program.kill()
                     program_killed_at = latest.flights
-                    _send(producer, FLIGHTS, flights, second, last)
+                    _send_flights(producer, flights.slice(second, last - second))
                     program.start()
                     latest.follow(len(flights), program, progress)
                 print(
                     f"crash    kill -9 of {killed}, a leader, at {broker_killed_at:,} flights; "
                     f"of the Spark program at {program_killed_at:,}, which was started again"
                 )
+            wait_until_compacted(admin)
         stop(program, cluster)
-        return latest.table, _read_table(place / "table")
+        return Found(latest.table, _read_table(place / "table"), _read_places(place / "places"))
     finally:
         try:
             if program is not None:
@@ -150,17 +185,16 @@ def stop(program: SparkProgram, cluster: ClusterProcess) -> None:
         raise RuntimeError(f"the brokers ended with {code} instead of 0")
 
 
-def _send(producer: SyncProducer, topic: str, records: Records, begin: int, end: int) -> None:
-    """Write a part of the records, and wait for their acknowledgements."""
-    handles = [
-        producer.send_batch(
-            topic,
-            records.values.slice(first, min(ROWS_PER_CALL, end - first)),
-            records.keys.slice(first, min(ROWS_PER_CALL, end - first)),
-        )
-        for first in range(begin, end, ROWS_PER_CALL)
-    ]
-    for handle in handles:
+def _send_flights(producer: SyncProducer, flights: Records) -> None:
+    """Write flights to both of their topics."""
+    _send(producer, FLIGHTS, flights)
+    _send(producer, AIRCRAFT, by_aircraft(flights))
+
+
+def _send(producer: SyncProducer, topic: str, records: Records) -> None:
+    """Write records, and wait for their acknowledgements."""
+    parts = (records.slice(first, ROWS_PER_CALL) for first in range(0, len(records), ROWS_PER_CALL))
+    for handle in [producer.send_batch(topic, part.values, part.keys) for part in parts]:
         handle.result()
 
 
@@ -217,12 +251,21 @@ def _read_table(folder: Path) -> delays.Table:
     return delays.table_of(rows())
 
 
-def _show(table: delays.Table) -> None:
+def _read_places(folder: Path) -> Places:
+    rows = pyarrow.dataset.dataset(folder, format="parquet").to_table().to_pylist()
+    return {row["airport"]: (row["aircraft"], row["carriers"]) for row in rows}
+
+
+def _show(found: Found) -> None:
     print("\nHow late they leave, in minutes, and in rain or snow")
     print_table(
         ["CARRIER", "FLIGHTS", "DELAY", "IN RAIN", "WORST HOUR"],
-        delays.by_carrier(table),
+        delays.by_carrier(found.in_topic),
     )
+    print("\nWhere most aircraft are after their last flight")
+    places = sorted(found.places.items(), key=lambda each: each[1], reverse=True)
+    rows = [(airport, *counts) for airport, counts in places[:AIRPORTS_SHOWN]]
+    print_table(["AIRPORT", "AIRCRAFT", "CARRIERS"], rows)
 
 
 if __name__ == "__main__":

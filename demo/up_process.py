@@ -15,6 +15,8 @@ BROKERS = 3
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 _LOG_LINES_SHOWN = 20
+_SETTINGS = {"MILLRACE_BROKER__STORAGE__CLEANER_BACKOFF_MS": "1s"}
+"""Of the brokers: there is something to compact in the few seconds that a demo lasts."""
 
 
 class UpProcess:
@@ -44,6 +46,7 @@ class UpProcess:
                 ],
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env=_SETTINGS | os.environ,
             )
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_SECONDS_MAX)

@@ -26,7 +26,7 @@ same without one.
 
 _GROUPS: Final = {
     "Writing": ("Producer", "SyncProducer", "RecordHandle", "RecordMetadata", "BatchHandle"),
-    "Reading": ("Consumer", "SyncConsumer", "Record", "Records", "FetchedRecords"),
+    "Reading": ("Consumer", "SyncConsumer", "DeadLetters", "Record", "Records", "FetchedRecords"),
     "Administration": ("Admin", "SyncAdmin"),
 }
 """What is shown first; everything else that is exported follows by its name."""

@@ -136,7 +136,8 @@ This page is generated from the code by `make docs`.
 
 Each broker serves its metrics for Prometheus at `/metrics` of the address that it prints when it is
 ready (`[metrics]` in its configuration). The names of counters end in `_total`. Labels are bounded:
-topics by the number of topics, followers by the number of brokers, errors by the number of codes.
+topics by the number of topics, followers by the number of brokers, errors by the number of codes,
+groups by `groups.lag_series_max`.
 
 Alerts that need action at once: `millrace_under_min_isr_partitions` and
 `millrace_offline_partitions` above 0
@@ -148,7 +149,9 @@ writes are refused), `sum(millrace_controller_active)` other than 1 for longer t
 `millrace_halted_replicas` and `millrace_incomplete_replicas`. Alerts for working hours:
 `millrace_under_replicated_partitions` that stays above 0, ISRs that shrink often,
 `millrace_reluctance{reason="slow disk"}`, `millrace_log_dir_free_bytes` that will not last the
-week, and `millrace_differing_cluster_settings` above 0 while no operator is changing them.
+week, `millrace_differing_cluster_settings` above 0 while no operator is changing them, and for
+groups `millrace_group_lag_seconds_max` above what their users can wait, or absent for minutes while
+`millrace_group_lag_unknown_partitions` is above 0.
 
 | name | kind | meaning |
 |---|---|---|

@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from e2e import programs
@@ -73,9 +73,11 @@ class Namespace:
         """Run kubectl in the namespace."""
         return self.kubectl(f"--namespace={self.name}", *arguments, input=input)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        """Start kubectl in the namespace; the caller gives it its input."""
-        return self.kubectl.start(f"--namespace={self.name}", *arguments)
+    def start(
+        self, *arguments: str, output: IO[bytes] | int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[bytes]":
+        """Start kubectl in the namespace; see `Kubectl.start`."""
+        return self.kubectl.start(f"--namespace={self.name}", *arguments, output=output)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Return an object, or a list."""

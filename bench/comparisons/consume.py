@@ -6,6 +6,8 @@ objects are in `detail`.
 """
 
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 from bench.measure import Bench, Bound, Outcome, median_ratio, summaries
 from bench.millrace_broker import running_millrace
@@ -19,13 +21,19 @@ from bench.settings import (
     MILLRACE_PRODUCER,
     MILLRACE_TOPIC,
 )
-from bench.sides import Consume, JavaConsume, fill
+from bench.sides import Broker, Consume, GroupConsume, JavaConsume, fill
 
 TOPIC = "filled"
 PARTITIONS = 4
 JAVA_BYTES_PER_SECOND = {100: 300e6, 1000: 600e6}
 """The highest rates of Java's tool; the topic should last for a quarter of a run and a bit."""
 TOPIC_BYTES_MAX = 4e9
+
+GROUP_MEMBERS = 4
+GROUP_PARTITIONS = 8
+GROUP_RECORD_BYTES = 1000
+GROUP_RECORDS = 1_000_000
+GROUP_OVER_CONFLUENT = 1.2
 
 
 def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float) -> Outcome:
@@ -36,28 +44,7 @@ def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float)
     with ExitStack() as stack:
         kafka = stack.enter_context(running_kafka(bench.directory / "kafka"))
         millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
-        filled = fill(
-            kafka,
-            "confluent_produce",
-            "keyed",
-            topic=TOPIC,
-            partitions=PARTITIONS,
-            config=KAFKA_TOPIC["replicated"],
-            records_file=records_file,
-            records=wanted,
-            settings=CONFLUENT_PRODUCER,
-        )
-        fill(
-            millrace,
-            "millrace_produce",
-            "batch_keyed",
-            topic=TOPIC,
-            partitions=PARTITIONS,
-            config=MILLRACE_TOPIC["replicated"],
-            records_file=records_file,
-            records=wanted,
-            settings=MILLRACE_PRODUCER,
-        )
+        filled = _fill_both(kafka, millrace, records_file, PARTITIONS, wanted)
 
         def ours(way: str) -> Consume:
             return Consume(
@@ -108,3 +95,81 @@ def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float)
             **summaries(runs),
         },
     )
+
+
+def compare_groups(bench: Bench) -> Outcome:
+    """Compare the members of a group, each a process of its own, likewise."""
+    records_file = write_random_records(bench.directory / "records", GROUP_RECORD_BYTES)
+    with (
+        running_kafka(bench.directory / "kafka") as kafka,
+        running_millrace(bench.directory / "millrace") as millrace,
+    ):
+        _fill_both(kafka, millrace, records_file, GROUP_PARTITIONS, GROUP_RECORDS)
+
+        def members(
+            broker: Broker, module: str, way: str, settings: dict[str, Any]
+        ) -> GroupConsume:
+            return GroupConsume(
+                broker=broker,
+                module=module,
+                way=way,
+                topic=TOPIC,
+                settings=settings,
+                log=bench.directory / "consume.log",
+                partitions=GROUP_PARTITIONS,
+                members=GROUP_MEMBERS,
+            )
+
+        runs = bench.interleave(
+            {
+                "millrace": members(millrace, "millrace_group", "columns", MILLRACE_CONSUMER),
+                "confluent": members(kafka, "confluent_group", "", CONFLUENT_CONSUMER),
+                "millrace_records": members(
+                    millrace, "millrace_group", "records", MILLRACE_CONSUMER
+                ),
+            }
+        )
+    confluent = runs["confluent"]
+    return Outcome(
+        bounds=[
+            Bound(
+                what="over confluent-kafka-python's group",
+                value=median_ratio(runs["millrace"], confluent),
+                at_least=GROUP_OVER_CONFLUENT,
+            )
+        ],
+        detail={
+            "members": GROUP_MEMBERS,
+            "records_over_confluent": median_ratio(runs["millrace_records"], confluent),
+            **summaries(runs),
+        },
+    )
+
+
+def _fill_both(
+    kafka: Broker, millrace: Broker, records_file: Path, partitions: int, wanted: int
+) -> int:
+    """Fill the topic on both sides; return how many records Kafka's has."""
+    filled = fill(
+        kafka,
+        "confluent_produce",
+        "keyed",
+        topic=TOPIC,
+        partitions=partitions,
+        config=KAFKA_TOPIC["replicated"],
+        records_file=records_file,
+        records=wanted,
+        settings=CONFLUENT_PRODUCER,
+    )
+    fill(
+        millrace,
+        "millrace_produce",
+        "batch_keyed",
+        topic=TOPIC,
+        partitions=partitions,
+        config=MILLRACE_TOPIC["replicated"],
+        records_file=records_file,
+        records=wanted,
+        settings=MILLRACE_PRODUCER,
+    )
+    return filled

@@ -3,7 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from e2e.cluster.commands import CommandError, run
 
@@ -30,12 +30,14 @@ class Kubectl:
         config = f"--kubeconfig={self.kubeconfig}"
         return run(self._program, config, *arguments, input=input, seconds_max=seconds_max)
 
-    def start(self, *arguments: str | Path) -> "subprocess.Popen[bytes]":
-        """Start kubectl; the caller gives it its input."""
+    def start(
+        self, *arguments: str | Path, output: IO[bytes] | int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[bytes]":
+        """Start kubectl; the caller gives it its input, and may say where its output goes."""
         return subprocess.Popen(
             [self._program, f"--kubeconfig={self.kubeconfig}", *arguments],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=output,
         )
 
     def get(self, *arguments: str) -> dict[str, Any]:

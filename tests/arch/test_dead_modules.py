@@ -16,6 +16,7 @@ PUBLIC = {
     "millrace.spark.job",
     "millrace.spark.progress",
     "millrace.spark.stopping",
+    "millrace.spark.tables",
     "millrace.spark.values",
     "pyspark_millrace",
 }

@@ -308,8 +308,8 @@ TOPICS: Final = (
     ),
     Case(
         name="a setting of Kafka's that is not there",
-        resource=configured({"cleanup.policy": "compact"}),
-        says=('unknown field "spec.config.cleanup.policy"',),
+        resource=configured({"flush.messages": 1}),
+        says=('unknown field "spec.config.flush.messages"',),
     ),
     Case(
         name="media among the settings",

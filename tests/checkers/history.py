@@ -34,6 +34,7 @@ is read a thousand times is written once.
 | `window` | `"open"` or `"close"` | `info`; between them everything should be available |
 | `dump` | one poll | `info`; what a replica holds, read from its files |
 | `resources` | `{name:amount}` | `info`; of the process `p` |
+| `group`, `commit`, `positions` | see `groups` | of consumer groups |
 
 The format is that of Jepsen's queue workload for Kafka, plus runs.
 """

@@ -25,6 +25,15 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "realtime-inversion": ("C15", "a send that began after another's end has a smaller offset"),
     "stale-end-offset": ("C16", "an end offset is below what was acknowledged before it was asked"),
     "end-offset-regression": ("C16", "a client saw an end offset go back"),
+    "commit-regression": (
+        "C17",
+        "a position went back behind what a later owner of the partition had committed",
+    ),
+    "late-commit": ("C17", "a commit counted that a former owner began"),
+    "two-owners": ("C18", "a member got a partition while another one's session lived"),
+    "read-by-former-owner": ("C18", "a member read a partition that another one had"),
+    "group-skip": ("C19", "the members of a group left a record out"),
+    "commit-ahead": ("C19", "a position was stored beyond what was handed out"),
     "replica-divergence": (
         "C23",
         "two replicas hold other bytes or epochs below what is committed",

@@ -157,6 +157,7 @@ class FakeBroker:
     def __init__(self, broker_id: int = 1) -> None:
         self.broker_id = broker_id
         self.topics: dict[str, FakeTopic] = {}
+        self.deleted: dict[bytes, FakeTopic] = {}
         self.port = 0
         self.cluster_id = "fake"
         self.software: list[tuple[str, str]] = []
@@ -578,13 +579,61 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
                 if topic.name == named.name or topic.topic_id == named.topic_id:
                     result.topic.CopyFrom(self._broker.metadata(topic))
                     if not request.validate_only:
-                        del self._broker.topics[topic.name]
+                        self._broker.deleted[topic.topic_id] = self._broker.topics.pop(topic.name)
                     break
             else:
                 error = UnknownTopicOrPartitionError("there is no such topic")
                 result.error.CopyFrom(wire_error(error))
         if not request.validate_only:
             await self._lose_answer(context)
+        return response
+
+    async def ListDeletedTopics(
+        self,
+        request: cluster_pb2.ListDeletedTopicsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> cluster_pb2.ListDeletedTopicsResponse:
+        broker = self._broker
+        return cluster_pb2.ListDeletedTopicsResponse(
+            topics=[
+                cluster_pb2.DeletedTopic(name=each.name, topic_id=each.topic_id)
+                for each in broker.deleted.values()
+            ],
+            metadata_epoch=broker.metadata_epoch,
+        )
+
+    async def UndeleteTopics(
+        self,
+        request: cluster_pb2.UndeleteTopicsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> cluster_pb2.UndeleteTopicsResponse:
+        response = cluster_pb2.UndeleteTopicsResponse()
+        for named in request.topics:
+            result = response.results.add()
+            topic = self._broker.deleted.pop(named.topic_id, None)
+            if topic is not None:
+                self._broker.topics[topic.name] = topic
+            there = self._broker.topics.get(named.name)
+            if there is not None and there.topic_id == named.topic_id:
+                result.topic.CopyFrom(self._broker.metadata(there))
+            else:
+                error = UnknownTopicOrPartitionError("there is no such deleted topic")
+                result.error.CopyFrom(wire_error(error))
+        await self._lose_answer(context)
+        return response
+
+    async def PurgeTopics(
+        self,
+        request: cluster_pb2.PurgeTopicsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> cluster_pb2.PurgeTopicsResponse:
+        response = cluster_pb2.PurgeTopicsResponse()
+        for named in request.topics:
+            result = response.results.add()
+            if self._broker.deleted.pop(named.topic_id, None) is None:
+                error = UnknownTopicOrPartitionError("there is no such deleted topic")
+                result.error.CopyFrom(wire_error(error))
+        await self._lose_answer(context)
         return response
 
     async def DescribeLogs(

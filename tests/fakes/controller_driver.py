@@ -13,6 +13,7 @@ from millrace.core.controller.effects import (
     ReadObject,
     Resigned,
     Respond,
+    TopicGone,
     WriteObject,
 )
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
@@ -59,6 +60,7 @@ class ControllerDriver:
         asks: brokers that were asked for log ends.
         lacking: reports of eligible replicas that lack records.
         unclean: reports of unclean elections.
+        gone: reports of deleted topics that are gone for good.
         now: the time; only `pass_time` moves it.
         resigned: why the machine resigned.
     """
@@ -90,6 +92,7 @@ class ControllerDriver:
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
         self.unclean: list[ElectedUncleanly] = []
+        self.gone: list[TopicGone] = []
         self.resigned: str | None = None
         self.now = 0
         self._requests = 0
@@ -114,6 +117,8 @@ class ControllerDriver:
                     self.lacking.append(effect)
                 case ElectedUncleanly():
                     self.unclean.append(effect)
+                case TopicGone():
+                    self.gone.append(effect)
                 case Respond(request_id, result):
                     assert request_id not in self.results
                     self.results[request_id] = result

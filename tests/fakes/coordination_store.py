@@ -69,6 +69,10 @@ class MemoryStore:
     def lease_mark(self) -> int:
         return 0 if self.lease is None else self.lease.version
 
+    def watch_lease(self, on_change: Callable[[], None]) -> bool:
+        del on_change
+        return False
+
     def take_lease(self, holder: str) -> None:
         """Give the lease to another holder, or to none."""
         version = 1 if self.lease is None else self.lease.version + 1

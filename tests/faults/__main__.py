@@ -25,6 +25,7 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     clocks,
     damage,
     disks,
+    groups,
     links,
     power,
     processes,
@@ -47,6 +48,7 @@ _NEVER_HERE: Final = {
     "F57": "is tested in tests/integration/test_hostile_clients.py",
     "F58": "is tested in tests/integration/test_hostile_clients.py",
     "F73": "loses what was acknowledged, as it says; the simulator judges it",
+    "F74": "the simulator judges it, and tests/integration/test_undelete.py with real brokers",
 }
 
 

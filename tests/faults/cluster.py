@@ -22,6 +22,8 @@ from millrace.client import SyncAdmin
 from millrace.core.errors import MillraceError
 
 BROKERS: Final = 3
+SESSION_MS: Final = 4_000
+"""Of the members of consumer groups."""
 HEAL_SECONDS_MAX: Final = 90.0
 SETTINGS: Final[dict[str, object]] = {
     # Settings as for one machine, and short times, so that many faults fit into a minute.
@@ -32,9 +34,12 @@ SETTINGS: Final[dict[str, object]] = {
     "storage.recovery_point_interval_ms": 1000,
     "storage.recovery_point_bytes": 1 << 20,
     "storage.scrub_bytes_per_second": 256 << 20,
+    "cluster.deleted_topic_retention_ms": 0,
     "storage.trash_delay_ms": 0,
     "storage.retention_check_interval_ms": 1000,
     "coordination.shared": "true",
+    "groups.session_timeout_ms": SESSION_MS,
+    "groups.heartbeat_interval_ms": SESSION_MS // 4,
     "logging.format": "json",
     "shutdown.grace_ms": 2000,
 }

@@ -13,6 +13,7 @@ from typing import Final
 from tests.faults.cluster import Cluster, Node, NotSeenError
 from tests.faults.load import Load
 from tests.faults.machine import Need
+from tests.faults.members import Members
 from tests.faults.metadata import SURE_KEYS, View
 from tests.faults.nearby import Nearby
 
@@ -21,10 +22,12 @@ SEEN_SECONDS_MAX: Final = 20.0
 
 @dataclass(slots=True)
 class Scene:
-    """The setting of faults: the cluster, its load, the dice, and the check of a reader's zone."""
+    """The setting of faults: the cluster, its load and the group that reads it, the dice, and the
+    check of a reader's zone."""
 
     cluster: Cluster
     load: Load
+    members: Members
     dice: random.Random
     nearby: Nearby
 

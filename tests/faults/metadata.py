@@ -35,6 +35,8 @@ ACKS_1_KEYS: Final = range(6, 8)
 ACKS_0_KEYS: Final = range(8, 10)
 """Partitions that are written with `acks=0`; faults aim at those with `acks=all`."""
 SURE_KEYS: Final = range(6)
+SURE_PLACES: Final = Places(topics=PLACES.topics[:3], partitions=PLACES.partitions)
+"""The partitions of these keys."""
 
 _LOOK_SECONDS: Final = 0.05
 _SHARD_PREFIX: Final = "shards/"

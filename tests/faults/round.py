@@ -22,7 +22,8 @@ from tests.faults.fault import FAULTS, Scene
 from tests.faults.history import History
 from tests.faults.load import Load
 from tests.faults.machine import Need
-from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS
+from tests.faults.members import Members
+from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS, SURE_PLACES
 from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
 
@@ -100,12 +101,14 @@ def play(
             zones=("", "", zone_of(ZONE)),
             newest_epoch=lambda key: cluster.look().partition(key).leader_epoch,
         )
+        members = Members(folder / "members", cluster.bootstrap, SURE_PLACES)
         load.start()
         try:
             load.fill(_FILL_BYTES)
             load.begin()
+            members.start()
             nearby = Nearby(cluster)
-            scene = Scene(cluster, load, random.Random(seed), nearby)
+            scene = Scene(cluster, load, members, random.Random(seed), nearby)
             history.window("open")
             load.wait_for_more(_QUIET_WRITES)
             nearby.look()
@@ -117,12 +120,15 @@ def play(
             say(str(nearby))
             history.window("close")
             ends = load.read_all()
+            members.wait_until_caught_up(ends)
+            members.stop()
             _report_resources(cluster, history)
         except Exception:
             outcome.failures.append(traceback.format_exc())
             return outcome
         finally:
             load.stop()
+            members.close()
         for node in cluster.nodes:
             node.kill()
         log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
@@ -132,6 +138,7 @@ def play(
     if not nearby.is_served:
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
+    outcome.failures += _judge_the_group(members, history, say)
     expectations = Expectations(
         ok_shares={"send": 0.9, "poll": 0.9, "list_offsets": 0.5},
         faults={each.fault_id: 1 for each in counted},
@@ -168,6 +175,14 @@ def _judge_the_unsure(history: History) -> list[str]:
         if share < _SEEN_SHARE_MIN:
             failures.append(f"with acks={acks} {share:.0%} of what was sent was read last")
     return failures
+
+
+def _judge_the_group(members: Members, history: History, say: Callable[[str], None]) -> list[str]:
+    """Hold what the members of the group did against what is promised to groups."""
+    sends = [op for op in of_keys(history.ops, SURE_KEYS) if op.sends]
+    report = members.judge(sends)
+    say(f"read by the group: {report.measures['handed_out']:.0f} records")
+    return [] if report.is_good else [f"of the group: {report.text()}"]
 
 
 def _report_resources(cluster: Cluster, history: History) -> None:
@@ -211,6 +226,7 @@ def _do(
             raise scene.load.failure
         history.window("open")
         scene.load.wait_for_all()
+        scene.members.wait_until_shared()
         scene.nearby.look()
         _report_resources(scene.cluster, history)
         seconds = time.monotonic() - since

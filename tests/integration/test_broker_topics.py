@@ -21,7 +21,13 @@ from millrace.proto.v1.common_pb2 import ErrorCode
 
 
 def test_a_topic_is_made_changed_and_deleted_with_its_files(start_broker: StartBroker) -> None:
-    broker = start_broker({"storage.trash_delay_ms": 0, "storage.retention_check_interval_ms": 50})
+    broker = start_broker(
+        {
+            "cluster.deleted_topic_retention_ms": 0,
+            "storage.trash_delay_ms": 0,
+            "storage.retention_check_interval_ms": 50,
+        }
+    )
     with SyncAdmin(broker.address) as admin:
         topic = admin.create_topic("orders", partitions=2)
         with pytest.raises(TopicAlreadyExistsError):

@@ -6,6 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
@@ -186,3 +187,24 @@ def test_a_reader_that_is_in_the_middle_of_what_is_compacted_goes_on(
         assert {record.key: record.value for record in seen} == dict(cells)
         for start in (0, 13, end // 2, end - 1):
             assert read(cleaning.bootstrap, end, start)[0].offset >= start
+
+
+def test_batches_of_columns_have_records_also_where_batches_of_the_log_have_none_left(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker({"storage.cleaner_backoff_ms": 50})
+    writers = 6
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=1, config=COMPACTED)
+    for number in range(writers):  # The last batch of a producer stays, without its record.
+        write(broker.address, [(b"key", b"of writer %d" % number)])
+    wait_until(lambda: broker.metrics()[REMOVED] >= writers - 1, "only the last one is left")
+    with SyncConsumer(broker.address) as consumer:
+        consumer.assign({PLACE: 0})
+        found = []
+        while consumer.position(PLACE) < writers:
+            found += consumer.poll_batches(10_000)
+    assert [batch.records.column("value").to_pylist() for batch in found] == [[b"of writer 5"]]
+    assert found[0].records.column("offset").to_pylist() == [writers - 1]
+    assert broker.stop() == 0
+    check_files(broker)

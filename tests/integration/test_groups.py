@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 
+import grpc
 import pytest
+from google.protobuf.message import Message
+from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import (
@@ -24,6 +27,7 @@ from millrace.client import (
     SyncProducer,
     UnknownMemberIdError,
 )
+from millrace.proto.v1 import groups_pb2, positions_pb2
 
 PARTITIONS = 6
 SESSION_MS = 5_000
@@ -249,6 +253,67 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
                 await consumer.subscribe(["t"], on_lost=print)
 
     with_topic(cluster, story)
+
+
+def test_an_attempt_to_commit_that_comes_late_takes_nothing_back_also_after_a_failover(
+    tmp_path: Path,
+) -> None:
+    # The member sends no heartbeats.
+    settings = {"cluster.positions_partitions": 1, "groups.session_timeout_ms": 600_000}
+    cluster = RunningCluster(tmp_path, settings)
+    try:
+        commit_late(cluster.start())
+    finally:
+        cluster.abandon()
+
+
+def commit_late(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        topic_id = admin.create_topic("t", replication_factor=3).topic_id
+        admin.commit_positions("g", {("t", 0): Position(0)})  # So that `__positions` is there.
+
+        def ask(service: str, method: str, request: Message, answer: type[Message]) -> Message:
+            leader = cluster[admin.describe_topic("__positions").partitions[0].leader]
+            with grpc.insecure_channel(leader.address) as channel:
+                call = channel.unary_unary(
+                    f"/millrace.proto.v1.{service}/{method}",
+                    request_serializer=type(request).SerializeToString,
+                    response_deserializer=answer.FromString,
+                )
+                response: Message = call(request, timeout=20)
+                assert not response.HasField("error"), response
+                return response
+
+        joining = groups_pb2.GroupHeartbeatRequest(
+            group="g", member_id="m", member=groups_pb2.GroupMember(topics=["t"])
+        )
+        joined = ask("Groups", "GroupHeartbeat", joining, groups_pb2.GroupHeartbeatResponse)
+        assert isinstance(joined, groups_pb2.GroupHeartbeatResponse)
+        assert [each.topic_id for each in joined.assigned] == [topic_id]
+
+        def commit(offset: int, number: int) -> None:
+            request = positions_pb2.CommitPositionsRequest(
+                name="g", member_id="m", epoch=joined.epoch, number=number
+            )
+            place = {"topic_id": topic_id, "partition": 0}
+            request.positions.add(topic_partition=place, offset=offset, leader_epoch=-1)
+            ask("Positions", "CommitPositions", request, positions_pb2.CommitPositionsResponse)
+
+        commit(5, number=1)
+        commit(9, number=2)
+        commit(5, number=1)
+        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
+        before = admin.describe_topic("__positions").partitions[0].leader
+        cluster[before].kill()
+        wait_until(
+            lambda: admin.describe_topic("__positions").partitions[0].leader not in (before, -1),
+            "another coordinator",
+        )
+        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
+        commit(5, number=1)
+        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
+        commit(4, number=3)
+        assert admin.fetch_positions("g") == {("t", 0): Position(4)}
 
 
 def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: RunningCluster) -> None:

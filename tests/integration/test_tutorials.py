@@ -1,5 +1,6 @@
 """The programs of docs/tutorials do what is said of them, and end in order."""
 
+import json
 import os
 import re
 import signal
@@ -7,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 TOPIC = "measurements"
@@ -117,6 +118,91 @@ def test_the_consumer_goes_on_where_it_was_stopped(broker: RunningBroker, tmp_pa
             it.stop()
             seen += it.lines(count)
     assert sorted(int(line.split()[2]) for line in seen) == list(range(70))
+
+
+def test_records_that_cannot_be_processed_end_elsewhere_although_the_program_is_killed(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    sessions = {"groups.session_timeout_ms": 1_500, "groups.heartbeat_interval_ms": 500}
+    broker = start_broker(sessions)
+    values = [b"bad %d" % number if number % 7 == 3 else b"%d" % number for number in range(140)]
+    printed: set[int] = set()
+    dead: set[bytes] = set()
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic(TOPIC, partitions=3)
+        admin.create_topic(f"{TOPIC}.dead")
+        for round_ in range(4):
+            for value in values[35 * round_ : 35 * (round_ + 1)]:
+                producer.send(TOPIC, value, partition=round_ % 3)
+            producer.flush()
+            folder = tmp_path / f"{round_}"
+            with running("dead-letters", folder, broker.address) as it:
+                it.lines(10)
+                if round_ < 3:
+                    it.kill()
+                else:
+                    wait_until(lambda: not backlog(admin), "all are committed", START_SECONDS_MAX)
+                    it.stop()
+            lines = (folder / "dead-letters.out").read_text().splitlines()
+            printed.update(int(float(line.split()[2])) for line in lines)
+        with SyncConsumer(broker.address) as consumer:
+            consumer.assign([f"{TOPIC}.dead"])
+            while consumer.lag()[f"{TOPIC}.dead", 0]:
+                dead.update(consumer.poll().values())
+    assert printed == {int(value) for value in values if value.isdigit()}
+    assert dead == {value for value in values if not value.isdigit()}
+
+
+def backlog(admin: SyncAdmin) -> int:
+    """Return how many records the group of that tutorial has not committed."""
+    positions = admin.fetch_positions("numbers-printer")
+    return end_of(admin) - sum(each.offset for each in positions.values())
+
+
+def test_the_dict_of_a_compacted_topic_has_the_last_values_and_is_kept_current(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker({"storage.cleaner_backoff_ms": 50})
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0",
+    }
+    topic, machines, states = "machines", 20, 6
+    written: list[tuple[str, str | None]] = [
+        (f"machine-{machine}", f"state {state}")
+        for state in range(states)
+        for machine in range(state, machines)
+    ]
+    written += [("machine-7", None), ("machine-11", None)]
+    changes: list[tuple[str, str | None]] = [
+        ("machine-7", "back"), ("machine-8", None), ("machine-9", "other"), ("machine-20", "new"),
+    ]  # fmt: skip
+
+    def send(cells: Iterable[tuple[str, str | None]]) -> None:
+        with SyncProducer(broker.address) as producer:
+            for key, value in cells:
+                producer.send(topic, None if value is None else value.encode(), key=key.encode())
+
+    def table(*cells: tuple[str, str | None]) -> dict[str, str]:
+        return {key: value for key, value in dict(cells).items() if value is not None}
+
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic, partitions=2, config=config)
+    send(written)
+    removed = "millrace_cleaner_removed_records_total"
+    wait_until(
+        lambda: broker.metrics()[removed] >= len(written) - machines,
+        "only the last record of each machine is left",
+    )
+    with running("latest", tmp_path, broker.address) as it:
+        assert json.loads(it.lines(1)[0]) == table(*written)
+        send(changes)
+        wait_until(
+            lambda: json.loads(it.lines(1)[-1]) == table(*written, *changes),
+            "the dict has the changes",
+        )
+        assert it.stop() == ""
 
 
 def test_members_that_are_killed_count_each_record_once(

@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.unit.core.records import vectors
 
-from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import Record, RecordHandle, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.producer.murmur2 import partition_of
 from millrace.core.records.batch import open_batch
 from millrace.core.records.header import parse_header
@@ -151,6 +152,44 @@ def test_go_reads_what_python_writes(
     lines = run(go_client, "-bootstrap", address, "-topic", topic_name, "-credit", "20000", "read")
     assert len(lines) == len(expected)
     assert {(each["partition"], each["offset"]): content_of(each) for each in lines} == expected
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_go_reads_what_is_left_of_a_compacted_topic(
+    go_client: Path, start_broker: StartBroker, topic_name: str, codec: str
+) -> None:
+    broker = start_broker({"storage.cleaner_backoff_ms": 50})
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0",
+    }
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic_name, partitions=PARTITIONS, config=config)
+    sent: dict[int, tuple[RecordHandle, Content]] = {}
+    count = 0
+    for number in range(6):  # The last batches of a producer stay, also without records.
+        with SyncProducer(broker.address, compression=codec, batch_size=1_024) as producer:
+            for row in range(20 * number, 200):
+                time, key, value = MOMENT + number, b"key %d" % row, b"round %d" % number
+                headers = HEADERS[row % 3]
+                handle = producer.send(topic_name, value, key, headers=headers, timestamp=time)
+                sent[row] = handle, (time, key, value, headers)
+                count += 1
+    wait_until(
+        lambda: broker.metrics()["millrace_cleaner_removed_records_total"] >= count - len(sent),
+        "only the last record of each key is left",
+    )
+    expected: list[tuple[Place, Content]] = []
+    for handle, content in sent.values():
+        metadata = handle.result(timeout=30)
+        expected.append(((metadata.partition, metadata.offset), content))
+    to = ("-bootstrap", broker.address, "-topic", topic_name)
+    lines = run(go_client, *to, "-credit", "20000", "read")
+    found = [((each["partition"], each["offset"]), content_of(each)) for each in lines]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    for (partition, offset), (following, after) in pairwise(place for place, _ in found):
+        assert partition != following or offset < after
 
 
 @pytest.mark.parametrize("name", vectors.NAMES)

@@ -13,17 +13,22 @@ from tests.sim.machine import ClientMachine
 from millrace.client import Admin
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, TopicId, TopicPartition
-from millrace.core.metadata.model import Topic
+from millrace.core.metadata.model import DeletedTopic, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
+    DeleteQuotas,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
     ElectLeaders,
+    PurgeTopics,
     ReassignPartitions,
     Request,
+    SetQuotas,
+    UndeleteTopics,
 )
+from millrace.core.quotas.quota import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Administration:
 
     Args:
         topics: as they are stored.
+        deleted: deleted topics, as they are stored.
         on_trimmed: hears before which offset a partition's records are deleted for good.
     """
 
@@ -46,11 +52,13 @@ class Administration:
         machine: ClientMachine,
         bootstrap: str,
         topics: Mapping[TopicId, Topic],
+        deleted: Mapping[TopicId, DeletedTopic],
         on_trimmed: Callable[[TopicPartition, Offset], None],
     ) -> None:
         self._machine = machine
         self._bootstrap = bootstrap
         self._topics = topics
+        self._deleted = deleted
         self._on_trimmed = on_trimmed
 
     def ask(self, request: Request | TrimRecords) -> None:
@@ -82,12 +90,20 @@ class Administration:
                 )
             case DeleteTopics(topics=[ref]) if name := self._name(ref.topic_id):
                 return lambda admin: admin.delete_topic(name)
+            case UndeleteTopics(topics=[ref]) if name := self._deleted_name(ref.topic_id):
+                return lambda admin: admin.undelete_topic(name, topic_id=ref.topic_id)
+            case PurgeTopics(topics=[ref]) if name := self._deleted_name(ref.topic_id):
+                return lambda admin: admin.purge_topic(name, topic_id=ref.topic_id)
             case AlterTopics(changes=[change]) if name := self._name(change.topic.topic_id):
                 return lambda admin: admin.alter_topic(name, set_config=change.set_config)
             case DrainBroker(broker_id=broker_id, is_drained=True):
                 return lambda admin: admin.drain_broker(broker_id)
             case DrainBroker(broker_id=broker_id):
                 return lambda admin: admin.undrain_broker(broker_id)
+            case SetQuotas(quotas=[quota]):
+                return lambda admin: _set_quota(admin, quota)
+            case DeleteQuotas(names=[name]):
+                return lambda admin: admin.delete_quota(name)
             case ReassignPartitions(reassignments=[one]) if name := self._name(one.topic_id):
                 place = (name, one.partition)
                 return lambda admin: admin.reassign_partitions({place: one.replicas})
@@ -105,3 +121,23 @@ class Administration:
         """Return a topic's name; empty when the topic was deleted."""
         topic = None if topic_id is None else self._topics.get(topic_id)
         return "" if topic is None else str(topic.name)
+
+    def _deleted_name(self, topic_id: TopicId | None) -> str:
+        """Return the name of a deleted topic; empty when it cannot be brought back."""
+        deleted = None if topic_id is None else self._deleted.get(topic_id)
+        return "" if deleted is None else str(deleted.topic.name)
+
+
+async def _set_quota(admin: Admin, quota: Quota) -> None:
+    entity = quota.entity
+    await admin.set_quota(
+        quota.name,
+        principal=entity.principal,
+        client_id=entity.client_id,
+        topic=entity.topic,
+        namespace=entity.namespace,
+        produce_bytes_per_second=quota.produce_bytes_per_second,
+        fetch_bytes_per_second=quota.fetch_bytes_per_second,
+        request_percent=quota.request_percent,
+        per_broker=quota.is_per_broker,
+    )

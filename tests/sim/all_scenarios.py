@@ -6,6 +6,7 @@ from tests.sim.client_scenarios import CLIENT_SCENARIOS
 from tests.sim.compaction_scenarios import COMPACTION_SCENARIOS
 from tests.sim.group_scenarios import GROUP_SCENARIOS
 from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
+from tests.sim.quota_scenarios import QUOTA_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
 from tests.sim.tier_scenarios import TIER_SCENARIOS
@@ -16,6 +17,7 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *PUT_BACK_SCENARIOS,
     *CLIENT_SCENARIOS,
     *GROUP_SCENARIOS,
+    *QUOTA_SCENARIOS,
     *COMPACTION_SCENARIOS,
     *TIER_SCENARIOS,
 )

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 from tests.sim.coordination import NAME, SimulatedStore, StoreHandle, wait_for_answer
-from tests.sim.threads import SimulatedThread
+from tests.sim.threads import SimulatedEvent
 from tests.sim.world import Violation
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
@@ -41,7 +41,8 @@ _ACCESS: Final = ApiAccess(
 )  # fmt: skip
 _PREFIX: Final = "millrace.dev/"
 _EVENT: Final = b'{"type":"MODIFIED","object":{}}\n'
-_LOOK_US: Final = 20_000
+_LOOK_S: Final = 0.5
+"""Between two looks whether a watch has broken off."""
 
 
 class Response:
@@ -70,25 +71,28 @@ class Watch(Response):
         self._store = store
         self._ends_at = store.world.now + seconds * 1_000_000
         self._link = store.network.link(NAME, owner)
+        self._owner = owner
         self._is_closed = False
+        self._has_news = SimulatedEvent()
 
     def stream(self, amount: int) -> Iterator[bytes]:
         """Yield events; the first is the present state."""
         del amount
-        thread = SimulatedThread.current
-        assert thread is not None
         told: object = self
+        self._store.watch(self._owner, self._has_news.set)
         while not self._is_closed and self._store.world.now < self._ends_at:
             if self._store.weather.is_out or self._link.is_held:
                 raise urllib3.exceptions.ProtocolError("the watch broke off")
             if told != self._store.lease:
                 told = self._store.lease
                 yield _EVENT
-            thread.sleep(_LOOK_US)
+            self._has_news.wait(_LOOK_S)
+            self._has_news.clear()
 
     def shutdown(self) -> None:
         """End it."""
         self._is_closed = True
+        self._has_news.set()
 
 
 class Connections:

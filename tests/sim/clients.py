@@ -54,6 +54,10 @@ class Load:
         is_patient: it retries until it has the acknowledgement, without a time limit.
         request_timeout_ms: how long a broker may take to answer; 0: no limit but its patience.
         is_new: each burst comes from a new producer, which no broker knows.
+        client_id: of the producer, for quotas; empty: the default.
+        value_bytes: the size of each value, at least 8; large ones are not compressed.
+        values_max: most values of a batch.
+        is_apart: each value is a batch, so that no request is large.
     """
 
     every_us: int = 300 * MILLISECOND
@@ -62,6 +66,10 @@ class Load:
     is_patient: bool = True
     request_timeout_ms: int = 0
     is_new: bool = False
+    client_id: str = ""
+    value_bytes: int = VALUE_BYTES
+    values_max: int = 3
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,10 @@ class Writer(Client):
 
     def _settings(self) -> ProducerSettings:
         load = self.load
-        return {
+        settings: ProducerSettings = {"client_id": load.client_id} if load.client_id else {}
+        if load.value_bytes > VALUE_BYTES:
+            settings["compression"] = "none"
+        return settings | {
             "acks": load.acks,
             "linger_ms": 1,
             "delivery_timeout_ms": _PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,
@@ -248,7 +259,7 @@ class Writer(Client):
             or (10_000 if load.is_patient else _IMPATIENCE_MS),
             "topic_wait_ms": _PATIENCE_MS,
             # What gathers while a producer begins would otherwise be one batch.
-            "batch_size": 0 if load.is_new else BATCH_SIZE_DEFAULT,
+            "batch_size": 0 if load.is_new or load.is_apart else BATCH_SIZE_DEFAULT,
         }
 
     async def _write(self, producer: Producer, partition: int, key: int) -> None:
@@ -269,14 +280,14 @@ class Writer(Client):
         """Send a burst and wait for it; return whether its outcome is known."""
         dice = self._dice
         batches = [
-            [next(self._values) for _ in range(1 + dice.randrange(3))]
+            [next(self._values) for _ in range(1 + dice.randrange(self.load.values_max))]
             for _ in range(1 + dice.randrange(self.load.burst_max))
         ]
         values = [value for batch in batches for value in batch]
         self._record(process, INVOKE, "send", sends=[Send(key, value) for value in values])
         handles: list[RecordHandle] = []
         for batch in batches:
-            data = [value.to_bytes(VALUE_BYTES, "big") for value in batch]
+            data = [value.to_bytes(self.load.value_bytes, "big") for value in batch]
             handles += self._submit(producer, partition, data)
             await asyncio.sleep(0.002)  # So that the next records get a batch of their own.
         if self._site.marks is not None:

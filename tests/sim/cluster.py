@@ -9,8 +9,9 @@ clients' history, and the replicas' bytes and epochs below their high watermarks
 import dataclasses
 import hashlib
 import random
+import re
 import traceback
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -39,9 +40,10 @@ from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
-from tests.sim.members import GroupMember, Ownership
+from tests.sim.members import GroupMember, GroupPlan, Observer
 from tests.sim.network import Network
 from tests.sim.operator import Operator
+from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.settings import REPLICATION, Settings
@@ -67,8 +69,11 @@ from millrace.core.metadata.model import (
     SHARD_KEYS,
     BrokerLife,
     ClusterState,
+    DeletedTopic,
     PartitionState,
+    StateShard,
     Topic,
+    shard_of,
 )
 from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.requests import (
@@ -79,12 +84,14 @@ from millrace.core.metadata.requests import (
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
+from millrace.core.producer.murmur2 import partition_of
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
+from millrace.core.topics import POSITIONS_TOPIC
 
 RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
 """Retention deletes records only in topics that set one of them."""
-_LOOKS_EVERY_US: Final = 40 * MILLISECOND
+_LOOKS_EVERY_US: Final = 80 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 90 * SECOND
@@ -94,6 +101,8 @@ _IN_SYNC_US: Final = 15 * SECOND
 """A machine with an empty disk has all replicas again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """All replicas of a topic that becomes durable are flushed within this time."""
+_DELETED_US: Final = 10 * SECOND
+"""Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 
 
@@ -108,9 +117,10 @@ class TopicPlan:
         asks_ends: whether a client asks for its end offsets.
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
-        members: processes of a consumer group that shares it.
-        member_records_max: most records that a member takes at once.
+        group: the members of a consumer group that reads it; None: there are none.
+        made_at_us: when it is created.
         is_disposable: whether operators delete it, and create another one with its name.
+        comes_back: whether operators delete it, and bring it back.
         incarnation: how often they have done so.
     """
 
@@ -124,9 +134,10 @@ class TopicPlan:
     asks_ends: bool = False
     keeps_positions: bool = False
     is_explored: bool = False
-    members: int = 0
-    member_records_max: int = 10_000
+    group: GroupPlan | None = None
+    made_at_us: int = 0
     is_disposable: bool = False
+    comes_back: bool = False
     incarnation: int = 0
 
     @property
@@ -163,7 +174,6 @@ class _RunningTopic:
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
         self.marks = Marks() if plan.is_compacted else None
-        self.ownership = Ownership()
         self.is_gone = False
 
 
@@ -173,9 +183,10 @@ class SimulatedCluster:
     Attributes:
         states: the latest stored state of every partition.
         stored_topics: the topics that have clients, likewise.
+        stored_deleted: the deleted topics that can be brought back, likewise.
         stored_names: the names of all topics, likewise.
         stored_cluster: the cluster's state, likewise; None before the first.
-        deleted: topics that were deleted, as stored.
+        deleted: topics that were deleted, as stored, and are not to come back.
     """
 
     brokers = 3
@@ -191,6 +202,7 @@ class SimulatedCluster:
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
+        self.stored_deleted: dict[TopicId, DeletedTopic] = {}
         self.stored_names: dict[TopicId, str] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
@@ -217,6 +229,7 @@ class SimulatedCluster:
             self._new_client("admin"),
             self._bootstrap,
             self.stored_topics,
+            self.stored_deleted,
             self.invariants.on_trimmed,
         )
         self.operator = Operator(world, self.machines)
@@ -226,7 +239,7 @@ class SimulatedCluster:
         self._plans: dict[str, TopicPlan] = {each.name: each for each in self.topics}
         self._keys_used = 0
         self._writers_made = 0
-        self._tombstones: dict[int, Mapping[TopicId, object]] = {}
+        self._tombstones: dict[TopicId, int] = {}  # Since when.
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
         self._elected_uncleanly: dict[TopicPartition, None] = {}
@@ -237,6 +250,11 @@ class SimulatedCluster:
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
         self._quiet_since = 0
+        self.ownership = Ownership(
+            self._may_lose_positions,
+            lambda: self._has_had_two_coordinators,
+        )
+        self._two_coordinators_at = -SECOND * 3600
 
     def _new_process(self, machine: BrokerMachine, name: str) -> BrokerProcess:
         return BrokerProcess(
@@ -273,8 +291,8 @@ class SimulatedCluster:
     # --- Cluster -----------------------------------------------------------------------------
 
     @property
-    def clients(self) -> KeysView[str]:
-        return self._clients.keys()
+    def clients(self) -> Mapping[str, ClientMachine]:
+        return self._clients
 
     @property
     def administered(self) -> "SimulatedCluster":
@@ -318,6 +336,7 @@ class SimulatedCluster:
         missing = [each for name, each in self._plans.items() if name not in there]
         if not missing:
             return
+        missing = [each for each in missing if each.made_at_us <= self._world.now]
         if self.stored_brokers() >= len(self.machines):
             for each in missing:
                 new = NewTopic(
@@ -334,6 +353,13 @@ class SimulatedCluster:
             each.topic_id
             for each in self.running.values()
             if each.plan.is_disposable and not each.is_gone
+        ]
+
+    def returnable(self) -> list[TopicId]:
+        return [
+            each.topic_id
+            for each in self.running.values()
+            if each.plan.comes_back and each.topic_id not in self.stored_deleted
         ]
 
     def administer(self, request: Request | TrimRecords) -> None:
@@ -356,12 +382,30 @@ class SimulatedCluster:
                 plays = node.is_controller
             elif node.replicas is None:
                 plays = False
+            elif role == "coordinator":
+                plays = self._coordinates(node)
             else:
                 leads = [node.replicas.get(each).leads for each in node.replicas]
                 plays = any(leads) if role == "leader" else not all(leads)
             if plays:
                 found.append(name)
         return found
+
+    def _coordinates(self, node: BrokerProcess) -> bool:
+        """Whether a broker leads the partition that keeps the group, as far as it knows."""
+        image, replicas = node.metadata, node.replicas
+        topic = None if image is None else image.topics.get(POSITIONS_TOPIC)
+        if topic is None or replicas is None:
+            return False
+        number = partition_of(GROUP.encode(), len(topic.partitions))
+        place = TopicPartition(topic.topic_id, number)
+        return place in replicas and replicas.get(place).leads
+
+    @property
+    def _has_had_two_coordinators(self) -> bool:
+        """Whether two brokers have coordinated the group within about a session."""
+        since = self._world.now - self._two_coordinators_at
+        return since <= self.settings.groups.session_timeout_ms * MILLISECOND + SECOND
 
     def stored_brokers(self) -> int:
         """How many brokers are registered and not fenced."""
@@ -377,7 +421,9 @@ class SimulatedCluster:
         topic = self.running.get(topic_partition.topic_id)
         if topic is None or not topic.plan.gives_up:
             return Offset(0)
-        return self.invariants.log_starts.get(topic_partition, Offset(0))
+        known = self.invariants.log_starts.get(topic_partition, Offset(0))  # As of the last look.
+        logs = (node.log(topic_partition) for node in self.nodes().values())
+        return max([known, *(log.log_start_offset for log in logs if log is not None)])
 
     def _newest_epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
         state = self.states.get(topic_partition)
@@ -393,6 +439,8 @@ class SimulatedCluster:
             self._looks_at = self._world.now + _LOOKS_EVERY_US
             self.invariants.look()
             self.witness.states.look()
+            if self.ownership.sites and len(self.role("coordinator")) > 1:
+                self._two_coordinators_at = self._world.now
 
     def all_writers(self) -> Iterator[Writer]:
         """The writers of all existing topics."""
@@ -438,8 +486,13 @@ class SimulatedCluster:
             is_moving = bool(state.adding or state.removing)
             if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
-        if any(self._tombstones.values()):
-            raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
+        late = [
+            topic_id
+            for topic_id, since in self._tombstones.items()
+            if self._world.now - since > _DELETED_US
+        ]
+        if late:
+            raise Violation(f"deletions are not done, though all is quiet: {late}")
 
     def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
         """Check that a reader that reads when quiet begins reaches these ends before quiet ends."""
@@ -458,16 +511,15 @@ class SimulatedCluster:
 
     def _judge_groups(self, ends: Mapping[TopicPartition, int]) -> None:
         """Check that groups have read on to these ends while all was quiet."""
-        for topic in self.running.values():
-            if topic.is_gone or not topic.plan.members:
-                continue
-            for topic_partition in topic.partitions:
+        for topic, site in self.ownership.sites.items():
+            for number, topic_partition in enumerate(site.partitions):
                 end = ends.get(topic_partition, 0)
-                at = topic.ownership.next_offsets.get(topic_partition.partition, 0)
+                at = self.ownership.next_offsets.get((topic, number), 0)
                 if at < end:
+                    owners = {key: life.name for key, life in self.ownership.owners.items()}
                     raise Violation(
-                        f"the group is at {at} of {topic_partition}, and should be at {end}; "
-                        f"owners are {topic.ownership.owners}; {self.describe()}"
+                        f"the group is at {at} of {topic}-{number}, and should be at {end}; "
+                        f"owners are {owners}; {self.describe()}"
                     )
 
     def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
@@ -568,14 +620,12 @@ class SimulatedCluster:
             self.witness.states.on_cluster(before, self.stored_cluster)
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
-        self._tombstones[shard.number] = shard.deletions
-        for topic_id in shard.deletions:
-            self.stored_names.pop(topic_id, None)
-        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
-        for topic_id in shard.deletions:
-            if topic_id in self.running and topic_id not in self.deleted:
-                self._on_deleted(self.running[topic_id])
-        for topic_id, topic in shard.topics.items():
+        self._on_deletions(shard)
+        kept = [each.topic for each in shard.deleted.values()]
+        for topic in (*shard.topics.values(), *kept):
+            topic_id = topic.topic_id
+            if topic_id in self.deleted:
+                continue
             if str(topic.name) not in self._plans:  # An internal topic.
                 is_unclean = any(state.unclean_epoch >= 0 for state in topic.partitions)
                 self._had_unclean_internal = self._had_unclean_internal or is_unclean
@@ -609,6 +659,32 @@ class SimulatedCluster:
                     },
                 )
 
+    def _on_deletions(self, shard: StateShard) -> None:
+        """Take note of deleted topics: one that comes back is judged as if it were there."""
+        for topic_id in (*shard.topics, *shard.deletions):
+            self.stored_deleted.pop(topic_id, None)
+        self.stored_deleted.update(shard.deleted)
+        before = [each for each in self._tombstones if shard_of(each) == shard.number]
+        for topic_id in {*before} - {*shard.deletions}:
+            del self._tombstones[topic_id]
+        for topic_id in shard.deletions:
+            self._tombstones.setdefault(topic_id, self._world.now)
+        for topic_id in (*shard.deletions, *shard.deleted):
+            self.stored_names.pop(topic_id, None)
+        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
+        for deleted in shard.deleted.values():
+            for state in deleted.topic.partitions:
+                if state.isr:  # Nothing may be committed (P75).
+                    raise Violation(f"{deleted.topic.name} is deleted, and not closed: {state}")
+        for topic_id in (*shard.deletions, *shard.deleted):
+            topic = self.running.get(topic_id)
+            if topic is None or topic_id in self.deleted:
+                continue
+            if not topic.plan.comes_back:
+                self._on_deleted(topic)
+            elif topic_id in shard.deletions:
+                raise Violation(f"{topic.plan.name} is gone for good, and was to come back")
+
     def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
         topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
         self._keys_used += plan.partitions
@@ -636,15 +712,18 @@ class SimulatedCluster:
             add("asker", EndReader)
         if plan.keeps_positions:
             add("keeper", Keeper, may_be_lost=self._may_lose_positions)
-        for number in range(plan.members):
-            add(
-                f"member-{number}",
-                GroupMember,
-                ownership=topic.ownership,
-                may_be_lost=self._may_lose_positions,
-                may_be_late=lambda: any(map(self.network.has_been_cut, self._clients)),
-                records_max=plan.member_records_max,
-            )
+        if plan.group is not None or self._is_read_by_pattern(plan.name):
+            self.ownership.sites[plan.name] = site
+        if plan.group is not None:
+            for number in range(plan.group.members):
+                add(
+                    f"member-{number}",
+                    GroupMember,
+                    number=number,
+                    plan=plan.group,
+                    ownership=self.ownership,
+                )
+            add("observer", Observer, ownership=self.ownership)
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
             add(
@@ -655,6 +734,10 @@ class SimulatedCluster:
             )
         for client in (*topic.writers, *topic.readers):
             client.start()
+
+    def _is_read_by_pattern(self, name: str) -> bool:
+        patterns = [each.group.pattern for each in self.topics if each.group is not None]
+        return any(re.fullmatch(each, name) for each in patterns if each)
 
     def _may_lose_positions(self) -> bool:
         return self._had_unclean_internal
@@ -794,7 +877,7 @@ ALL_FAMILIES: Final = _families(
     # One machine gets an empty disk, or damaged files.
     "F25", "F28", "F29", "F30", "F31", "F32", "F36",
     # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F69", "F70", "F71", "F72", "F73",
+    "F48", "F69", "F70", "F71", "F72", "F73", "F74",
 )  # fmt: skip
 
 
@@ -814,6 +897,8 @@ class BrokerCluster(SimulatedCluster):
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
+        if world.random("back").random() < 0.5:
+            self.topics.append(returning_topic(world.random("returning topic")))
         if world.random("compaction").random() < 0.4:
             self.topics.append(compacted_topic(world.random("compacted topic")))
         if world.random("store").random() < 0.5:
@@ -860,8 +945,12 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
         asks_ends=dice.random() < 0.5,
         keeps_positions=dice.random() < 0.3,
         is_explored=dice.random() < 0.4,
-        members=dice.choice((0, 2, 3)),
+        group=_drawn_group(dice.choice((0, 2, 3))),
     )
+
+
+def _drawn_group(members: int) -> GroupPlan | None:
+    return GroupPlan(members=members) if members else None
 
 
 def disposable_topic(dice: random.Random) -> TopicPlan:
@@ -872,6 +961,20 @@ def disposable_topic(dice: random.Random) -> TopicPlan:
         config=drawn_config(dice),
         loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
         is_disposable=True,
+    )
+
+
+def returning_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic that operators delete and bring back."""
+    return TopicPlan(
+        name="back",
+        partitions=dice.choice((1, 2)),
+        config={
+            "min.insync.replicas": dice.choice(("1", "2", "2")),
+            "durability": dice.choice(("fsync", "fsync", "replicated")),
+        },
+        loads=(Load(every_us=200 * MILLISECOND, burst_max=4),),
+        comes_back=True,
     )
 
 

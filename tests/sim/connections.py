@@ -93,7 +93,7 @@ class End:
         if self.process.is_dead:
             return
         world, link = self.network.world, self._link()
-        self._last_arrival = at = max(world.now + link.delay(), self._last_arrival)
+        self._last_arrival = at = max(world.now + link.delay(self._method), self._last_arrival)
         world.at(at, link.label, self._carry, action, arguments)
         if at - world.now > KEEPALIVE_US and not self._is_given_up:
             self._is_given_up = True

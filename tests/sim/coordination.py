@@ -86,7 +86,8 @@ class SimulatedStore:
         self.world = world
         self.weather = StoreWeather()
         self.objects: dict[str, StoredObject] = {}
-        self.lease: LeaseRecord | None = None
+        self._lease: LeaseRecord | None = None
+        self._watches: dict[str, Callable[[], None]] = {}
         self.writes: list[Written] = []
         self.timeout_us = SECOND
         self.checks_writers = False
@@ -101,6 +102,27 @@ class SimulatedStore:
         self._newest: dict[str, tuple[StoredObject, StoredObject | None]] = {}
         self._busy_until = 0
         network.attach(self)
+
+    @property
+    def lease(self) -> LeaseRecord | None:
+        return self._lease
+
+    @lease.setter
+    def lease(self, lease: LeaseRecord | None) -> None:
+        self._lease = lease
+        for changed in list(self._watches.values()):
+            changed()
+
+    def watch(self, owner: str, on_change: Callable[[], None]) -> None:
+        """Call this after each change of the lease while the owner can be reached, and none of the
+        owner's earlier watches."""
+        link = self.network.link(NAME, owner)
+
+        def changed() -> None:
+            if not (self.weather.is_out or link.is_held):
+                self.world.after(link.delay(), link.label, on_change)
+
+        self._watches[owner] = changed
 
     # --- What others do to it ----------------------------------------------------------------
 
@@ -374,6 +396,10 @@ class BlockingStore:
         if self._store.weather.is_out or self._store.network.link(NAME, self._owner).is_held:
             return -1
         return 0 if self._store.lease is None else self._store.lease.version
+
+    def watch_lease(self, on_change: Callable[[], None]) -> bool:
+        self._store.watch(self._owner, on_change)
+        return True
 
     def close(self) -> None:
         """Do nothing: other processes use the store."""

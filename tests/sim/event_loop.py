@@ -65,7 +65,7 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
     def _want_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
-            delay = self._dice.randrange(1, TURN_US_MAX)
+            delay = 1 + int(self._dice.random() * (TURN_US_MAX - 1))  # As `randrange`, quicker.
             self._world.after(delay, self._label, self._turn)
 
     def _turn(self) -> None:
@@ -120,7 +120,7 @@ class SimulatedLoop(_Loop):  # type: ignore[misc]
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        delay = max(0, int((when - self.time()) * 1e6)) + self._dice.randrange(TURN_US_MAX)
+        delay = max(0, int((when - self.time()) * 1e6)) + int(self._dice.random() * TURN_US_MAX)
         self._after(delay, partial(self._on_due, handle))
         return handle
 

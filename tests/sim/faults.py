@@ -9,7 +9,7 @@ cluster in which every copy of a record is damaged can only report it.
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,29 +18,36 @@ from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
 from tests.sim.admin import TrimRecords
 from tests.sim.coordination import SimulatedStore, StoreWeather
-from tests.sim.machine import BrokerMachine
+from tests.sim.machine import BrokerMachine, ClientMachine
 from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
 from millrace.broker.storage.segment_swap import SUFFIX as SWAP
 from millrace.broker.storage.tier import FILE_NAME as TIER
-from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.media import TopicMedia
-from millrace.core.metadata.model import ClusterState, PartitionState, Topic
+from millrace.core.metadata.model import ClusterState, DeletedTopic, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     DeleteTopics,
     DrainBroker,
     ElectionKind,
     ElectLeaders,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     Request,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
 )
 from millrace.core.records.batch import walk
+
+_NO_TIME: Final = WallMs(0)
+"""Brokers say when a topic was deleted."""
+_TRIED_FOR_S: Final = 35
+"""A client gives a request up after this time."""
 
 Undo = Callable[[], None]
 Inject = Callable[["Scene"], Undo | None]
@@ -63,6 +70,13 @@ class Administered(Protocol):
     def stored_cluster(self) -> ClusterState | None:
         """Likewise."""
 
+    @property
+    def stored_deleted(self) -> Mapping[TopicId, DeletedTopic]:
+        """Deleted topics that can be brought back, likewise."""
+
+    def returnable(self) -> list[TopicId]:
+        """Topics that a fault may delete, and must bring back."""
+
     def disposable(self) -> list[TopicId]:
         """Topics that a fault may delete; each is created again under its name."""
 
@@ -79,9 +93,10 @@ class Scene:
         machines: of the brokers, by name.
         network: between them, and to the store.
         store: the coordination store.
-        role: names of the machines that are now `leader`, `follower` or `controller`.
+        role: names of the machines that are now `leader`, `follower`, `controller` or
+            `coordinator` of the consumer group.
         victim: the machine whose disk may be damaged.
-        clients: names of the clients' machines, as they come.
+        clients: the clients' machines by name, as they come.
         administered: the cluster as an operator can change it; None: not at all.
         dice: of this fault alone.
         duration_us: until it is ended.
@@ -93,7 +108,7 @@ class Scene:
     store: SimulatedStore
     role: Callable[[str], list[str]]
     victim: BrokerMachine
-    clients: Collection[str]
+    clients: Mapping[str, ClientMachine]
     administered: Administered | None
     dice: random.Random
     duration_us: int
@@ -775,10 +790,51 @@ def delete_topic(scene: Scene) -> Undo | None:
     undo = _kill(scene.any_machine())
     _until_done(
         scene,
-        lambda: DeleteTopics(topics=[TopicRef(topic_id=topic_id)]),
+        lambda: DeleteTopics(topics=[TopicRef(topic_id=topic_id)], deleted_at=_NO_TIME),
         lambda _: topic_id in administered.stored_topics,
     )
+    # Once it is made again, its files are to go.
+    _until_done(
+        scene,
+        lambda: PurgeTopics(topics=[TopicRef(topic_id=topic_id)]),
+        lambda _: topic_id in (*administered.stored_topics, *administered.stored_deleted),
+    )
     return undo or (lambda: None)
+
+
+@family("F74", "a topic is deleted and brought back, and brokers die meanwhile")
+def undelete_topic(scene: Scene) -> Undo | None:
+    administered = scene.administered
+    topic_ids = [] if administered is None else administered.returnable()
+    if not topic_ids or administered is None:
+        return None
+    topic_id = scene.dice.choice(topic_ids)
+    ref = TopicRef(topic_id=topic_id)
+    administered.administer(DeleteTopics(topics=[ref], deleted_at=_NO_TIME))
+    dying = scene.dice.sample(list(scene.machines.values()), scene.dice.randint(0, 2))
+    undos: list[Undo] = []
+
+    def die(machine: BrokerMachine) -> None:
+        undo = _cut_power(machine) if scene.dice.random() < 0.5 else _kill(machine)
+        if undo is not None:
+            undos.append(undo)
+
+    for machine in dying:
+        scene.world.after(scene.dice.randrange(1, SECOND), "a broker dies", die, machine)
+        if scene.dice.random() < 0.7:  # Else it is away when the topic comes back.
+            scene.world.after(scene.duration_us // 3, "it is back", machine.start)
+
+    def undo_all() -> None:
+        for undo in undos:
+            undo()
+        _until_done(
+            scene,
+            lambda: UndeleteTopics(topics=[ref]),
+            lambda _: topic_id in administered.stored_deleted,
+            looks=_TRIED_FOR_S,  # The deletion may be late.
+        )
+
+    return undo_all
 
 
 @family("F72", "the settings of a topic are changed, and changed back")

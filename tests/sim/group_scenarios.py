@@ -1,28 +1,48 @@
-"""Scenarios of consumer groups: members that are cut off, late commits, coordinators that die."""
+"""Scenarios of consumer groups: members that are cut off, stand still, work for long, commit late
+or return, and coordinators that die at any step. `ownership` has what must hold.
+"""
 
+from collections.abc import Mapping
 from typing import Final
 
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
+from tests.sim.machine import BrokerMachine
+from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
-from tests.sim.world import MILLISECOND, SECOND
+from tests.sim.settings import Settings
+from tests.sim.world import MILLISECOND, SECOND, Violation
+
+from millrace.core.positions.position import PositionsConfig
+from millrace.core.topics import POSITIONS_TOPIC
 
 _SOON: Final = 100 * MILLISECOND
+_LOAD: Final = (Load(every_us=10 * _SOON, burst_max=2),)
+_SETTLED_S: Final = 20
+"""All static members have joined by then."""
+_RETENTION_S: Final = 20
+_LATE_COMMIT_US: Final = (2 * SECOND, 4_900 * MILLISECOND)
+"""Almost until a client gives a call up, and so ends it at the broker, too."""
+_STAYERS: Final = ("member-0-t-0", "member-1-t-0")
+"""Those that stay, of a group where two do."""
+
+
+def _topic(group: GroupPlan) -> TopicPlan:
+    return TopicPlan(partitions=4, loads=_LOAD, polls_every_us=3 * _SOON, group=group)
 
 
 class Grouped(ScenarioCluster):
     """Three members share four partitions."""
 
-    topics = (
-        TopicPlan(
-            partitions=4,
-            loads=(Load(every_us=3 * _SOON),),
-            polls_every_us=_SOON,
-            members=3,
-        ),
-    )
+    topics = (_topic(GroupPlan()),)
+
+
+class Steady(ScenarioCluster):
+    """They stay for minutes."""
+
+    topics = (_topic(GroupPlan(polls=400)),)
 
 
 class SlowlyGrouped(ScenarioCluster):
@@ -33,8 +53,111 @@ class SlowlyGrouped(ScenarioCluster):
             partitions=4,
             loads=(Load(every_us=120 * _SOON, burst_max=6),),
             polls_every_us=4 * _SOON,
-            members=3,
-            member_records_max=1,
+            group=GroupPlan(records_max=1),
+        ),
+    )
+
+
+class Working(ScenarioCluster):
+    """They often work for longer than a heartbeat waits, commit after that, and come and go."""
+
+    topics = (_topic(GroupPlan(polls=8, works_us=6 * SECOND, commits=1.0)),)
+
+
+class Interrupted(ScenarioCluster):
+    """They are often at work, and commit after that."""
+
+    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=1.0)),)
+
+
+class TooSlow(ScenarioCluster):
+    """They work for longer than they promised, so that they leave the group meanwhile."""
+
+    topics = (_topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),)
+
+
+class Flapping(ScenarioCluster):
+    """Some members stay, others come and go all the time, and each commits after each poll."""
+
+    topics = (_topic(GroupPlan(members=4, polls=10, away_us=4 * SECOND, stays=2, commits=1.0)),)
+
+
+class Overtaken(ScenarioCluster):
+    """Those that stay commit each partition by itself, and do not wait for that."""
+
+    topics = (
+        TopicPlan(
+            partitions=8,
+            loads=(Load(every_us=10 * _SOON, burst_max=1),),
+            polls_every_us=2 * _SOON,
+            group=GroupPlan(
+                members=5,
+                polls=3,
+                away_us=2 * SECOND,
+                stays=len(_STAYERS),
+                commits=1.0,
+                stayers_wait=False,
+            ),
+        ),
+    )
+
+
+class Undisturbed(Flapping):
+    """Nothing is wrong with members, so none of them loses its partitions."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that all members kept their sessions while coordinators died (P55)."""
+        measures = super().finish()
+        if self.ownership.losses:
+            raise Violation(f"sessions have ended: {self.ownership.losses}")
+        return measures
+
+
+class Shrinking(ScenarioCluster):
+    """All members but one leave for good, or die."""
+
+    topics = (_topic(GroupPlan(members=4, polls=15, stays=1, returns=False)),)
+
+
+class Twins(ScenarioCluster):
+    """Two members have one instance id: one of them waits for the other."""
+
+    topics = (_topic(GroupPlan(polls=15, instances=2, dies=0.0)),)
+
+
+class Static(ScenarioCluster):
+    """Members return under their instance ids before their sessions end."""
+
+    topics = (_topic(GroupPlan(polls=15, instances=3, dies=0.0)),)
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that nothing moved while members were away (KIP-345)."""
+        measures = super().finish()
+        moves = [what for at, what in self.ownership.moves if at > _SETTLED_S * SECOND]
+        if moves:
+            raise Violation(f"partitions of static members have moved: {moves}")
+        return measures
+
+
+class Patterned(ScenarioCluster):
+    """Members subscribe to a regular expression, and a second topic comes that it matches."""
+
+    topics = (
+        _topic(GroupPlan(polls=200, pattern="t.*")),
+        TopicPlan(name="t-later", partitions=2, loads=_LOAD, made_at_us=15 * SECOND),
+    )
+
+
+class Idle(ScenarioCluster):
+    """Little is written, and positions of groups without members are soon forgotten."""
+
+    settings = Settings(positions=PositionsConfig(retention_ms=_RETENTION_S * 1000))
+    topics = (
+        TopicPlan(
+            partitions=2,
+            loads=(Load(every_us=80 * SECOND, burst_max=6),),
+            polls_every_us=5 * _SOON,
+            group=GroupPlan(members=2, stays=2, commits=1.0),
         ),
     )
 
@@ -47,6 +170,11 @@ def _cut_member(scene: Scene) -> Undo | None:
     return scene.cut([_member(scene)], list(scene.machines))
 
 
+def _cut_from_coordinator(scene: Scene) -> Undo | None:
+    coordinator = scene.pick("coordinator")
+    return None if coordinator is None else scene.cut([_member(scene)], [coordinator.name])
+
+
 def _delay_member(scene: Scene) -> Undo | None:
     member = _member(scene)
     weather = Weather(lateness=0.1)
@@ -54,12 +182,75 @@ def _delay_member(scene: Scene) -> Undo | None:
     return scene.network.impose([*links, *((b, a) for a, b in links)], weather)
 
 
+def _delay_commits(scene: Scene) -> Undo | None:
+    links = [(member, each) for member in _STAYERS for each in scene.machines]
+    weather = Weather(
+        lateness=0.5, late_us=_LATE_COMMIT_US, late_calls=frozenset({"CommitPositions"})
+    )
+    return scene.network.impose(links, weather)
+
+
+def _freeze_member(scene: Scene) -> Undo | None:
+    machine = scene.clients[_member(scene)]
+    machine.freeze()
+    return machine.thaw
+
+
+def _stored(machine: BrokerMachine) -> int:
+    """The number of records in the coordinators' logs of a machine."""
+    node = machine.node
+    image = None if node is None else node.metadata
+    topic = None if image is None else image.topics.get(POSITIONS_TOPIC)
+    if node is None or topic is None:
+        return 0
+    logs = node.logs.items()
+    return sum(log.log_end_offset for key, log in logs if key.topic_id == topic.topic_id)
+
+
+def _kill_coordinator_at_a_step(scene: Scene) -> Undo | None:
+    """Kill the coordinator right after it has written some more records, before it can answer."""
+    coordinator = scene.pick("coordinator")
+    if coordinator is None:
+        return None
+    wanted = _stored(coordinator) + scene.dice.randrange(1, 12)
+    life = coordinator.node
+    is_over = False
+
+    def look() -> None:
+        if is_over or coordinator.node is not life:
+            return
+        if _stored(coordinator) >= wanted:
+            coordinator.kill()
+        else:
+            scene.world.after(MILLISECOND // 2, "a step of the coordinator", look)
+
+    def undo() -> None:
+        nonlocal is_over
+        is_over = True
+        coordinator.start()
+
+    look()
+    return undo
+
+
 _LONG: Final = (12 * SECOND, 20 * SECOND)
 CUT_OFF: Final = Family(
     "F14", "a member is cut off for longer than its session", _cut_member, _LONG
 )
+FROM_COORDINATOR: Final = Family(
+    "F14", "a member is cut off from its coordinator alone", _cut_from_coordinator, _LONG
+)
 LATE: Final = Family(
     "F18", "what a member says and hears comes up to half a minute late", _delay_member, _LONG
+)
+LATE_COMMITS: Final = Family(
+    "F18", "commits of members that stay come seconds late", _delay_commits, _LONG
+)
+STANDS_STILL: Final = Family(
+    "F66", "a member stands still for longer than its session", _freeze_member, _LONG
+)
+COORDINATOR: Final = Family(
+    "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
 )
 
 GROUP_SCENARIOS: Final = (
@@ -73,20 +264,137 @@ GROUP_SCENARIOS: Final = (
         mutants=["a member that is not heard stays for ever"],
     ),
     Scenario(
+        about="P61, P62",
+        name="members work for longer than a heartbeat waits, and others come and go",
+        seeds=4,
+        quiet_s=70,
+        cluster=Working,
+        mutants=[
+            "a partition is free before its owner has confirmed that it gave it up",
+            "a member confirms an assignment before it has taken it",
+        ],
+    ),
+    Scenario(
+        about="P61: slow members",
+        name="members do not poll for longer than they promised",
+        seeds=3,
+        quiet_s=50,
+        cluster=TooSlow,
+        mutants=["a member that leaves as it is slow reads on"],
+    ),
+    Scenario(
+        about="P61: sessions",
+        name="members are cut off from their coordinator, and from no other broker",
+        seeds=3,
+        quiet_s=25,
+        cluster=Steady,
+        steps=again(FROM_COORDINATOR, 8, 20, 2, 16),
+        mutants=[
+            "a member whose session has ended reads on",
+            "a member that has lost its partitions reads on",
+        ],
+    ),
+    Scenario(
+        about="P62: zombies",
+        name="members stand still for longer than their session, and go on",
+        seeds=3,
+        quiet_s=35,
+        cluster=Interrupted,
+        steps=again(STANDS_STILL, 8, 24, 3, 20),
+        mutants=["a commit of a member that is gone counts"],
+    ),
+    Scenario(
         about="P58",
         name="what members say and hear comes late",
         seeds=3,
         quiet_s=25,
         cluster=Grouped,
         steps=again(LATE, 4, 16, 2, 15),
+        mutants=[
+            "a commit that comes late takes back the next one of its member",
+            "a member commits a record that it has not handed out",
+        ],
+    ),
+    Scenario(
+        about="P58, P62",
+        name="commits come late, while partitions go to and fro",
+        seeds=4,
+        quiet_s=30,
+        cluster=Overtaken,
+        steps=again(LATE_COMMITS, 4, 20, 4, 18),
+        mutants=[
+            "a member commits with any assignment",
+            "a member commits for partitions of others",
+        ],
     ),
     Scenario(
         about="P59",
         name="coordinators are killed again and again",
         seeds=3,
         quiet_s=25,
-        cluster=Grouped,
+        cluster=Undisturbed,
         steps=again("F02", 5, 6, 4, 3),
-        mutants=["an assignment is not in the log"],
+        mutants=[
+            "an assignment is not in the log",
+            "a heartbeat does not prolong a session",
+        ],
+    ),
+    Scenario(
+        about="P59, P60",
+        name="coordinators are killed at any step of joins, assignments and commits",
+        seeds=4,
+        quiet_s=30,
+        cluster=Undisturbed,
+        steps=again(COORDINATOR, 6, 7, 8, 4),
+        mutants=[
+            "a new coordinator ends sessions that it has not heard of",
+            "a new owner begins where nobody has committed",
+        ],
+    ),
+    Scenario(
+        about="P61: departures",
+        name="members leave for good, or die",
+        seeds=2,
+        quiet_s=35,
+        steps=[(30, "F17", 1)],
+        cluster=Shrinking,
+        mutants=[
+            "what a member had stays taken when it is gone",
+            "the target stays as it was when a member goes",
+        ],
+    ),
+    Scenario(
+        about="P61: twins",
+        name="two members have one instance id",
+        seeds=2,
+        quiet_s=40,
+        cluster=Twins,
+        mutants=["a static member takes what a living one has"],
+    ),
+    Scenario(
+        about="P61: static members",
+        name="static members are restarted, and a coordinator dies",
+        seeds=3,
+        quiet_s=40,
+        cluster=Static,
+        steps=again("F02", 25, 12, 2, 3),
+        mutants=["a static member that closes loses its partitions"],
+    ),
+    Scenario(
+        about="P61: patterns",
+        name="a topic comes that members have subscribed to by a pattern",
+        seeds=2,
+        quiet_s=25,
+        steps=[(25, "F17", 1)],
+        cluster=Patterned,
+        mutants=["a topic that comes later is not found by a pattern"],
+    ),
+    Scenario(
+        about="P60",
+        name="a group reads nothing for longer than positions are kept",
+        seeds=2,
+        quiet_s=140,
+        cluster=Idle,
+        mutants=["positions of a group with members are forgotten"],
     ),
 )

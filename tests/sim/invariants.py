@@ -18,6 +18,7 @@ them, so a missing rule shows here long before a client gets a wrong answer.
   fenced, and is in its registered life (P19), as far as the store was quick to say so.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 
 _BROKER_EPOCH: Final = "broker-epoch"
 """The file of a log directory that names the life that used it last."""
+
+_Logs = Mapping[TopicPartition, PartitionLog]
+_NONE_OPEN: Final[_Logs] = {}
 
 _KNOWN_US: Final = 200 * MILLISECOND
 """A change, and what follows from it, is stored within this time."""
@@ -118,6 +122,7 @@ class Invariants:
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._gone_for_good: dict[TopicPartition, Offset] = {}
+        self._was_set_back = False  # Any disk, as of the last look.
         """The highest low watermark of any leader."""
         self._given_up: dict[TopicPartition, Offset] = {}
         """As `log_starts`, but at most the end of a leader that was elected uncleanly since: later
@@ -304,7 +309,8 @@ class Invariants:
 
     def look(self) -> None:
         """Judge all brokers in their present state."""
-        by_life = self._nodes_by_life()
+        by_life = self._logs_by_life()
+        self._was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
         for name, node in self._cluster.nodes().items():
             replicas, image = node.replicas, node.metadata
             if replicas is None or self._cluster.machines[name].is_frozen:
@@ -317,8 +323,10 @@ class Invariants:
                 if topic_partition.topic_id not in self._cluster.running:
                     continue
                 leader = replicas.get(topic_partition).leader
+                if leader is None or leader.is_resigned:
+                    continue
                 log = node.log(topic_partition)
-                if leader is not None and not leader.is_resigned and log is not None:
+                if log is not None:
                     self._judge_leader(name, topic_partition, leader, log, by_life)
                     self._judge_start(name, topic_partition, log)
         for topic_partition, state in self._cluster.states.items():
@@ -326,6 +334,11 @@ class Invariants:
 
     def _nodes_by_life(self) -> "dict[BrokerLife, BrokerProcess]":
         return {node.life: node for node in self._cluster.nodes().values() if node.life is not None}
+
+    def _logs_by_life(self) -> dict[BrokerLife, _Logs]:
+        """The open logs of each running broker."""
+        nodes = self._cluster.nodes().values()
+        return {node.life: node.logs for node in nodes if node.life is not None}
 
     def _judge_image(self, name: str, image: MetadataImage) -> None:
         """A broker never follows an earlier controller than before (P39)."""
@@ -342,7 +355,7 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         log: PartitionLog,
-        nodes: "dict[BrokerLife, BrokerProcess]",
+        logs: dict[BrokerLife, _Logs],
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
         what = _Leader(name, topic_partition, leader.leader_epoch)
@@ -368,8 +381,8 @@ class Invariants:
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
-        self._judge_deleted(what, topic_partition, leader, state, nodes)
-        self._judge_members(what, topic_partition, leader, state, nodes)
+        self._judge_deleted(what, topic_partition, leader, state, logs)
+        self._judge_members(what, topic_partition, leader, state, logs)
 
     def _judge_deleted(
         self,
@@ -377,17 +390,15 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
-        nodes: "dict[BrokerLife, BrokerProcess]",
+        logs: dict[BrokerLife, _Logs],
     ) -> None:
         """Records that were deleted for good are on no replica that may lead (P71)."""
         gone = max(self._gone_for_good.get(topic_partition, Offset(0)), leader.low_watermark)
         self._gone_for_good[topic_partition] = gone
-        was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
-        if state.unclean_epoch >= 0 or was_set_back:
+        if state.unclean_epoch >= 0 or self._was_set_back:
             return
         for life in (*state.isr, *state.elr):
-            node = nodes.get(life)
-            log = None if node is None else node.log(topic_partition)
+            log = logs.get(life, _NONE_OPEN).get(topic_partition)
             if log is not None and log.log_start_offset < gone:
                 raise Violation(
                     f"{what}: everything before {gone} was deleted for good, and the log of "
@@ -436,7 +447,7 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
-        nodes: "dict[BrokerLife, BrokerProcess]",
+        logs: dict[BrokerLife, _Logs],
     ) -> None:
         """Everything below the high watermark is on every replica that counts as in sync,
 
@@ -444,14 +455,13 @@ class Invariants:
         """
         given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
-            node = nodes.get(life)
-            log = None if node is None else node.log(topic_partition)
+            log = logs.get(life, _NONE_OPEN).get(topic_partition)
             if log is not None and log.log_start_offset > given_up:
                 raise Violation(
                     f"{what}, takes {life} for in sync, whose log begins at "
                     f"{log.log_start_offset}, and given up was {given_up}"
                 )
-            kept = self._kept(nodes.get(life), topic_partition)
+            kept = self._kept(logs.get(life, _NONE_OPEN), topic_partition)
             if kept is not None and kept < leader.high_watermark:
                 raise Violation(
                     f"{what}, has committed up to {leader.high_watermark}, and {life}, which is "
@@ -462,11 +472,11 @@ class Invariants:
         self,
         topic_partition: TopicPartition,
         state: PartitionState,
-        nodes: "dict[BrokerLife, BrokerProcess]",
+        logs: dict[BrokerLife, _Logs],
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
         for life in state.elr or (state.isr if state.leader == NO_BROKER else ()):
-            kept = self._kept(nodes.get(life), topic_partition)
+            kept = self._kept(logs.get(life, _NONE_OPEN), topic_partition)
             if (
                 kept is not None
                 and kept < committed
@@ -477,9 +487,9 @@ class Invariants:
                     f"keeps {kept}"
                 )
 
-    def _kept(self, node: "BrokerProcess | None", topic_partition: TopicPartition) -> Offset | None:
+    def _kept(self, logs: _Logs, topic_partition: TopicPartition) -> Offset | None:
         """What a broker keeps of a partition; None if that is not known."""
-        log = None if node is None else node.log(topic_partition)
+        log = logs.get(topic_partition)
         if log is None:
             return None
         state = self._cluster.states.get(topic_partition)

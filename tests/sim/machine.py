@@ -31,18 +31,34 @@ SUPERVISOR_US: Final = SECOND
 
 
 class ClientMachine:
-    """A client's machine; only network faults hit it."""
+    """A client's machine.
+
+    Attributes:
+        is_frozen: the process is paused (SIGSTOP); its clock and the network go on.
+    """
 
     is_powered = True
-    is_frozen = False
 
     def __init__(self, world: World, name: str, network: Network) -> None:
+        self.is_frozen = False
         self.world = world
         self.name = name
         self.network = network
         self.clock = MachineClock(world, name)
         network.attach(self)
         self.process = Process(self, name)
+
+    def freeze(self) -> None:
+        """Pause the process (SIGSTOP)."""
+        if not self.is_frozen:
+            self.is_frozen = True
+            self.network.on_frozen(self.name)
+
+    def thaw(self) -> None:
+        """Resume the process (SIGCONT)."""
+        if self.is_frozen:
+            self.is_frozen = False
+            self.process.thaw()
 
 
 class _WatchedDuties(Duties):

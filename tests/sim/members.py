@@ -1,23 +1,18 @@
-"""Members of one consumer group on a topic, which come, go and die, and what they must not do.
+"""Members of one consumer group, which come, go and die, and what they must not do.
 
-Each member is a shipped consumer. What all of them are told is kept in one `Ownership`:
-
-- A partition that another member has been given is read by the former owner no more (P61).
-- A new owner begins no later than where the group has handed out everything: nothing is left out,
-  as long as members commit only what they have handed out (P62). Records may come twice.
-- It begins no earlier than where a commit was acknowledged: nobody has taken that back (P58, P60).
-  Where calls may come late, an attempt that the member has repeated may come after its next commit.
-- In quiet every partition has an owner, and the group reads on.
+Each member is a shipped consumer. `ownership` judges what all of them are told.
 """
 
-from collections.abc import Callable
+import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from tests.sim.clients import Client, Site
 from tests.sim.machine import ClientMachine
-from tests.sim.world import SECOND, Violation
+from tests.sim.ownership import GROUP, Life, Ownership
+from tests.sim.world import SECOND
 
-from millrace.client import Consumer, Record
+from millrace.client import Admin, Consumer, Records
 from millrace.core.errors import (
     FencedMemberEpochError,
     LogTruncatedError,
@@ -29,27 +24,50 @@ from millrace.core.errors import (
 from millrace.core.topics import PartitionName
 
 _POLL_MS: Final = 400
-_POLLS_OF_EACH: Final = 60
-"""Polls after which a member leaves, on average."""
 _COMMITS: Final = 0.5
 """The share of members that commit by themselves, after each poll."""
 _DIES: Final = 0.3
 """The share of members that die instead of leaving."""
 
 
-class Ownership:
-    """See the module.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """What the members of a group do.
 
     Attributes:
-        owners: the member that was last given each partition, until it gave it up.
-        next_offsets: up to where the group has handed out all records of each partition.
-        committed: the largest offset of each partition whose commit was acknowledged.
+        members: how many processes.
+        records_max: most records that a member takes at once.
+        polls: after how many polls a member leaves, on average.
+        works_us: how long a member works on average after some polls, before it commits and polls
+            again; never more than twice as long.
+        works: the share of these polls.
+        instances: how many instance ids static members share, and keep over restarts; 0: they are
+            dynamic.
+        pattern: what they subscribe to; empty: to their topic.
+        max_poll_ms: the members' `max_poll_interval_ms`.
+        away_us: how long a member is away between two consumers; a dynamic one on average.
+        stays: how many members never leave.
+        returns: whether the others come back.
+        dies: the share of consumers that die instead of leaving.
+        commits: the share of consumers that commit by themselves; others leave it to the client.
+        stayers_wait: whether members that never leave wait for their commits; else they commit each
+            partition by itself, and go on.
     """
 
-    def __init__(self) -> None:
-        self.owners: dict[int, str] = {}
-        self.next_offsets: dict[int, int] = {}
-        self.committed: dict[int, int] = {}
+    members: int = 3
+    records_max: int = 10_000
+    polls: int = 60
+    works_us: int = 0
+    works: float = 0.2
+    instances: int = 0
+    pattern: str = ""
+    max_poll_ms: int = 300_000
+    away_us: int = 2 * SECOND
+    stays: int = 0
+    returns: bool = True
+    dies: float = _DIES
+    commits: float = _COMMITS
+    stayers_wait: bool = True
 
 
 class GroupMember(Client):
@@ -62,107 +80,115 @@ class GroupMember(Client):
         machine: ClientMachine,
         *,
         every_us: int,
+        number: int,
+        plan: GroupPlan,
         ownership: Ownership,
-        may_be_lost: Callable[[], bool],
-        may_be_late: Callable[[], bool],
-        records_max: int,
     ) -> None:
         super().__init__(name, site, machine)
         self._every_us = every_us
+        self._plan = plan
         self._ownership = ownership
-        self._may_be_lost = may_be_lost
-        self._may_be_late = may_be_late
-        self._records_max = records_max
-        self._me = ""
-        self._begins_at: dict[int, int] = {}  # Where commits were when it got each partition.
+        self._instance = f"instance-{number % plan.instances}" if plan.instances else ""
+        self._stays = number < plan.stays
+        self._committing: set[asyncio.Task[None]] = set()
 
     async def _work(self) -> None:
         while not self._is_done:
-            self._me = f"{self.name}.{next(self._lives)}"
-            commits = self._dice.random() < _COMMITS
+            commits = self._dice.random() < self._plan.commits
             consumer = Consumer(
                 self._site.bootstrap,
-                group="shared",
+                group=GROUP,
+                group_instance_id=self._instance,
                 request_timeout_ms=5_000,
+                max_poll_interval_ms=self._plan.max_poll_ms,
                 enable_auto_commit=not commits,
                 auto_commit_interval_ms=1_000,
                 auto_offset_reset="earliest",
             )
+            life = Life(self.name, next(self._lives), consumer, self._machine.clock)
             try:
-                await consumer.subscribe(
-                    [self._site.topic],
-                    on_assigned=self._on_assigned,
-                    on_revoked=self._on_given_up,
-                    on_lost=self._on_given_up,
-                )
-                await self._read(consumer, commits=commits)
+                await self._subscribe(consumer, life)
+                await self._read(consumer, life, commits=commits)
             finally:
-                if self._dice.random() < _DIES:
+                if self._dice.random() < self._plan.dies:
                     _forget(consumer)
                 try:
                     await consumer.close()
                 except MillraceError as error:  # Of its last commit.
                     self._judge(error)
-            self._on_given_up([(self._site.topic, number) for number in self._owned])
-            await self._pause(2 * SECOND)
-
-    @property
-    def _owned(self) -> list[int]:
-        owners = self._ownership.owners
-        return [number for number, owner in owners.items() if owner == self._me]
-
-    async def _read(self, consumer: Consumer, *, commits: bool) -> None:
-        for _ in range(1 + self._dice.randrange(2 * _POLLS_OF_EACH)):
-            if self._is_done:
+            self._ownership.on_ended(life)
+            if not self._plan.returns:
                 return
+            if self._instance:
+                await asyncio.sleep(self._plan.away_us / SECOND)
+            else:
+                await self._pause(self._plan.away_us)
+
+    async def _subscribe(self, consumer: Consumer, life: Life) -> None:
+        ownership, pattern = self._ownership, self._plan.pattern
+
+        def on_assigned(places: list[PartitionName]) -> None:
+            ownership.on_assigned(life, places)
+
+        def on_revoked(places: list[PartitionName]) -> None:
+            ownership.on_given_up(life, places)
+
+        def on_lost(places: list[PartitionName]) -> None:
+            ownership.on_lost(life, places)
+
+        await consumer.subscribe(
+            () if pattern else [self._site.topic],
+            pattern=pattern,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+
+    async def _read(self, consumer: Consumer, life: Life, *, commits: bool) -> None:
+        polls = 1 + self._dice.randrange(2 * self._plan.polls)
+        while not self._is_done and (polls or self._stays):
+            polls = max(0, polls - 1)
             try:
-                records = await consumer.poll(_POLL_MS, self._records_max)
+                records = await consumer.poll(_POLL_MS, self._plan.records_max)
                 for record in records:
-                    self._check(record)
-                if commits and records:
-                    await self._commit(consumer, {each.partition for each in records})
+                    self._ownership.on_read(life, record)
+                if self._plan.works_us and self._dice.random() < self._plan.works:
+                    await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
+                if commits:
+                    await self._commit_read(consumer, life, records)
             except MillraceError as error:
                 self._judge(error)
-                for place in consumer.assignment():
-                    if isinstance(error, LogTruncatedError | OffsetOutOfRangeError):
+                if isinstance(error, LogTruncatedError | OffsetOutOfRangeError):
+                    self._ownership.on_set_back(consumer.assignment())
+                    for place in consumer.assignment():
                         consumer.seek(place, "beginning")
             await self._pause(self._every_us)
 
-    async def _commit(self, consumer: Consumer, partitions: set[int]) -> None:
-        topic = self._site.topic
-        positions = {each: await consumer.position((topic, each)) for each in partitions}
-        await consumer.commit({(topic, each): at for each, at in positions.items()})
-        committed = self._ownership.committed
-        committed.update({each: max(committed.get(each, 0), at) for each, at in positions.items()})
+    async def _commit_read(self, consumer: Consumer, life: Life, records: Records) -> None:
+        positions = {(each.topic, each.partition): each.offset + 1 for each in records}
+        if self._plan.stayers_wait or not self._stays:
+            await self._commit(consumer, life, positions)
+            return
+        for place, at in positions.items():
+            task = asyncio.create_task(self._try_to_commit(consumer, life, {place: at}))
+            self._committing.add(task)
+            task.add_done_callback(self._committing.discard)
 
-    def _on_assigned(self, places: list[PartitionName]) -> None:
-        for _, number in places:
-            self._ownership.owners[number] = self._me
-            self._begins_at[number] = self._ownership.committed.get(number, 0)
+    async def _try_to_commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
+    ) -> None:
+        try:
+            await self._commit(consumer, life, positions)
+        except MillraceError as error:
+            self._judge(error)
 
-    def _on_given_up(self, places: list[PartitionName]) -> None:
-        for _, number in places:
-            if self._ownership.owners.get(number) == self._me:
-                del self._ownership.owners[number]
-
-    def _check(self, record: Record) -> None:
-        number, offset = record.partition, record.offset
-        owner = self._ownership.owners.get(number)
-        if owner != self._me:
-            raise Violation(f"{self._me} reads {offset} of {number}, which {owner} owns (P61)")
-        topic_partition = self._site.partitions[number]
-        if offset >= self._site.committed(topic_partition):
-            raise Violation(f"{self._me} gets {offset} of {number}: it is not committed")
-        at = self._ownership.next_offsets.get(number, 0)
-        may_jump = self._site.may_be_cut(topic_partition) or self._may_be_lost()
-        if offset > at and offset > self._site.kept_from(topic_partition) and not may_jump:
-            raise Violation(f"{self._me} gets {offset} of {number}, and the group is at {at}")
-        may_go_back = may_jump or self._may_be_late()
-        if offset < self._begins_at.pop(number, 0) and not may_go_back:
-            raise Violation(
-                f"{self._me} gets {offset} of {number}, and more was committed before (P58, P60)"
-            )
-        self._ownership.next_offsets[number] = max(at, offset + 1)
+    async def _commit(
+        self, consumer: Consumer, life: Life, positions: dict[PartitionName, int]
+    ) -> None:
+        if positions:
+            attempts = self._ownership.attempts(life, positions)
+            await consumer.commit(positions)
+            self._ownership.on_committed(life, attempts)
 
     def _judge(self, error: MillraceError) -> None:
         # A session may have ended while brokers or the network were away.
@@ -172,6 +198,30 @@ class GroupMember(Client):
             return
         if not isinstance(error, fenced):
             super()._judge(error)
+
+
+class Observer(Client):
+    """Asks for the stored positions of the group."""
+
+    def __init__(
+        self, name: str, site: Site, machine: ClientMachine, *, every_us: int, ownership: Ownership
+    ) -> None:
+        super().__init__(name, site, machine)
+        self._every_us = every_us
+        self._ownership = ownership
+
+    async def _work(self) -> None:
+        async with Admin(self._site.bootstrap, request_timeout_ms=5_000) as admin:
+            while not self._is_done:
+                floors = self._ownership.floors(self._site.topic)
+                try:
+                    stored = await admin.fetch_positions(GROUP)
+                except MillraceError as error:
+                    self._judge(error)
+                else:
+                    found = {place: position.offset for place, position in stored.items()}
+                    self._ownership.on_observed(floors, found)
+                await self._pause(self._every_us)
 
 
 def _forget(consumer: Consumer) -> None:

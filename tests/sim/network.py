@@ -20,7 +20,6 @@ KEEPALIVE_US: Final = 10 * SECOND
 CONNECT_US: Final = 20 * SECOND
 RETRANSMISSION_US: Final = 200 * MILLISECOND
 _RETRANSMISSIONS_MAX: Final = 6
-_LATE_US: Final = (SECOND, 30 * SECOND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +32,16 @@ class Weather:
         lateness: share of messages that come much later, with all later messages of their call. If
             that takes longer than keepalive, the sender learns by then that the call is broken, and
             the receiver only after the messages.
+        late_us: how much later, from and to.
+        late_calls: methods to whose messages alone that happens; empty: to all.
         is_cut: nothing goes through.
     """
 
     delay_us: int = 0
     loss: float = 0.0
     lateness: float = 0.0
+    late_us: tuple[int, int] = (SECOND, 30 * SECOND)
+    late_calls: frozenset[str] = frozenset()
     is_cut: bool = False
 
 
@@ -117,8 +120,8 @@ class Link:
     def is_held(self) -> bool:
         return self.weather.is_cut
 
-    def delay(self) -> int:
-        """Draw a delay in microseconds."""
+    def delay(self, method: str = "") -> int:
+        """Draw the delay of a message, perhaps of a call of a method, in microseconds."""
         weather, dice = self.weather, self.dice
         delay = 50 + int(-log(1.0 - dice.random()) * weather.delay_us)
         if weather.loss:
@@ -128,8 +131,9 @@ class Link:
                     break
                 delay += wait
                 wait *= 2
-        if weather.lateness and dice.random() < weather.lateness:
-            delay += dice.randrange(*_LATE_US)
+        may_be_late = not weather.late_calls or method.rpartition("/")[2] in weather.late_calls
+        if weather.lateness and may_be_late and dice.random() < weather.lateness:
+            delay += dice.randrange(*weather.late_us)
         return delay
 
     def add(self, weather: Weather) -> None:
@@ -148,10 +152,13 @@ class Link:
         """Combine all weather in force: the worst of each, and the sum of the delays."""
         was_held = self.is_held
         layers = [self._network.weather, *self._layers]
+        late = [layer.late_calls for layer in layers if layer.lateness]
         self.weather = Weather(
             delay_us=sum(layer.delay_us for layer in layers),
             loss=max(layer.loss for layer in layers),
             lateness=max(layer.lateness for layer in layers),
+            late_us=max(layers, key=lambda layer: layer.lateness).late_us,
+            late_calls=frozenset().union(*late) if all(late) else frozenset(),
             is_cut=any(layer.is_cut for layer in layers),
         )
         if self.is_held and not was_held:

@@ -203,6 +203,24 @@ class SoonDeleted(ScenarioCluster):
             machine.disk.times.flush_us_min = 100 * MILLISECOND
 
 
+class BroughtBack(ScenarioCluster):
+    """A topic is deleted and brought back, whatever its records count for."""
+
+    topics = (
+        TopicPlan(
+            partitions=2,
+            loads=(Load(every_us=150 * MILLISECOND, burst_max=3),),
+            comes_back=True,
+        ),
+        TopicPlan(
+            name="written",
+            config={"durability": "replicated"},
+            loads=(Load(every_us=150 * MILLISECOND, burst_max=3),),
+            comes_back=True,
+        ),
+    )
+
+
 # --- Faults ----------------------------------------------------------------------------------
 
 
@@ -895,5 +913,20 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=again(FLIP_SMALL, 7, 3.3, 5, 0.3),
         seeds=6,
         mutants=["small files are believed whatever their checksum"],
+    ),
+    Scenario(
+        about="P75",
+        name="topics are deleted and brought back, and brokers die meanwhile",
+        cluster=BroughtBack,
+        steps=again("F74", 6, 9, 5, 6),
+        seeds=6,
+        mutants=[
+            "no replica stays eligible when its topic is deleted",
+            "a deleted topic keeps the states of its partitions",
+            "a broker that starts keeps its earlier life in deleted topics",
+            "a broker that crashed has all records of deleted topics",
+            "brokers delete the files of a topic that may be brought back",
+            "a deleted topic is gone before its time",
+        ],
     ),
 )

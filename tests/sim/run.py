@@ -7,14 +7,14 @@ fresh world. Everything else follows from the seed.
 import gc
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tests.sim.coordination import SimulatedStore
 from tests.sim.faults import Administered, Family, Scene
-from tests.sim.machine import BrokerMachine
+from tests.sim.machine import BrokerMachine, ClientMachine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
@@ -50,8 +50,8 @@ class Cluster(Protocol):
         """The coordination store."""
 
     @property
-    def clients(self) -> Collection[str]:
-        """Names of the clients' machines on which network faults may act, too."""
+    def clients(self) -> Mapping[str, ClientMachine]:
+        """The clients' machines by name, on which faults may act, too."""
 
     @property
     def administered(self) -> Administered | None:
@@ -64,7 +64,7 @@ class Cluster(Protocol):
         """Start the machines and the load."""
 
     def role(self, role: str) -> list[str]:
-        """Return the machines that now are `leader` of a partition, `follower`, or `controller`."""
+        """Return the machines that now have a role, see `Scene.role`."""
 
     def check(self) -> None:
         """Judge the invariants; called after every event. Raises `Violation`."""

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
+from millrace.core.groups.config import GroupsConfig
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
 
 DIRECTORY: Final = "/data"
@@ -17,9 +19,14 @@ REPLICATION: Final = ReplicationConfig(
     isr_rejoin_pause_ms=2_000,
 )
 CLUSTER: Final = ClusterConfig(
-    positions_partitions=3, broker_session_timeout_ms=6_000, address_settle_ms=0
+    positions_partitions=3,
+    broker_session_timeout_ms=6_000,
+    address_settle_ms=0,
+    deleted_topic_retention_ms=120_000,
 )
 COORDINATION: Final = CoordinationConfig()
+GROUPS: Final = GroupsConfig()
+POSITIONS: Final = PositionsConfig()
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 
@@ -30,6 +37,8 @@ class Settings:
     replication: ReplicationConfig = REPLICATION
     cluster: ClusterConfig = CLUSTER
     coordination: CoordinationConfig = COORDINATION
+    groups: GroupsConfig = GROUPS
+    positions: PositionsConfig = POSITIONS
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
     has_hdd: bool = False
@@ -43,6 +52,8 @@ class Settings:
             cluster=self.cluster,
             coordination=self.coordination,
             replication=self.replication,
+            groups=self.groups,
+            positions=self.positions,
             storage=StorageConfig(
                 segment_bytes_max=20_000,
                 index_interval_bytes_max=1_000,

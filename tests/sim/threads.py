@@ -53,7 +53,7 @@ class SimulatedThread:
 
     def wake_after(self, delay_us: int, wait: int) -> None:
         """Wake it after a delay, if it is still in that wait."""
-        delay_us += self._dice.randrange(1, SWITCH_US_MAX)
+        delay_us += 1 + int(self._dice.random() * (SWITCH_US_MAX - 1))  # `randrange` is slow.
         self._world.after(delay_us, self._label, self._go_on, wait)
 
     def wake_in(self, seconds: float, wait: int) -> None:
@@ -160,6 +160,9 @@ class SimulatedEvent:
         waiting, self._waiting = self._waiting, []
         for thread, wait in waiting:
             thread.wake_after(0, wait)
+
+    def clear(self) -> None:
+        self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
         thread = SimulatedThread.current

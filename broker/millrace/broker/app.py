@@ -27,6 +27,7 @@ from millrace.broker.coordination.opening import open_store
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
 from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.peers.group_lags import GroupLags
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
@@ -220,8 +221,7 @@ class Broker:
         self.controller: ControllerShell | None = None
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
-        self.cleaners: Cleaners | None = None
-        self.tier_movers: TierMovers | None = None
+        self._segment_duties: list[Cleaners | TierMovers] = []
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -258,7 +258,7 @@ class Broker:
         await controller.start()
 
         self._endings.push_async_callback(self._close_logs)
-        self._endings.push_async_callback(self._close_cleaners)
+        self._endings.push_async_callback(self._close_segment_duties)
         self._endings.push_async_callback(duties.end)
         channel = await self._open_channel(controller, cache)
         outside = self._find_outside_address(others)
@@ -270,10 +270,10 @@ class Broker:
 
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
-        cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
-        self.cleaners = cleaners
-        tier_movers = TierMovers(partitions, self._mailbox, config.storage, self._metrics.tiers)
-        self.tier_movers = tier_movers
+        self._segment_duties += [
+            Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction),
+            TierMovers(partitions, self._mailbox, config.storage, self._metrics.tiers),
+        ]
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -296,11 +296,20 @@ class Broker:
         )
 
         def on_config(cluster: ClusterConfig) -> None:
-            limit = cluster.request_partitions_max
-            partitions.replicas.configure(request_partitions_max=limit)
+            partitions.configure(cluster)
             followers.configure(broker_partitions_max=cluster.broker_partitions_max)
 
         channel.add_config_callback(on_config)
+        lags = GroupLags(
+            broker.broker_id,
+            groups,
+            partitions,
+            measure_here=followers.lags.describe,
+            limits=config.limits,
+            turns=self._turns,
+            metrics=self._metrics.group_lags,
+            on_failure=duties.fail,
+        )
         replica_server.add_generic_rpc_handlers([followers.handlers()])
         # Followers are served until the clients have left: the answers wait for them.
         self._endings.callback(followers.end_streams)
@@ -324,8 +333,9 @@ class Broker:
         for each in listeners:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
-        duties.begin(cleaners.run())
-        duties.begin(tier_movers.run())
+        duties.begin(lags.run())
+        for duty in self._segment_duties:
+            duties.begin(duty.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
@@ -373,8 +383,7 @@ class Broker:
         channel = ControllerChannel(
             self._config.cluster,
             self._config.limits,
-            find_controller=lambda: controller.holder,
-            own_problem=lambda: controller.problem,
+            election=controller,
             lease_ms=self._config.coordination.lease_times.duration_ms,
             cache=cache,
             keep_seen=self._directories.keep_seen,
@@ -499,11 +508,10 @@ class Broker:
         duties.begin(lifecycle.run())
         await duties.unless_over(partitions.settled())
 
-    async def _close_cleaners(self) -> None:
+    async def _close_segment_duties(self) -> None:
         """Let the steps of cleanings and moves end; what is not replaced yet stays as it was."""
-        for each in (self.cleaners, self.tier_movers):
-            if each is not None:
-                await asyncio.to_thread(each.close)
+        for each in self._segment_duties:
+            await asyncio.to_thread(each.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""

@@ -27,7 +27,7 @@ from millrace.broker.coordination.store import (
     CoordinationStore,
     CoordinationUnavailableError,
 )
-from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.client import host
 from millrace.core.controller.controller import Controller, Phase, no_controller
 from millrace.core.controller.effects import (
@@ -39,6 +39,7 @@ from millrace.core.controller.effects import (
     ReadObject,
     Resigned,
     Respond,
+    TopicGone,
     WriteObject,
 )
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
@@ -53,7 +54,7 @@ from millrace.core.metadata.objects.store_versions import (
     StoreVersions,
 )
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
-from millrace.core.metadata.requests import Request
+from millrace.core.metadata.requests import ExpireTopics, Request
 
 _T = TypeVar("_T")
 
@@ -62,7 +63,9 @@ _log = logging.getLogger(__name__)
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
-"""Pause between two checks whether the lease may have changed."""
+"""Pause between two looks at the lease of a store that tells no changes."""
+_EXPIRE_SECONDS: Final = 1.0
+"""Pause between two looks for deleted topics whose time is over."""
 _NAMED_MAX: Final = 10
 """Partitions that one line of the log names."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
@@ -149,7 +152,10 @@ class ControllerShell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
-        self._is_over = host.current.new_event()
+        self._has_read_lease = asyncio.Event()  # Wakes who waits, and is clear again.
+        self._is_over = False
+        self._has_lease_news = host.current.new_event()  # Or this is over.
+        self._is_told_of_lease = store.watch_lease(self._has_lease_news.set)
         self._turned_at = monotonic_now()  # When the loop last made a turn.
 
     @property
@@ -187,6 +193,11 @@ class ControllerShell:
         why = self._unusable or self._unavailable
         return no_controller(why).message if why else ""
 
+    async def held_elsewhere(self, address: str) -> None:
+        """Return once the lease has a holder at another address."""
+        while self.holder[1] in ("", address):
+            await self._has_read_lease.wait()
+
     def objects(self) -> Mapping[str, StoredObject]:
         """Return all that is stored, for a broker that has just connected.
 
@@ -216,12 +227,14 @@ class ControllerShell:
         self._turned_at = monotonic_now()
         self._spawn(self._elect())
         self._spawn(self._tick())
+        self._spawn(self._expire_topics())
         self._spawn(self._serve_outbox())
         await self._started
 
     async def stop(self) -> None:
         """Resign, give the lease back and close the store. Waiting requests are answered."""
-        self._is_over.set()
+        self._is_over = True
+        self._has_lease_news.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -304,7 +317,7 @@ class ControllerShell:
         up.
         """
         silence_max = self.config.broker_session_timeout_ms
-        while not self._is_over.is_set():
+        while not self._is_over:
             mark: int | None = None
             unavailable = self._unavailable
             if monotonic_now() - self._turned_at < silence_max:
@@ -328,9 +341,12 @@ class ControllerShell:
         look_at = now + self._election.pause_ms(now)
         watches = mark is not None and not self._election.is_held(now)
         while (left_ms := look_at - monotonic_now()) > 0:
-            step_ms = min(left_ms, _WATCH_STEP_MS) if watches else left_ms
-            if self._is_over.wait(step_ms / 1000):
-                return
+            looks = watches and not self._is_told_of_lease
+            step_ms = min(left_ms, _WATCH_STEP_MS) if looks else left_ms
+            if self._has_lease_news.wait(step_ms / 1000):
+                if self._is_over:
+                    return
+                self._has_lease_news.clear()
             with contextlib.suppress(CoordinationUnavailableError):
                 if watches and self._store.lease_mark() != mark:
                     return
@@ -342,8 +358,10 @@ class ControllerShell:
             unavailable: why the lease could not be read; empty: it could.
         """
         self._turned_at = monotonic_now()
-        if self._is_over.is_set():
+        if self._is_over:
             return
+        self._has_read_lease.set()
+        self._has_read_lease.clear()
         self._note_store(unavailable)
         is_held = self._election.is_held(monotonic_now())
         if self._machine is not None and not is_held:
@@ -395,6 +413,13 @@ class ControllerShell:
             self._has_new_deadline.clear()
             if self._machine is not None:
                 self._perform(self._machine, self._machine.tick(monotonic_now()))
+
+    async def _expire_topics(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_SECONDS)
+            if self.is_controller:
+                with contextlib.suppress(NotControllerError):  # The next one does it.
+                    await self.request(ExpireTopics(now=wall_now()))
 
     def _renew_lease(self) -> None:
         record = self._election.on_read(self._store.read_lease(), monotonic_now())
@@ -464,8 +489,13 @@ class ControllerShell:
                             else effect.log_end.end_offset,
                         },
                     )
+                case TopicGone(topic, topic_id, reason):
+                    _log.info(
+                        "a deleted topic is gone for good",
+                        extra={"topic": str(topic), "topic_id": topic_id.hex(), "reason": reason},
+                    )
                 case Resigned(reason):
-                    level = logging.INFO if self._is_over.is_set() else logging.WARNING
+                    level = logging.INFO if self._is_over else logging.WARNING
                     _log.log(level, "controller resigned", extra={"reason": reason})
                     self._machine = None
                     self._seen = machine.seen

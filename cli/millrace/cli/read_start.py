@@ -84,10 +84,16 @@ def parse_time(words: str, now_ms: int) -> int:
         ValueError: neither.
     """
     if ago := _AGO.fullmatch(words):
-        return now_ms - int(ago[1]) * _AGO_MS[ago[2]]
+        timestamp_ms = now_ms - int(ago[1]) * _AGO_MS[ago[2]]
+        if timestamp_ms < -OFFSET_MAX:
+            raise ValueError(f"{words} is longer ago than any record")
+        return timestamp_ms
     time = datetime.fromisoformat(words)
-    # `timestamp()` takes a time without zone as the user's own, which is what a person means.
-    return round(time.timestamp() * 1000)
+    try:
+        # `timestamp()` takes a time without zone as the user's own, which is what a person means.
+        return round(time.timestamp() * 1000)
+    except OverflowError as error:
+        raise ValueError(f"{words} is no time of a record") from error
 
 
 def show_time(timestamp_ms: int | None) -> str | None:

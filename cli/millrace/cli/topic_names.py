@@ -43,8 +43,12 @@ def topic_names(directory: Path) -> "dict[TopicId, str]":
             objects = {key: StoredObject(v, n, ControllerEpoch(e)) for key, v, n, e in rows}
             for number, key in enumerate(SHARD_KEYS):
                 if key in objects:
-                    topics = decode_shard(number, objects[key]).topics.values()
-                    names |= {topic.topic_id: str(topic.name) for topic in topics}
+                    shard = decode_shard(number, objects[key])
+                    deleted = (each.topic for each in shard.deleted.values())
+                    names |= {
+                        topic.topic_id: str(topic.name)
+                        for topic in (*shard.topics.values(), *deleted)
+                    }
         except (sqlite3.Error, MillraceError):
             continue
     return names

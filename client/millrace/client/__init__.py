@@ -24,6 +24,7 @@ from millrace.client._admin.descriptions import (
     CompactionDescription,
     ConfigValue,
     DamagedReplica,
+    DeletedTopic,
     FollowerDescription,
     LogDescription,
     PartitionDescription,
@@ -91,6 +92,7 @@ from millrace.core.positions.position import Position
 
 _LOADED_LATER: Final = {
     "Consumer": "_consumer.consumer",
+    "DeadLetters": "_consumer.dead_letters",
     "AppendedRange": "_producer.handles",
     "BatchHandle": "_producer.handles",
     "BatchMetadata": "_producer.handles",
@@ -109,6 +111,7 @@ Administration, and processes that do nothing else, do not load them.
 """
 if TYPE_CHECKING:
     from millrace.client._consumer.consumer import Consumer
+    from millrace.client._consumer.dead_letters import DeadLetters
     from millrace.client._consumer.records import FetchedRecords, Record, Records
     from millrace.client._producer.handles import (
         AppendedRange,
@@ -152,6 +155,8 @@ __all__ = [
     "Consumer",
     "CorruptBatchError",
     "DamagedReplica",
+    "DeadLetters",
+    "DeletedTopic",
     "DeletionProtectedError",
     "DeliveryTimedOutError",
     "EligibleLeadersNotAvailableError",

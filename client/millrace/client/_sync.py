@@ -18,6 +18,7 @@ from millrace.client._admin.descriptions import (
     ClusterDescription,
     ConfigValue,
     DamagedReplica,
+    DeletedTopic,
     LogDescription,
     TopicDescription,
 )
@@ -26,6 +27,7 @@ from millrace.client._admin.health import ClusterHealth
 from millrace.client._admin.quotas import QuotaDescription
 from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
+from millrace.client._consumer.dead_letters import DeadLetters, Handler
 from millrace.client._consumer.reading import Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records
 from millrace.client._consumer.settings import ConsumerSettings
@@ -130,7 +132,8 @@ class _LoopThread:
             def call() -> None:
                 try:
                     callback(argument)
-                except BaseException as error:
+                except Exception as error:
+                    # Not of Ctrl-C or `sys.exit`: these end `call`, which cancels the task.
                     self.loop.call_soon_threadsafe(_settle, done, error)
                 else:
                     self.loop.call_soon_threadsafe(_settle, done, None)
@@ -155,7 +158,7 @@ def _process() -> tuple[host.Host, int]:
 os.register_at_fork(after_in_child=_LoopThread.on_forked)
 
 
-def _settle(done: "asyncio.Future[None]", error: BaseException | None) -> None:
+def _settle(done: "asyncio.Future[None]", error: Exception | None) -> None:
     if done.done():
         return
     if error is None:
@@ -358,6 +361,19 @@ class SyncConsumer:
                 raise  # In the child of a fork it never is.
             yield from lent
 
+    def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
+        """Call a function with each record, at least once: see `Consumer.process`.
+
+            dead_letters = DeadLetters(producer, "orders.dead", attempts=5)
+            with SyncConsumer("localhost:7092", group="billing") as consumer:
+                consumer.subscribe(["orders"])
+                consumer.process(bill, dead_letters)
+
+        The function runs in this thread. An exception that is no `Exception`, as of Ctrl-C or
+        `sys.exit()`, ends `process`, and the record that it interrupts comes again.
+        """
+        self._thread.call(self._consumer.process(self._thread.in_caller(handler), dead_letters))
+
     def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition: see `Consumer.seek`."""
         self._consumer.seek(partition, to)
@@ -461,6 +477,18 @@ class SyncAdmin:
     def delete_topic(self, name: str, *, validate_only: bool = False) -> None:
         """Delete a topic with all its records."""
         self._thread.call(self._admin.delete_topic(name, validate_only=validate_only))
+
+    def list_deleted_topics(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be brought back, the one deleted first at first."""
+        return self._thread.call(self._admin.list_deleted_topics())
+
+    def undelete_topic(self, name: str, *, topic_id: TopicId | None = None) -> TopicDescription:
+        """See `Admin.undelete_topic`."""
+        return self._thread.call(self._admin.undelete_topic(name, topic_id=topic_id))
+
+    def purge_topic(self, name: str, *, topic_id: TopicId | None = None) -> None:
+        """See `Admin.purge_topic`."""
+        self._thread.call(self._admin.purge_topic(name, topic_id=topic_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""

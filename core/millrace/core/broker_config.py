@@ -364,10 +364,10 @@ class StorageConfig:
     )
     trash_delay_ms: int = setting(
         86_400_000,
-        "How long files of a deleted topic, or of a replica that was moved away, stay in the log "
-        "directory, under names that end in `.deleted`, and take space. You may remove them "
-        "earlier. The topic does not come back; its records can be read there until then. A minute "
-        "in Kafka.",
+        "How long files of a replica that was moved away, or of a topic since its deletion, stay "
+        "in the log directory, under names that end in `.deleted`, and take space. A deleted topic "
+        "keeps them under their own names for `cluster.deleted_topic_retention_ms` first. You may "
+        "remove those that end in `.deleted` earlier. A minute in Kafka.",
         kafka="file.delete.delay.ms",
         unit=Unit.MILLISECONDS,
     )

@@ -78,8 +78,9 @@ class SourceOptions:
         name="failOnDataLoss",
     )  # fmt: skip
     max_offsets_per_trigger: int | None = setting(
-        None, "Records in a micro-batch at the most, shared out by what waits in each partition. "
-        "None starves. Set it: without, a first batch is as large as the topic.",
+        None, "Offsets in a micro-batch at the most, shared out by what waits in each partition: "
+        "as many records, or fewer where the topic is compacted. None starves. Set it: without, a "
+        "first batch is as large as the topic.",
         name="maxOffsetsPerTrigger", aliases=("maxRecordsPerTrigger",),
         minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
@@ -90,7 +91,7 @@ class SourceOptions:
         unit=Unit.BYTES, minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
     min_offsets_per_trigger: int | None = setting(
-        None, "Wait until so many records are there, or `maxTriggerDelay` is over.",
+        None, "Wait until so many offsets are there, or `maxTriggerDelay` is over.",
         name="minOffsetsPerTrigger", minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
     max_trigger_delay_ms: int = setting(

@@ -165,3 +165,42 @@ def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: Sy
     assert "before the position 900" in described.stderr
     refused = millrace.run("group", "lag", name, "--watch")
     assert "needs a terminal" in refused.stderr
+
+
+def test_consume_as_a_member_goes_on_where_the_group_has_committed(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    group = f"member of {topic}"
+    form = ("--group", group, "--format", "%p-%o\n", "--timeout", "60")
+    first = millrace.ok("consume", topic, *form, "--max", "7").splitlines()
+    second = millrace.ok("consume", topic, *form, "--max", "3").splitlines()
+    assert sorted(first + second) == sorted(f"{p}-{o}" for p in (0, 1) for o in range(5))
+    described = json.loads(millrace.ok("group", "describe", group, "-o", "json"))
+    assert (described["kind"], described["lag"], described["members"]) == ("consumer", 0, [])
+
+
+def test_a_new_group_may_begin_at_the_end_and_follow_a_pattern(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    group = f"tail of {topic}"
+    arguments = ("--group", group, "--from", "end", "--regex", "--timeout", "1")
+    result = millrace.run("consume", f"{topic}.*", *arguments)
+    assert (result.exit_code, result.stdout) == (ExitCode.TIMED_OUT, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--partition", "0"], "leave --partition"),
+        (["--to", "5"], "leave --to"),
+        (["--from", "5"], "group reset"),
+        (["--from", "2h"], "group reset"),
+        (["--output", "parquet"], "another --output"),
+    ],
+)
+def test_what_a_member_cannot_choose_is_refused(
+    millrace: CommandLine, topic: str, arguments: list[str], words: str
+) -> None:
+    result = millrace.run("consume", topic, "--group", "g", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.stderr

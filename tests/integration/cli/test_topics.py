@@ -31,7 +31,7 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
 
     deleted = millrace.run("topic", "delete", "metrics/cpu", "--yes")
     assert deleted.exit_code == ExitCode.DONE
-    assert "`.deleted`" in deleted.stderr  # The space is not free yet.
+    assert "`millrace topic undelete`" in deleted.stderr  # The space is not free yet.
     assert millrace.run("topic", "describe", "metrics/cpu").exit_code == ExitCode.NOT_FOUND
 
 
@@ -84,6 +84,42 @@ def test_an_unknown_setting_is_answered_with_the_nearest(millrace: CommandLine) 
     assert result.exit_code == ExitCode.FAILED
     assert "INVALID_CONFIG" in result.stderr
     assert "retention.ms" in result.stderr.replace("retention.msec", "")
+
+
+def test_a_deleted_topic_is_listed_brought_back_and_given_up(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("produce", topic, stdin="a\nb\n")
+    described = json.loads(millrace.ok("topic", "describe", topic, "-o", "json"))
+    millrace.ok("topic", "delete", topic, "--yes")
+    (listed,) = json.loads(millrace.ok("topic", "list", topic, "--deleted", "-o", "json"))
+    assert (listed["name"], listed["topic_id"]) == (topic, described["topic_id"])
+    assert listed["gone_at_ms"] - listed["deleted_at_ms"] == 86_400_000
+    table = millrace.ok("topic", "list", "--deleted", "--regex", f"{topic[:-1]}.")
+    assert table.splitlines()[0].split("  ")[0] == "TOPIC"
+    assert described["topic_id"] in table
+
+    back = json.loads(millrace.ok("topic", "undelete", topic, "-o", "json"))
+    assert back["topic_id"] == described["topic_id"]
+    assert millrace.ok("consume", topic).split() == ["a", "b"]
+    again = millrace.run("topic", "undelete", topic)
+    assert again.exit_code == ExitCode.NOT_FOUND
+    assert "`millrace topic list --deleted`" in again.stderr
+
+    millrace.ok("topic", "delete", topic, "--yes")
+    millrace.ok("topic", "create", topic)
+    taken = millrace.run("topic", "undelete", topic)
+    assert taken.exit_code == ExitCode.FAILED
+    assert "another one has its name by now" in taken.stderr
+    unsure = millrace.run("topic", "purge", topic)
+    assert unsure.exit_code == ExitCode.FAILED
+    assert "--yes" in unsure.stderr
+    millrace.ok("topic", "purge", topic, "--id", described["topic_id"], "--yes")
+    gone = millrace.run("topic", "undelete", topic, "--id", described["topic_id"])
+    assert gone.exit_code == ExitCode.NOT_FOUND
+    wrong = millrace.run("topic", "undelete", topic, "--id", "12")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert "32 digits" in wrong.stderr
 
 
 def test_nothing_is_deleted_without_a_yes(millrace: CommandLine, topic: str) -> None:

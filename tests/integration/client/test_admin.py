@@ -55,6 +55,35 @@ def test_a_topic_whose_deletion_was_not_answered_is_gone_as_it_was_wanted(run: R
     run(story())
 
 
+def test_a_topic_whose_return_was_not_answered_is_back_as_it_was_wanted(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            made = broker.create_topic("orders")
+            await admin.delete_topic("orders")
+            broker.lost_changes = 1
+            assert (await admin.undelete_topic("orders")).topic_id == made.topic_id
+            assert broker.lost_changes == 0
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.undelete_topic("orders")
+
+    run(story())
+
+
+def test_a_topic_that_was_purged_without_an_answer_is_gone_as_it_was_wanted(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.create_topic("orders")
+            await admin.delete_topic("orders")
+            broker.lost_changes = 1
+            await admin.purge_topic("orders")
+            assert broker.lost_changes == 0
+            assert await admin.list_deleted_topics() == []
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.purge_topic("orders")
+
+    run(story())
+
+
 def test_a_repeated_deletion_does_not_meet_a_new_topic_of_the_same_name(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Admin(broker.address) as admin:

@@ -53,6 +53,23 @@ def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one(
     run(story())
 
 
+def test_a_connection_that_is_given_up_between_two_calls_fails_as_a_broken_one(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+
+            async def ask_twice(connection: Connection) -> cluster_pb2.GetMetadataResponse:
+                await _ask(connection)
+                await cluster.drop(connection)  # As another user does.
+                return await _ask(connection)
+
+            with pytest.raises(ConnectionFailedError, match="given up"):
+                await cluster.on(await cluster.connection(broker.address), ask_twice)
+            await cluster.close()
+
+    run(story())
+
+
 def test_a_connect_that_failed_when_nobody_waited_any_more_is_tried_anew(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:

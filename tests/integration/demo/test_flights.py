@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from demo.aircraft import check_aircraft
 from demo.checks import Check, check_all
 from demo.dataset import read_flights, read_weather
 from demo.flights import CALLS_IN_FLIGHT_MAX, ROWS_PER_CALL, Crash, report, run
@@ -17,9 +18,12 @@ ROWS = 3 * CALLS_IN_FLIGHT_MAX * ROWS_PER_CALL  # So that many calls are in flig
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = (f"{'UA' if i % 3 else 'AA'},{i % 1000},{i}\n" for i in range(ROWS))
+    rows = (
+        f"{'UA' if i % 3 else 'AA'},{i % 1000},{f'N{i % 700}' if i % 9 else 'NA'},{i}\n"
+        for i in range(ROWS)
+    )
     with zipfile.ZipFile(tmp_path / "flights.csv.zip", "w") as archive:
-        archive.writestr("flights.csv", "carrier,flight,distance\n" + "".join(rows))
+        archive.writestr("flights.csv", "carrier,flight,tailnum,distance\n" + "".join(rows))
     (tmp_path / "weather.csv").write_text("origin,temp\nJFK,39.02\nEWR,NA\n")
     return tmp_path
 
@@ -28,14 +32,18 @@ def test_nothing_is_lost_doubled_or_changed_when_a_leader_is_killed_on_the_way(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flights, weather = read_flights(folder), read_weather(folder)
-    flights_came, weather_came, group = run(folder, flights, weather)
+    came = run(folder, flights, weather)
     told = capsys.readouterr().out
     assert "kill -9 of broker-" in told
     assert "in sync again" in told
     assert "the brokers ended with 0" in told
-    for source, came in ((flights, flights_came), (weather, weather_came)):
-        assert [check for check in check_all(source, came) if not check.holds] == []
-    assert [check for check in check_group(group) if not check.holds] == []
+    checks = [
+        *check_all(flights, came.flights),
+        *check_all(weather, came.weather),
+        *check_group(came.group),
+        *check_aircraft(flights, came.aircraft),
+    ]
+    assert [check for check in checks if not check.holds] == []
     assert "kill -9 of one, and one more" in told
     assert "lag 0" in told
 

@@ -5,23 +5,26 @@ from pathlib import Path
 
 import pytest
 from demo import delays, pipeline
+from demo.aircraft import expected_places
 from demo.dataset import read_flights, read_weather
 from demo.spark_program import SparkProgram, missing
 from demo.up_process import ClusterProcess
 from tests.integration.running_broker import wait_until
 
 ROWS = 6_000
+AIRCRAFT = 700
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     rows = (
         f"{'UA' if i % 3 else 'AA'},{i % 1000},{'JFK' if i % 2 else 'EWR'},{i % 24},"
-        f"2013-01-{1 + i // 24 % 28:02}T{i % 24:02}:00:00Z,{'NA' if i % 50 == 0 else i % 90 - 10}\n"
+        f"2013-01-{1 + i // 24 % 28:02}T{i % 24:02}:00:00Z,{'NA' if i % 50 == 0 else i % 90 - 10},"
+        f"{f'N{i % AIRCRAFT}' if i % 9 else 'NA'},{('ATL', 'ORD', 'MIA')[i % 3]}\n"
         for i in range(ROWS)
     )
     with zipfile.ZipFile(tmp_path / "flights.csv.zip", "w") as archive:
-        header = "carrier,flight,origin,hour,time_hour,dep_delay\n"
+        header = "carrier,flight,origin,hour,time_hour,dep_delay,tailnum,dest\n"
         archive.writestr("flights.csv", header + "".join(rows))
     hours = (
         f"{origin},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,{0.01 if i % 7 == 0 else 0.0},5\n"
@@ -39,13 +42,15 @@ def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed
     if lacks := missing():
         pytest.skip(lacks)
     flights, weather = read_flights(folder), read_weather(folder)
-    in_topic, in_parquet = pipeline.run(folder, flights, weather)
+    found = pipeline.run(folder, flights, weather)
     assert "of the Spark program" in capsys.readouterr().out
     expected = delays.expected(flights.table, weather.table)
     assert sum(row[0] for row in expected.values()) == ROWS
     assert any(row[3] for row in expected.values())
-    assert in_topic == in_parquet == expected
-    delays.draw(in_topic, folder / "picture.png")
+    assert found.in_topic == found.in_parquet == expected
+    assert found.places == expected_places(flights)
+    assert sum(aircraft for aircraft, _ in found.places.values()) == AIRCRAFT
+    delays.draw(found.in_topic, folder / "picture.png")
     assert (folder / "picture.png").stat().st_size > 10_000
 
 

@@ -18,6 +18,7 @@ KINDS = {
     "damage": "F27,F28,F29,F30",
     "clocks and metadata": "F19,F21,F40,F55,F71",
     "what is put back": "F41,F45,F36b",
+    "groups and quotas": "F66,F67,F68,F72b",
 }
 SECONDS_MAX = 240
 LINES_SHOWN = 40

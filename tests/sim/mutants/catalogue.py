@@ -28,7 +28,16 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 
 from typing import Final
 
-from tests.sim.mutants import compaction, groups, metadata, replication, shells, storage, tiers
+from tests.sim.mutants import (
+    compaction,
+    groups,
+    metadata,
+    quotas,
+    replication,
+    shells,
+    storage,
+    tiers,
+)
 from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
@@ -39,6 +48,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *storage.MUTANTS,
             *shells.MUTANTS,
             *groups.MUTANTS,
+            *quotas.MUTANTS,
             *compaction.MUTANTS,
             *tiers.MUTANTS,
         ),

@@ -1,4 +1,6 @@
-"""Mutants of the controller: elections, eligible replicas, registration, lease, reassignment."""
+"""Mutants of the controller: elections, eligible replicas, registration, lease, reassignment,
+deleted topics.
+"""
 
 from typing import Final
 
@@ -9,6 +11,8 @@ _CORE: Final = "millrace.core"
 _BROKERS: Final = f"{_CORE}.controller.brokers"
 _PARTITIONS: Final = f"{_CORE}.controller.partitions"
 _ELECTIONS: Final = f"{_PARTITIONS}.elections"
+_DELETED: Final = f"{_CORE}.controller.deleted_topics"
+_CLOSING: Final = f"{_PARTITIONS}.closing"
 _CHANGES: Final = f"{_PARTITIONS}.isr_changes"
 _MEMBERSHIP: Final = f"{_BROKERS}.membership:Membership"
 _CONTROLLER: Final = f"{_CORE}.controller.controller:Controller"
@@ -313,4 +317,58 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
     ),
 )
 
-MUTANTS: Final = (*ISR_CHANGES, *ELECTIONS, *SHUTDOWN_AND_MOVES, *CONTROLLERS)
+DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "no replica stays eligible when its topic is deleted",
+        "P75",
+        f"{_CLOSING}:_without_leader",
+        "elr=tuple(members[each] for each in partition.replicas if each in members),",
+        "",
+    ),
+    mutant(
+        "a deleted topic keeps the states of its partitions",
+        "P75",
+        f"{_CLOSING}:closed",
+        "return replace(topic, partitions=tuple(map(_without_leader, topic.partitions)))",
+        "return topic",
+    ),
+    mutant(
+        "a broker that starts keeps its earlier life in deleted topics",
+        "P75",
+        f"{_MEMBERSHIP}.register",
+        "closed, brokers = self._decided.deleted.values(), self._decided.cluster.brokers",
+        "closed, brokers = (), self._decided.cluster.brokers",
+    ),
+    mutant(
+        "a broker that crashed has all records of deleted topics",
+        "P75",
+        f"{_CLOSING}:restarted",
+        "elections.restarted(state, rules, life, restart)",
+        "elections.restarted(state, rules, life, Restart.CLEAN)",
+    ),
+    mutant(
+        "brokers delete the files of a topic that may be brought back",
+        "P75",
+        f"{_CORE}.metadata.image:MetadataImage.deletions_of",
+        "for topic_id, broker_ids in shard.deletions.items()",
+        "for topic_id, broker_ids in (\n"
+        "                *shard.deletions.items(),\n"
+        "                *((each, (broker_id,)) for each in shard.deleted),\n"
+        "            )",
+    ),
+    mutant(
+        "a deleted topic is gone before its time",
+        "P75",
+        f"{_DELETED}:overdue",
+        "if now - each.deleted_at >= config.deleted_topic_retention_ms",
+        "if now > each.deleted_at",
+    ),
+)
+
+MUTANTS: Final = (
+    *ISR_CHANGES,
+    *ELECTIONS,
+    *SHUTDOWN_AND_MOVES,
+    *CONTROLLERS,
+    *DELETED_TOPICS,
+)

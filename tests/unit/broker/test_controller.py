@@ -31,7 +31,7 @@ from millrace.core.errors import (
     NotControllerError,
     TopicAlreadyExistsError,
 )
-from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
@@ -46,6 +46,7 @@ from millrace.core.metadata.requests import (
     Heartbeat,
     LogEnd,
     NewTopic,
+    PurgeTopics,
     RegisterBroker,
     TopicChange,
     TopicRef,
@@ -188,10 +189,13 @@ def test_topics_are_made_changed_and_deleted() -> None:
         assert isinstance(altered, Topic)
         assert len(altered.partitions) == 3
         topics = [TopicRef(name="t")]
-        await the.shell.request(DeleteTopics(topics=topics, validate_only=True))
+        await the.shell.request(
+            DeleteTopics(deleted_at=WallMs(1), topics=topics, validate_only=True)
+        )
         assert the.shell.metadata.topics == {created.name: altered}
-        await the.shell.request(DeleteTopics(topics=topics))
+        await the.shell.request(DeleteTopics(deleted_at=WallMs(1), topics=topics))
         assert the.shell.metadata.topics == {}
+        await the.shell.request(PurgeTopics(topics=topics))
         owner = the.shell.metadata.cluster.brokers[altered.partitions[0].leader].broker_id
         assert the.shell.metadata.deletions_of(owner) == [created.topic_id]
         await the.shell.request(ConfirmDeletions(broker_id=owner, topic_ids=[created.topic_id]))

@@ -152,6 +152,82 @@ def an_end_that_goes_back(cluster: PerfectCluster) -> None:
     cluster.list_offsets("a", {0: end})
 
 
+FOREVER = 2**62
+
+
+def assigned(cluster: PerfectCluster, member: str, *, until: int = FOREVER) -> None:
+    cluster.record(member, INFO, "group", details=["alive", until])
+    cluster.record(member, INFO, "group", details=["assigned", [0]])
+
+
+def given_up(cluster: PerfectCluster, member: str) -> None:
+    cluster.record(member, INFO, "group", details=["given-up", [0]])
+
+
+def read(cluster: PerfectCluster, member: str, first: int, count: int) -> None:
+    cluster.show(member, [{0: cluster.records(0, first)[:count]}])
+
+
+def commit(cluster: PerfectCluster, member: str, offset: int) -> None:
+    for type in (INVOKE, OK):
+        cluster.record(member, type, "commit", details={0: offset})
+
+
+def stored(cluster: PerfectCluster, offset: int) -> None:
+    for type in (INVOKE, OK):
+        cluster.record("observer", type, "positions", details={0: offset})
+
+
+def follow(cluster: PerfectCluster) -> None:
+    """Let one member read three records and commit them, and another one follow it."""
+    assigned(cluster, "m1")
+    read(cluster, "m1", 0, 3)
+    commit(cluster, "m1", 3)
+    given_up(cluster, "m1")
+    assigned(cluster, "m2")
+    read(cluster, "m2", 3, 2)
+    commit(cluster, "m2", 5)
+    stored(cluster, 5)
+
+
+@plant("commit-regression")
+def a_position_of_a_former_owner(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    stored(cluster, 4)
+
+
+@plant("late-commit")
+def a_commit_of_a_former_owner(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    commit(cluster, "m1", 4)
+
+
+@plant("two-owners")
+def a_partition_that_another_member_has(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    assigned(cluster, "m1")
+
+
+@plant("read-by-former-owner")
+def a_member_that_reads_on(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    read(cluster, "m1", 3, 2)
+
+
+@plant("group-skip")
+def a_record_that_no_member_gets(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    given_up(cluster, "m2")
+    assigned(cluster, "m3")
+    read(cluster, "m3", 6, 1)
+
+
+@plant("commit-ahead")
+def a_position_beyond_what_was_handed_out(cluster: PerfectCluster) -> None:
+    follow(cluster)
+    stored(cluster, 6)
+
+
 def replica(
     cluster: PerfectCluster, broker: str, *, digests: str = "abcd", epochs: int = 1, end: int = 4
 ) -> None:
@@ -328,3 +404,33 @@ def test_a_clean_history_is_good(seed: int) -> None:
     report = judge(cluster)
     assert report.is_good, report.text()
     assert report.measures["acknowledged"] > 100
+
+
+def test_a_member_whose_session_has_ended_is_no_owner_and_its_last_poll_is_none_of_the_next() -> (
+    None
+):
+    cluster = PerfectCluster()
+    cluster.run(100)
+    assigned(cluster, "m1", until=cluster.now_ns + 4_000_000)
+    cluster.record("m1", INVOKE, "poll")
+    cluster.now_ns += 10_000_000
+    assigned(cluster, "m2")
+    read(cluster, "m2", 0, 2)
+    cluster.record("m1", OK, "poll", polled=[{0: cluster.records(0)[:2]}])  # It stood still.
+    assigned(cluster, "m1", until=cluster.now_ns)  # So it was given again what it had lost.
+    commit(cluster, "m2", 2)
+    report = judge(cluster)
+    assert report.is_good, report.text()
+
+
+def test_within_one_tenure_an_attempt_may_count_late_but_not_behind_its_first_one() -> None:
+    cluster = PerfectCluster()
+    cluster.run(100)
+    assigned(cluster, "m1")
+    read(cluster, "m1", 0, 5)
+    commit(cluster, "m1", 2)
+    commit(cluster, "m1", 5)
+    stored(cluster, 2)
+    assert judge(cluster).is_good
+    stored(cluster, 1)
+    assert judge(cluster).failures == ["commit-regression"]

@@ -200,6 +200,8 @@ def test_commands_that_change_something_say_so() -> None:
         "topic create",
         "topic alter",
         "topic delete",
+        "topic undelete",
+        "topic purge",
         "topic trim",
         "cluster drain",
         "cluster undrain",

@@ -34,7 +34,10 @@ def test_a_position_is_read_as_a_person_means_it(words: str, position: Position)
     assert parse_start(words, NOW_MS) == position
 
 
-@pytest.mark.parametrize("words", ["", "start", "1.5", "2w", "٣", "2013-31-01", str(2**63)])
+@pytest.mark.parametrize(
+    "words",
+    ["", "start", "1.5", "2w", "٣", "2013-31-01", str(2**63), "9" * 20 + "d", "10000-01-01"],
+)
 def test_what_is_no_position_is_refused(words: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_start(words, NOW_MS)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.client._cluster.cluster import Cluster
-from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._cluster.coordinators import Coordinators, _pause_s
 from millrace.client._cluster.positions import KeptPositions
 from millrace.core.errors import Appended, ConnectionFailedError, MillraceError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
@@ -47,3 +47,13 @@ def test_positions_may_be_kept_where_a_broker_was_asked_and_did_not_answer(
     with pytest.raises(MillraceError) as raised:
         asyncio.run(positions.commit("reader", {("orders", 0): Position(7)}))
     assert raised.value.appended is (Appended.MAYBE if is_reached else Appended.NO)
+
+
+@pytest.mark.parametrize(
+    ("failing_s", "pause_s"), [(0.0, 0.1), (0.5, 0.1), (2.0, 0.4), (10.0, 2.0), (1_000.0, 2.0)]
+)
+def test_pauses_grow_with_the_time_spent_failing_and_differ_between_clients(
+    failing_s: float, pause_s: float
+) -> None:
+    pauses = [_pause_s(failing_s) for _ in range(100)]
+    assert 0.799 * pause_s <= min(pauses) < max(pauses) <= 1.201 * pause_s

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._consumer.membership import Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
@@ -25,13 +26,15 @@ def place(number: int) -> TopicPartition:
     return TopicPartition(TOPIC_ID, number)
 
 
-def given(epoch: int, *partitions: int) -> groups_pb2.GroupHeartbeatResponse:
+def given(
+    epoch: int, *partitions: int, session_ms: int = 5_000
+) -> groups_pb2.GroupHeartbeatResponse:
     """An assignment."""
     assigned = [groups_pb2.TopicPartitions(topic_id=TOPIC_ID, partitions=partitions, topic="t")]
     return groups_pb2.GroupHeartbeatResponse(
         epoch=epoch,
         assigned=assigned if partitions else [],
-        session_timeout_ms=5_000,
+        session_timeout_ms=session_ms,
         heartbeat_interval_ms=50,
     )
 
@@ -48,6 +51,8 @@ class Coordinator:
         self.committed: dict[int, int] = {}
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self.hears = asyncio.Event()
+        self.hears.set()
         self.groups = self.positions = self
 
     async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float = 0) -> Any:
@@ -57,6 +62,7 @@ class Coordinator:
         copy = groups_pb2.GroupHeartbeatRequest()
         copy.CopyFrom(request)
         self.heartbeats.append(copy)
+        await self.hears.wait()
         answer = self.decide(copy)
         if isinstance(answer, Exception):
             return groups_pb2.GroupHeartbeatResponse(error=error_to_wire(cast(Any, answer)))
@@ -171,6 +177,25 @@ def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confir
         assert set(it.reading.read) == {place(1)}
         await it.until(lambda: coordinator.heartbeats[-1].confirmed == 1)
         assert set(it.reading.read) == {place(1)}
+
+    run(story)
+
+
+def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> None:
+    async def story(it: Story) -> None:
+        coordinator, member = it.coordinator, it.member
+        coordinator.decide = lambda _: given(1, 0, session_ms=300)
+        await it.until(lambda: it.reading.read, polls=True)
+        coordinator.may_answer.clear()
+        coordinator.decide = lambda _: given(2, 0, 1, session_ms=300)
+        await it.until(lambda: member.has_work)
+        taking = asyncio.create_task(member.poll())
+        coordinator.hears.clear()
+        await it.until(lambda: member._is_silent(host.monotonic_s()))
+        coordinator.may_answer.set()
+        await taking
+        assert not it.reading.read, "others may own what it had"
+        coordinator.hears.set()
 
     run(story)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from millrace.client import Admin, Consumer, Producer, SyncProducer
+from millrace.client._consumer.dead_letters import DeadLettersConfig, DeadLettersSettings
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._producer.settings import ProducerConfig, ProducerSettings
 from millrace.client._settings import AdminConfig, AdminSettings
@@ -21,6 +22,7 @@ CLIENTS: list[Any] = [Producer, Consumer, Admin]
         (ProducerConfig, ProducerSettings),
         (ConsumerConfig, ConsumerSettings),
         (AdminConfig, AdminSettings),
+        (DeadLettersConfig, DeadLettersSettings),
     ],
 )
 def test_type_checkers_know_every_setting_and_no_other(config: type, typed: Any) -> None:
@@ -28,7 +30,7 @@ def test_type_checkers_know_every_setting_and_no_other(config: type, typed: Any)
     assert not typed.__required_keys__
 
 
-@pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig])
+@pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig, DeadLettersConfig])
 def test_the_defaults_are_within_their_own_bounds(config: Any) -> None:
     settings.check(config())
 

@@ -174,6 +174,11 @@ class SqliteStore:
             (data_version,) = self._lease.execute("PRAGMA data_version").fetchone()
         return int(data_version)
 
+    def watch_lease(self, on_change: Callable[[], None]) -> bool:
+        """See `CoordinationStore`. SQLite tells nothing of the writes of other processes."""
+        del on_change
+        return False
+
     def close(self) -> None:
         """See `CoordinationStore`."""
         with self._errors():

@@ -77,5 +77,12 @@ class CoordinationStore(Protocol):
         change for no reason, late, or not at all.
         """
 
+    def watch_lease(self, on_change: Callable[[], None]) -> bool:
+        """Call this, from any thread, after each change of `lease_mark`.
+
+        Returns:
+            False: the store cannot tell, and its mark has to be looked at.
+        """
+
     def close(self) -> None:
         """Give everything back. No other method is called any more."""

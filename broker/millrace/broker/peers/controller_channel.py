@@ -21,7 +21,8 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -77,12 +78,26 @@ _MISSED_LEASES: Final = 2
 """Lease durations without a session after which there is more wrong than an election."""
 
 
+class Election(Protocol):
+    """The election of the controller, as far as this broker sees it."""
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        """Name and address of the lease's holder; empty while it is unknown."""
+
+    @property
+    def problem(self) -> str:
+        """Why this broker cannot be the controller; empty: it is, or it could be."""
+
+    async def held_elsewhere(self, address: str) -> None:
+        """Return once the lease has a holder at another address."""
+
+
 class ControllerChannel:
     """See the module.
 
     Args:
-        find_controller: returns name and address of the controller; empty while unknown.
-        own_problem: returns why this broker cannot be the controller.
+        election: names the controller.
         lease_ms: how long a controller may be silent before another one takes over.
         cache: of the metadata, with the versions on disk.
         keep_seen: stores the versions seen on disk.
@@ -99,8 +114,7 @@ class ControllerChannel:
         config: ClusterConfig,
         limits: LimitsConfig,
         *,
-        find_controller: Callable[[], tuple[str, str]],
-        own_problem: Callable[[], str] = lambda: "",
+        election: Election,
         lease_ms: int,
         cache: MetadataCache,
         keep_seen: Callable[[StoreVersions], Awaitable[object]],
@@ -109,8 +123,7 @@ class ControllerChannel:
         self.differences: Mapping[str, tuple[str, str]] = {}
         self._own_config = self.config = config
         self._limits = limits
-        self._find_controller = find_controller
-        self._own_problem = own_problem
+        self._election = election
         self._refusal = ""  # The controller's answer to the latest attempt; logged once.
         self._missed_s = _MISSED_LEASES * lease_ms / 1000
         self._down_since = 0.0  # Since when there is no session, by the loop's clock.
@@ -131,7 +144,8 @@ class ControllerChannel:
         self._correlation_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.ControllerResponse]] = {}
         self._asked_log_ends: dict[TopicPartition, None] = {}
-        self._heard_at = 0.0  # Time of the controller's last message, by the loop's clock.
+        # When the controller sent a message last, or was first asked since, by the loop's clock.
+        self._silent_since = 0.0
 
     @property
     def metadata(self) -> MetadataImage:
@@ -149,7 +163,7 @@ class ControllerChannel:
         """The controller's broker id, as far as known here; -1: there is none."""
         if not self._is_up.is_set():
             return NO_BROKER
-        name, _ = self._find_controller()
+        name, _ = self._election.holder
         broker = self.metadata.cluster.broker_named(name)
         return NO_BROKER if broker is None else broker.broker_id
 
@@ -159,7 +173,7 @@ class ControllerChannel:
         soon."""
         if self._is_up.is_set():
             return ""
-        return self._own_problem() or self._refusal or self._absence()
+        return self._election.problem or self._refusal or self._absence()
 
     @property
     def _missed_at(self) -> float:
@@ -173,7 +187,7 @@ class ControllerChannel:
     def _absence(self) -> str:
         if not self._is_missed:
             return ""
-        name, address = self._find_controller()
+        name, address = self._election.holder
         if not name:
             return no_controller("no broker has taken the lease").message
         last = f"{name} at {address} had the lease last, and {self._last_end}"
@@ -198,7 +212,7 @@ class ControllerChannel:
         """Keep a session, for as long as the broker runs."""
         self._down_since = asyncio.get_running_loop().time()
         while True:
-            _, address = self._find_controller()
+            _, address = self._election.holder
             if address:
                 try:
                     await self._hold_session(address)
@@ -219,10 +233,10 @@ class ControllerChannel:
 
     async def _pause(self, address: str) -> None:
         """Wait before the next attempt, longer after many failures; stop at a new controller."""
-        for _ in range(_RECONNECT_PAUSES if self._is_missed else 1):
-            await asyncio.sleep(_RECONNECT_SECONDS)
-            if self._find_controller()[1] != address:
-                return
+        pauses = _RECONNECT_PAUSES if self._is_missed else 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pauses * _RECONNECT_SECONDS):
+                await self._election.held_elsewhere(address)
 
     def _bears(self, refusal: InvalidRequestError) -> bool:
         """Whether the broker goes on: a running one serves while the controller is upgraded."""
@@ -352,6 +366,8 @@ class ControllerChannel:
         await self._until_up(is_patient=is_patient)
         message.correlation_id = next(self._correlation_ids)
         answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            self._silent_since = asyncio.get_running_loop().time()
         self._waiting[message.correlation_id] = answer
         self._outgoing.append(pb.SessionRequest(request=message))
         self._has_outgoing.set()
@@ -376,10 +392,13 @@ class ControllerChannel:
                 versions=seen.versions,
                 features=[BROKER_PROTOCOL],
             )
-            self._heard_at = asyncio.get_running_loop().time()
+            self._silent_since = asyncio.get_running_loop().time()
             try:
                 await run_until_first(
-                    self._write(stream, opening), self._read(stream), self._until_over(address)
+                    self._write(stream, opening),
+                    self._read(stream),
+                    self._until_held_elsewhere(address),
+                    self._until_silent(address),
                 )
             except asyncio.InvalidStateError:
                 pass  # It ended before the write; reading gives the reason.
@@ -399,26 +418,29 @@ class ControllerChannel:
                         )
             stream.cancel()
 
-    async def _until_over(self, address: str) -> None:
-        """Return once an open or opening stream has become useless.
+    async def _until_held_elsewhere(self, address: str) -> None:
+        """Return once another broker holds the lease.
 
-        A controller whose process stands still, or whose host is gone, closes nothing. The lease
-        then names another one. And a controller that has been silent for as long as a session lasts
-        has ended this one, or soon will.
+        A controller whose process stands still, or whose host is gone, closes no stream.
+        """
+        await self._election.held_elsewhere(address)
+        holder = self._election.holder[1]
+        _log.info("session left", extra={"at": address, "controller": holder})
+
+    async def _until_silent(self, address: str) -> None:
+        """Return once the controller has owed an answer for as long as a session lasts.
+
+        It has ended this session then, or soon will.
         """
         loop = asyncio.get_running_loop()
         silence_max = self.config.broker_session_timeout_ms / 1000
         while True:
-            await asyncio.sleep(_RECONNECT_SECONDS)
-            _, holder = self._find_controller()
-            if holder and holder != address:
-                _log.info("session left", extra={"at": address, "controller": holder})
-                return
-            is_waited_for = bool(self._waiting) or not self._is_up.is_set()
-            if is_waited_for and loop.time() - self._heard_at > silence_max:
-                self._last_end = "it does not answer"
-                _log.info("session left", extra={"at": address, "error": self._last_end})
-                return
+            left = self._silent_since + silence_max - loop.time()
+            if left <= 0 and (self._waiting or not self._is_up.is_set()):
+                break
+            await asyncio.sleep(left if left > 0 else silence_max)
+        self._last_end = "it does not answer"
+        _log.info("session left", extra={"at": address, "error": self._last_end})
 
     async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
         await stream.write(pb.SessionRequest(opening=opening))
@@ -431,7 +453,7 @@ class ControllerChannel:
     async def _read(self, stream: Any) -> None:
         try:
             while isinstance(message := await stream.read(), pb.SessionResponse):  # Then EOF.
-                self._heard_at = asyncio.get_running_loop().time()
+                self._silent_since = asyncio.get_running_loop().time()
                 match message.WhichOneof("content"):
                     case "metadata":
                         await self._on_metadata(message.metadata)

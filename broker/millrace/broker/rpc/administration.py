@@ -14,6 +14,7 @@ from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import topic_partition_from_proto
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.turns import Work
 from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import size_problem
@@ -35,11 +36,13 @@ from millrace.core.metadata.requests import (
     ElectionKind,
     ElectLeaders,
     NewTopic,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     SetQuotas,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
     UnregisterBroker,
 )
 from millrace.core.quotas.quota import Quota, QuotaKind
@@ -55,7 +58,19 @@ _PARTITIONS_AT_ONCE: Final = 500
 _QUOTAS_AT_ONCE: Final = 10
 """Likewise; each is compared with all others."""
 
-_Large = CreateTopics | AlterTopics | DeleteTopics | ElectLeaders | SetQuotas | DeleteQuotas
+_UNDELETED_AT_ONCE: Final = 5
+"""Likewise; each may have many partitions, and each of them gets a leader."""
+
+_Large = (
+    CreateTopics
+    | AlterTopics
+    | DeleteTopics
+    | UndeleteTopics
+    | PurgeTopics
+    | ElectLeaders
+    | SetQuotas
+    | DeleteQuotas
+)
 
 
 async def administer(
@@ -106,6 +121,10 @@ class _Administration:
                 return await self._alter_topics(message.alter_topics)
             case "delete_topics":
                 return await self._delete_topics(message.delete_topics)
+            case "undelete_topics":
+                return await self._undelete_topics(message.undelete_topics)
+            case "purge_topics":
+                return await self._purge_topics(message.purge_topics)
             case "drain_broker":
                 return await self._drain_broker(message.drain_broker)
             case "unregister_broker":
@@ -205,17 +224,35 @@ class _Administration:
         known = topic.topic_id and self._controller.metadata.topics_by_id.get(topic.topic_id)
         return str(known.name if known else topic)
 
-    async def _delete_topics(self, request: cluster_pb2.DeleteTopicsRequest) -> _Answer:
-        topics = [
-            TopicRef(name=topic.name, topic_id=topic_id_of(topic.topic_id))
-            for topic in request.topics
-        ]
+    def _named(self, refs: Iterable[cluster_pb2.TopicRef]) -> list[TopicRef]:
+        topics = [TopicRef(name=each.name, topic_id=topic_id_of(each.topic_id)) for each in refs]
         self._line.name(map(self._topic_in_words, topics))
-        deletion = DeleteTopics(topics=topics, validate_only=request.validate_only)
+        return topics
+
+    async def _delete_topics(self, request: cluster_pb2.DeleteTopicsRequest) -> _Answer:
+        deletion = DeleteTopics(
+            topics=self._named(request.topics),
+            deleted_at=wall_now(),
+            validate_only=request.validate_only,
+        )
         outcomes = await self._decide(deletion, _TOPICS_AT_ONCE, "topics")
         results = await self._topic_results(outcomes)
         response = cluster_pb2.DeleteTopicsResponse(results=results)
         return pb.ControllerResponse(delete_topics=response), outcomes
+
+    async def _undelete_topics(self, request: cluster_pb2.UndeleteTopicsRequest) -> _Answer:
+        undeletion = UndeleteTopics(topics=self._named(request.topics))
+        outcomes = await self._decide(undeletion, _UNDELETED_AT_ONCE, "topics")
+        results = await self._topic_results(outcomes)
+        response = cluster_pb2.UndeleteTopicsResponse(results=results)
+        return pb.ControllerResponse(undelete_topics=response), outcomes
+
+    async def _purge_topics(self, request: cluster_pb2.PurgeTopicsRequest) -> _Answer:
+        purge = PurgeTopics(topics=self._named(request.topics))
+        outcomes = await self._decide(purge, _TOPICS_AT_ONCE, "topics")
+        results = await self._topic_results(outcomes)
+        response = cluster_pb2.PurgeTopicsResponse(results=results)
+        return pb.ControllerResponse(purge_topics=response), outcomes
 
     async def _topic_results(
         self, outcomes: Iterable[Topic | MillraceError]

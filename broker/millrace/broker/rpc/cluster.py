@@ -46,6 +46,8 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
     "AlterTopics": ("alter_topics", pb.AlterTopicsRequest),
     "DeleteTopics": ("delete_topics", pb.DeleteTopicsRequest),
+    "UndeleteTopics": ("undelete_topics", pb.UndeleteTopicsRequest),
+    "PurgeTopics": ("purge_topics", pb.PurgeTopicsRequest),
     "DrainBroker": ("drain_broker", pb.DrainBrokerRequest),
     "UnregisterBroker": ("unregister_broker", pb.UnregisterBrokerRequest),
     "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
@@ -55,7 +57,13 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
 }
 """Methods that the controller answers: the field in its messages, and the request class."""
 _QUOTA_USES_MAX: Final = 10_000
-_WITH_TOPICS: Final = (pb.CreateTopicsResponse, pb.AlterTopicsResponse, pb.DeleteTopicsResponse)
+_WITH_TOPICS: Final = (
+    pb.CreateTopicsResponse,
+    pb.AlterTopicsResponse,
+    pb.DeleteTopicsResponse,
+    pb.UndeleteTopicsResponse,
+    pb.PurgeTopicsResponse,
+)
 
 
 class ClusterService:
@@ -97,6 +105,7 @@ class ClusterService:
             unary={
                 "Hello": (self._hello, HelloRequest),
                 "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
+                "ListDeletedTopics": (self._list_deleted, pb.ListDeletedTopicsRequest),
                 "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
                 "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
                 "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
@@ -206,6 +215,25 @@ class ClusterService:
         except MillraceError as error:
             return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
         return self._topics.of(image, topic, self._channel.config)
+
+    async def _list_deleted(
+        self, _: pb.ListDeletedTopicsRequest, __: object
+    ) -> pb.ListDeletedTopicsResponse:
+        image, kept_ms = self._channel.metadata, self._channel.config.deleted_topic_retention_ms
+        return pb.ListDeletedTopicsResponse(
+            metadata_epoch=image.epoch,
+            topics=[
+                pb.DeletedTopic(
+                    name=str(each.topic.name),
+                    topic_id=each.topic.topic_id,
+                    partitions=len(each.topic.partitions),
+                    replication_factor=each.topic.replication_factor,
+                    deleted_at_ms=each.deleted_at,
+                    gone_at_ms=each.deleted_at + kept_ms,
+                )
+                for each in image.deleted_topics()
+            ],
+        )
 
     def _forwarded(self, name: str, kind: type[Message]) -> UnaryMethod:
         """Return the method that passes a client's request on to the controller."""

@@ -1,4 +1,5 @@
-"""The Fetch service: sessions that follow partitions. Its look-ups are in `offset_lookups`.
+"""The Fetch service: sessions that follow partitions. Its look-ups are in `offset_lookups` and
+`lags`.
 
 One stream is one session (`millrace.core.fetch.session`). One task reads the reader's requests,
 another answers: it waits until there are news and credit, reads whole batches from the files
@@ -18,6 +19,7 @@ from time import thread_time_ns
 import grpc
 
 from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
@@ -83,7 +85,7 @@ class SessionService:
     Args:
         replication: settings for followers; None: it serves consumers.
         calls: of the listener.
-        quotas: of clients; None: followers have none.
+        quotas: of clients; None: followers have none (P72).
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class SessionService:
         self.reader = reader
         self.metrics = metrics
         self.limits = limits
+        self.lags = Lags(partitions, reader, turns, self.listener)
         self._streams: set[_FetchStream] = set()
         self._is_ending = False
         self.entries_max = limits.request_entries_max
@@ -156,7 +159,11 @@ class ReplicaService(SessionService):
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
-        return self.calls.handlers(self.NAME, streams={"Fetch": self.fetch})
+        return self.calls.handlers(
+            self.NAME,
+            unary={"DescribeLags": (self.lags.describe, pb.DescribeLagsRequest)},
+            streams={"Fetch": self.fetch},
+        )
 
 
 class FetchService(SessionService):
@@ -206,7 +213,7 @@ class FetchService(SessionService):
                     lookups.offsets_for_leader_epoch,
                     pb.OffsetsForLeaderEpochRequest,
                 ),
-                "DescribeLags": (lookups.describe_lags, pb.DescribeLagsRequest),
+                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest),
             },
             streams={"Fetch": self.fetch},
         )

@@ -1,6 +1,7 @@
 """The Groups service: heartbeats of members, at the leader of the group's partition."""
 
 from collections.abc import Callable, Iterable
+from heapq import nsmallest
 
 import grpc
 
@@ -17,6 +18,10 @@ from millrace.core.positions.position import check_name
 from millrace.proto.v1 import groups_pb2 as pb
 
 _LEAVING_MAX = 1000
+_MEMBERS_AT_ONCE = 250
+"""Members in one answer: more of them would keep the loop for longer."""
+_DESCRIBED_BYTES = 1 << 20
+"""Bytes of members after which an answer ends."""
 
 
 class GroupsService:
@@ -92,7 +97,7 @@ class GroupsService:
             return pb.DescribeGroupResponse(error=self._names.error(name, error))
         if group is None:
             return pb.DescribeGroupResponse()
-        response = _described(group)
+        response = _described(group, request.after)
         for each in response.members:
             is_confirmed = self._groups.is_confirmed(place, name, each.member_id)
             each.is_behind = not (each.is_away or is_confirmed)
@@ -112,13 +117,20 @@ def _member(member: pb.GroupMember, caller: Caller) -> Member:
     )
 
 
-def _described(group: Group) -> pb.DescribeGroupResponse:
+def _described(group: Group, after: str) -> pb.DescribeGroupResponse:
+    """Return the members after another one, as many as one answer has."""
     response = pb.DescribeGroupResponse(
         epoch=group.epochs.epoch, assignor=assignor_of(group.members.values())
     )
-    for member_id, member in group.members.items():
+    following = (member_id for member_id in group.members if member_id > after)
+    size = 0
+    for member_id in nsmallest(_MEMBERS_AT_ONCE + 1, following):
+        if len(response.members) == _MEMBERS_AT_ONCE or size > _DESCRIBED_BYTES:
+            response.has_more = True
+            break
+        member = group.members[member_id]
         current = group.current.get(member_id, Current())
-        response.members.add(
+        described = response.members.add(
             member_id=member_id,
             member=pb.GroupMember(
                 instance_id=member.instance_id,
@@ -136,6 +148,7 @@ def _described(group: Group) -> pb.DescribeGroupResponse:
             revoking=_to_wire(current.revoking),
             target=_to_wire(group.target.get(member_id, NO_PARTITIONS)),
         )
+        size += described.ByteSize()
     return response
 
 

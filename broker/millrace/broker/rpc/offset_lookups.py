@@ -1,32 +1,21 @@
-"""Look-ups of offsets, by position or time and by leader epoch, and of lags: the Fetch service's
-short calls.
+"""Look-ups of offsets, by position or time and by leader epoch: short calls of the Fetch service.
 
 A look-up of ends may wait until one has moved: a planner of other readers needs no fetch session.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
 
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
-from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
-from millrace.broker.storage.log import PartitionLog, Unread
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.time_search import TimestampedOffset
-from millrace.core.errors import (
-    CorruptLogError,
-    MalformedRequestError,
-    MillraceError,
-    OffsetOutOfRangeError,
-    UnknownServerError,
-)
+from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
 from millrace.core.ids import (
     NO_TIMESTAMP,
     UNKNOWN_OFFSET,
@@ -40,8 +29,6 @@ from millrace.core.metadata.model import Listener
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
-
-_log = logging.getLogger(__name__)
 
 
 class OffsetLookups:
@@ -189,80 +176,6 @@ class OffsetLookups:
                     pb.LeaderEpochResult(error=self._error(query.topic_partition, error))
                 )
         return pb.OffsetsForLeaderEpochResponse(results=results)
-
-    async def describe_lags(
-        self, request: pb.DescribeLagsRequest, _: object
-    ) -> pb.DescribeLagsResponse:
-        lags = [pb.Lag() for _ in request.partitions]
-        asked: dict[str, list[_Unread]] = {}
-        work = self._turns.work()
-        for query, lag in zip(request.partitions, lags, strict=True):
-            await work.give_way()
-            try:
-                partition = self._partitions.get(_checked(query.topic_partition))
-                leader, log = partition.leader, partition.log
-                leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
-                leader.check_end_offset()
-                end = leader.last_stable_offset
-                if not 0 <= query.offset <= end:
-                    raise OffsetOutOfRangeError(
-                        f"the log ends at {end}, before the position {query.offset}: records that "
-                        "were read are lost, or it is a position of another topic"
-                    )
-            except MillraceError as error:
-                lag.error.CopyFrom(self._error(query.topic_partition, error))
-                continue
-            lag.log_start_offset, lag.end_offset = log.log_start_offset, end
-            if query.offset < end:
-                unread = _Unread(query.topic_partition, lag, log, Offset(query.offset), end)
-                asked.setdefault(log.log_dir, []).append(unread)
-        reads = (self._reader.call(log_dir, _measure, some) for log_dir, some in asked.items())
-        await asyncio.gather(*reads)
-        now = wall_now()
-        for each in chain.from_iterable(asked.values()):
-            match each.found:
-                case Unread() as measured:
-                    each.lag.unread_bytes = measured.size
-                    each.lag.unread_ms = _age_ms(measured, now)
-                case MillraceError() as damage:
-                    self._note_damage(each.named, damage)
-                    each.lag.Clear()
-                    each.lag.error.CopyFrom(self._error(each.named, damage))
-        return pb.DescribeLagsResponse(lags=lags)
-
-
-@dataclass(slots=True)
-class _Unread:
-    """What a look-up of a lag asks about one log, and the answer, in the thread that reads it."""
-
-    named: NamedPartition
-    lag: pb.Lag
-    log: PartitionLog
-    offset: Offset
-    end: Offset
-    found: Unread | MillraceError | None = None
-
-
-def _measure(asked: list[_Unread]) -> None:
-    for each in asked:
-        try:
-            each.found = each.log.unread(each.offset, each.end)
-        except MillraceError as error:
-            each.found = error
-        except Exception:  # It concerns one log, and the answer has those of others.
-            _log.exception("a lag could not be measured", extra={"log": each.log.directory})
-            each.found = UnknownServerError(
-                "the lag could not be measured, by a bug: the broker's log has the trace"
-            )
-
-
-def _age_ms(unread: Unread, now: WallMs) -> int:
-    """Return `unread_ms` of an answer."""
-    if unread.size == 0:  # All of it was deleted or cut.
-        return 0
-    if unread.timestamp < 0:
-        return -1
-    return max(1, now - unread.timestamp)  # 0 would be: all is read.
 
 
 class _Wait:

@@ -31,7 +31,8 @@ from millrace.core.positions.position import (
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
-NAMES_AT_ONCE: Final = 10_000
+NAMES_AT_ONCE: Final = 1_000
+"""Names in one answer: more of them would keep the loop for longer."""
 _KINDS: Final = {
     pb.POSITION_KIND_INITIAL: Kind.INITIAL,
     pb.POSITION_KIND_COMMITTED: Kind.COMMITTED,
@@ -102,7 +103,12 @@ class PositionsService:
             await self._positions.ask(
                 place,
                 lambda machine, now: machine.handle_commit(
-                    name, positions, now, member_id=request.member_id, epoch=request.epoch
+                    name,
+                    positions,
+                    now,
+                    member_id=request.member_id,
+                    epoch=request.epoch,
+                    number=request.number,
                 ),
             )
         except MillraceError as error:
@@ -205,7 +211,7 @@ class PositionsService:
 
 def _page(machine: GroupCoordinator, after: str) -> tuple[dict[str, Summary], bool]:
     """Return the next names, and whether there are more."""
-    names = [each for each in machine.names() if each > after]
+    names = machine.names_after(after, NAMES_AT_ONCE + 1)
     page = {name: machine.summary(name) for name in names[:NAMES_AT_ONCE]}
     return page, len(names) > NAMES_AT_ONCE
 

@@ -2,6 +2,7 @@
 
 A member's heartbeat waits here until the member has another assignment to take. So a group is
 stable again as soon as its members have answered each other, however seldom they send heartbeats.
+A change wakes only the heartbeats that it concerns: a group may have ten thousand members.
 
 Sessions are kept in memory, from the last heartbeat on, or from the moment at which this broker has
 loaded the partition (P55). A member whose session has ended is removed, and so is one that does not
@@ -14,18 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, CoordinatorRuntime
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.turns import Turns
 from millrace.client import host
-from millrace.core.coordinators import Result
+from millrace.core.coordinators import ResponseT, Result
 from millrace.core.errors import InvalidTopicError, MillraceError
 from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Current, next_step
+from millrace.core.groups.group import Current, concerned
 from millrace.core.groups.membership import FoundTopic, Heartbeat
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
@@ -36,6 +38,8 @@ from millrace.core.topics import POSITIONS_TOPIC, parse_topic_name
 _EXPIRE_SECONDS: Final = 60.0
 _EXPIRE_AT_ONCE: Final = 10
 """Names that one request looks at."""
+_END_AT_ONCE: Final = 500
+"""Members that one request removes."""
 _SESSIONS_SECONDS: Final = 0.25
 """Time between two looks at all sessions."""
 
@@ -98,8 +102,9 @@ class Groups:
             limits=limits,
         )
         self._sessions: dict[TopicPartition, dict[tuple[str, str], _Session]] = {}
-        # The members whose heartbeats wait, by what ends the wait.
-        self._waiting: dict[tuple[TopicPartition, str], dict[asyncio.Event, str]] = {}
+        # What ends the waits of a member's heartbeats.
+        self._waiting: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
+        self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
         self._looked_at = host.monotonic_s()
         self._ending: dict[TopicPartition, asyncio.Task[None]] = {}
         self._found: dict[str, FoundTopic | None] = {}  # By name, in the metadata of `version`.
@@ -127,9 +132,10 @@ class Groups:
             MillraceError: it was refused, or this broker does not lead the partition.
         """
         until = host.monotonic_s() + wait_seconds
-        waiting = self._waiting.setdefault((place, name), {})
+        key = (place, name, heartbeat.member_id)
         change = asyncio.Event()
-        waiting[change] = heartbeat.member_id
+        waiting = self._waiting.setdefault(key, set())
+        waiting.add(change)
         try:
             while True:
                 change.clear()
@@ -143,25 +149,18 @@ class Groups:
                 # What the member said is stored by now.
                 heartbeat = Heartbeat(heartbeat.member_id, heartbeat.confirmed)
         finally:
-            del waiting[change]
+            waiting.remove(change)
             if not waiting:
-                self._waiting.pop((place, name), None)
+                self._waiting.pop(key, None)
 
     async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Current:
-        records = 0
-
         def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, Current]:
-            nonlocal records
             result = machine.handle_heartbeat(name, heartbeat, self, now)
-            records = len(result.records)
             # Now, and not when it is committed: a commit may take longer than a session.
             self._hear(place, name, heartbeat, result.response)
             return result
 
-        current = await self.runtime.ask(place, handle)
-        if records:
-            self._tell(place, name)
-        return current
+        return await self._change(place, name, handle, by=heartbeat.member_id)
 
     async def leave(
         self,
@@ -178,15 +177,14 @@ class Groups:
         Raises:
             MillraceError: as `heartbeat`.
         """
-        gone = await self.runtime.ask(
+        gone = await self._change(
             place,
+            name,
             lambda machine, now: machine.handle_leave(name, member_ids, self, now, for_now=for_now),
         )
         sessions = self._sessions.get(place, {})
         for each in gone:
             sessions.pop((name, each), None)
-        if gone:
-            self._tell(place, name)
         return gone
 
     def is_confirmed(self, place: TopicPartition, name: str, member_id: str) -> bool:
@@ -194,18 +192,56 @@ class Groups:
         session = self._sessions.get(place, {}).get((name, member_id))
         return session is not None and session.is_confirmed
 
-    def _tell(self, place: TopicPartition, name: str) -> None:
-        """Let waiting heartbeats look again: of members that are gone, or have a step to take."""
-        machine = self.runtime.machine(place)
-        group = None if machine is None else machine.membership.groups.get(name)
-        for change, member_id in self._waiting.get((place, name), {}).items():
-            current = None if group is None else group.current.get(member_id)
-            if (
-                group is None
-                or current is None
-                or next_step(group, member_id, current.epoch) != current
-            ):
+    async def _change(
+        self,
+        place: TopicPartition,
+        name: str,
+        handle: Callable[[GroupCoordinator, WallMs], Result[CoordinatorRecord, ResponseT]],
+        *,
+        by: str = "",
+    ) -> ResponseT:
+        """Ask for a change of a group; let the waiting heartbeats that it concerns look again.
+
+        Args:
+            place: the partition of the group's name.
+            name: the group.
+            handle: makes the change.
+            by: the member that asks, and hears of it by the answer.
+        """
+        woken: set[str] = set()
+
+        def noting(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, ResponseT]:
+            group = machine.membership.groups.get(name)
+            result = handle(machine, now)
+            if group is not None and result.records:
+                woken.update(concerned(group, result.records))
+            return result
+
+        response = await self.runtime.ask(place, noting)
+        for member_id in woken - {by}:
+            for change in self._waiting.get((place, name, member_id), ()):
                 change.set()
+        self._assign_later(place, name)
+        return response
+
+    def _assign_later(self, place: TopicPartition, name: str) -> None:
+        """If the target of a group has to wait, compute it when its time has come."""
+        machine = self.runtime.machine(place)
+        if machine is None or (place, name) in self._assigning:
+            return
+        wait_ms = machine.membership.target_wait_ms(name, wall_now())
+        if wait_ms is not None:
+            self._assigning[place, name] = asyncio.create_task(
+                self._assign(place, name, wait_ms / 1000)
+            )
+
+    async def _assign(self, place: TopicPartition, name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        del self._assigning[place, name]
+        with suppress(MillraceError):  # The next heartbeat, or the next leader, does it.
+            await self._change(
+                place, name, lambda machine, now: machine.handle_assign(name, self, now)
+            )
 
     def _hear(
         self, place: TopicPartition, name: str, heartbeat: Heartbeat, current: Current
@@ -226,7 +262,7 @@ class Groups:
                 await asyncio.sleep(_SESSIONS_SECONDS)
                 self.end_sessions()
         finally:
-            for task in self._ending.values():
+            for task in (*self._ending.values(), *self._assigning.values()):
                 task.cancel()
 
     def end_sessions(self) -> None:
@@ -254,7 +290,8 @@ class Groups:
         """Remove members. A partition that cannot commit holds up no other one."""
         try:
             for name, member_ids in overdue:
-                await self.leave(place, name, member_ids)
+                for at in range(0, len(member_ids), _END_AT_ONCE):
+                    await self.leave(place, name, member_ids[at : at + _END_AT_ONCE])
         except MillraceError:
             pass  # The next look, or the next leader, does it.
         finally:
@@ -265,12 +302,14 @@ class Groups:
     ) -> list[tuple[str, list[str]]]:
         ends_at = now + self.config.session_timeout_ms / 1000
         overdue: list[tuple[str, list[str]]] = []
-        known = set()
+        known = 0
         for name, group in machine.membership.groups.items():
             late = []
+            known += len(group.members)
             for member_id, member in group.members.items():
-                known.add((name, member_id))
-                session = sessions.setdefault((name, member_id), _Session(ends_at))
+                session = sessions.get((name, member_id))
+                if session is None:
+                    session = sessions[name, member_id] = _Session(ends_at)
                 is_slow = not session.is_confirmed and (
                     now - session.told_at > member.rebalance_timeout_ms / 1000
                 )
@@ -278,8 +317,11 @@ class Groups:
                     late.append(member_id)
             if late:
                 overdue.append((name, late))
-        for gone in sessions.keys() - known:
-            del sessions[gone]
+        if len(sessions) > known:
+            groups = machine.membership.groups
+            for name, member_id in list(sessions):
+                if name not in groups or member_id not in groups[name].members:
+                    del sessions[name, member_id]
         return overdue
 
     # --- The topics that members subscribe to ------------------------------------------------
@@ -346,8 +388,9 @@ class Groups:
                     await asyncio.sleep(0)  # Other work needs the loop, too.
 
     def _exists(self, topic_id: TopicId) -> bool:
+        """Whether there is a topic, or it may come back with its positions (P75)."""
         image = self._partitions.image
-        return image is None or topic_id in image.topics_by_id
+        return image is None or topic_id in image.topics_by_id or image.may_return(topic_id)
 
 
 def _find(image: MetadataImage | None, name: str) -> FoundTopic | None:

@@ -43,6 +43,7 @@ from millrace.core.ids import (
     TopicPartition,
     parse_topic_partition,
 )
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import (
@@ -58,6 +59,7 @@ from millrace.core.replication.file_jobs import (
     RETRY_MS,
     Change,
     ChangeLog,
+    CloseFiles,
     DeleteTopics,
     DropFiles,
     Flush,
@@ -202,6 +204,11 @@ class Partitions:
         exist.
         """
         return [] if self.image is None else self.placement.unassigned(self.image)
+
+    def configure(self, config: ClusterConfig) -> None:
+        """Follow the settings of the cluster from now on."""
+        self.replicas.configure(request_partitions_max=config.request_partitions_max)
+        self._files.kept_ms = config.deleted_topic_retention_ms
 
     def add_opened_callback(self, callback: Callable[[Partition], None]) -> None:
         """Call this with each replica whose log is opened from now on."""
@@ -374,6 +381,9 @@ class Partitions:
                 self._files.want(OpenFiles(topic_partition, topic, self._is_first_image))
             case CloseReplica():
                 self._close(topic_partition)
+                image, holder = self.image, self.placement.holder(topic_partition)
+                if image is not None and image.may_return(topic_partition.topic_id) and holder:
+                    self._files.want(CloseFiles(topic_partition))
             case DropReplica():
                 self._close(topic_partition)
                 self._files.want(DropFiles(topic_partition))
@@ -381,7 +391,7 @@ class Partitions:
                 self._files.want(SetFilesAside(topic_partition))
 
     def _close(self, topic_partition: TopicPartition) -> None:
-        """Stop serving a partition; its log is closed with its files or its directory."""
+        """Stop serving a partition; its log is closed later, in a job or with its directory."""
         partition = self._forget(topic_partition)
         if partition is not None:
             partition.on_readers_concerned()
@@ -541,6 +551,8 @@ class Partitions:
                 self.perform(self.replicas.on_set_aside_failed(job.topic_partition, error, now))
             case ChangeLog(), Outcome.AGAIN:
                 _log.warning("a log cannot be changed yet", extra={"error": error.message})
+            case CloseFiles(), _ if not isinstance(error, LogDirFailedError):
+                self._warn("a deleted topic's log is not in order", job.topic_partition, error)
             case DropFiles(), Outcome.AGAIN:
                 _log.warning("a replica is not deleted yet", extra={"error": error.message})
             case DeleteTopics(), Outcome.AGAIN:

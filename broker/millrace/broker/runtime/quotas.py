@@ -2,10 +2,11 @@
 
 `Quotas` follows the metadata and the controller's shares; `millrace.core.quotas` decides. A stream
 has a `Throttle`: it charges what it has taken or sent, and waits before it goes on. So a client
-that ignores the time that it is told is held back by the stream itself. A change of a quota wakes
-those that wait, and is told to those whose client was told to wait.
+that ignores the time that it is told is held back by the stream itself, and a new stream of it
+waits for what the client owes (P73). A change of a quota wakes those that wait, and is told to
+those whose client was told to wait (P74).
 
-Brokers are exempt: only the services of clients have throttles.
+Brokers are exempt: only the services of clients have throttles (P72).
 """
 
 import asyncio

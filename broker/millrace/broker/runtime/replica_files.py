@@ -23,13 +23,14 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
-from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.replication.file_jobs import (
     RETRY_MS,
     Change,
     ChangeLog,
+    CloseFiles,
     DeleteTopics,
     DropFiles,
     FileJobs,
@@ -89,6 +90,7 @@ class ReplicaFiles:
 
     Attributes:
         placement: the directory of each replica.
+        kept_ms: how long the files of deleted topics were kept when they are to be deleted.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class ReplicaFiles:
         self._jobs = FileJobs(retry_ms)
         self._tasks = Tasks(on_failure)
         self._under_way: dict[Job, asyncio.Task[None]] = {}
+        self.kept_ms = 0
         self._mover = ReplicaMover(
             mailbox,
             bytes_per_second=config.catch_up_bytes_per_second,
@@ -208,6 +211,8 @@ class ReplicaFiles:
                     await self._open(job)
                 case ChangeLog():
                     await self._change(job)
+                case CloseFiles(topic_partition):
+                    await self._close(topic_partition)
                 case DropFiles(topic_partition):
                     await self._drop(topic_partition)
                 case SetFilesAside(topic_partition):
@@ -300,23 +305,31 @@ class ReplicaFiles:
 
         partition.appender.call_then(done, _with_log, partition, PartitionLog.flush)
 
+    async def _close(self, topic_partition: TopicPartition) -> None:
+        holder = self.placement.holder(topic_partition)
+        if holder is not None:
+            await holder.appender.call(_nothing)  # Wait for all earlier appends and changes.
+            await holder.appender.call_beside(holder.directory.close_partition, topic_partition)
+
     async def _drop(self, topic_partition: TopicPartition) -> None:
         holder = self.placement.holder(topic_partition)
         if holder is not None:
-            await self._delete_files(holder, [topic_partition])
+            await self._delete_files(holder, [topic_partition], wall_now())
 
     async def _delete_topics(self, topic_ids: Sequence[TopicId]) -> None:
         for opened, replicas in self.placement.of_topics(frozenset(topic_ids)):
             for at in range(0, len(replicas), _DELETED_AT_ONCE):
-                await self._delete_files(opened, replicas[at : at + _DELETED_AT_ONCE])
+                some = replicas[at : at + _DELETED_AT_ONCE]
+                # The time since the deletion, when they could be brought back, counts already.
+                await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
         await self._confirm(topic_ids)
 
     async def _delete_files(
-        self, opened: OpenDirectory, topic_partitions: Sequence[TopicPartition]
+        self, opened: OpenDirectory, topic_partitions: Sequence[TopicPartition], since: WallMs
     ) -> None:
         if opened.failure is None:
             delete = opened.directory.delete_partitions
-            await opened.appender.call(delete, topic_partitions, wall_now())
+            await opened.appender.call(delete, topic_partitions, since)
             self.placement.on_deleted(opened, topic_partitions)
 
     async def _set_aside(self, topic_partition: TopicPartition) -> None:
@@ -364,6 +377,10 @@ class ReplicaFiles:
             log.config = self._log_config(partition.config)
             self.placement.on_opened(topic_partition, partition.config.media)
             self._owner.on_log_moved(partition, log)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _with_log(partition: Partition, job: Callable[..., object], *args: object) -> object:

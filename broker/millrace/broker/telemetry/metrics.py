@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
 from millrace.broker.telemetry.compaction import CompactionMetrics
+from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.tiers import TierMetrics
@@ -127,6 +128,7 @@ class BrokerMetrics:
         )
         self.replication = ReplicationMetrics(registry)
         self.quotas = QuotaMetrics(registry)
+        self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
         self.tiers = TierMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}

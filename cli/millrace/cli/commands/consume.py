@@ -11,6 +11,7 @@ import click
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import Failure
+from millrace.cli.group_reading import Membership, reset_of
 from millrace.cli.inputs import is_regular
 from millrace.cli.interruption import Interruption
 from millrace.cli.output import say
@@ -23,6 +24,7 @@ from millrace.core.errors import MillraceError
 if TYPE_CHECKING:
     from millrace.cli.records.record_format import Piece
     from millrace.cli.records.writers import RecordWriter
+    from millrace.client import SyncConsumer
 
 FORMATS = ("lines", "json", "csv", "arrow", "parquet", "table")
 
@@ -56,6 +58,7 @@ def _format_value(
     millrace consume --regex 'metrics/.*' --output json         # several topics
     millrace consume flights --file flights.parquet             # pandas and Spark read it
     millrace consume flights --file flights.jsonl.gz
+    millrace consume flights --group audit --output json        # share them with other members
     """,
 )
 @topics_argument()
@@ -70,6 +73,14 @@ def _format_value(
 )
 @click.option("--max", "records_max", type=click.IntRange(1), help="End after so many records.")
 @click.option("--follow", "-f", is_flag=True, help="Do not end: wait for records to come.")
+@click.option(
+    "--group",
+    "-g",
+    metavar="NAME",
+    help="Read as a member of this consumer group: share the partitions with its other members, go "
+    "on where the group has committed (else at --from), commit what was printed, and wait for new "
+    "records until Ctrl-C, SIGTERM, or --max.",
+)
 @click.option(
     "--partition",
     "-p",
@@ -131,6 +142,7 @@ def command(
     keys: tuple[str, ...],
     records_max: int | None,
     follow: bool,
+    group: str | None,
     partitions: tuple[int, ...],
     output: str | None,
     pieces: "list[Piece] | None",
@@ -146,7 +158,8 @@ def command(
     Without --follow and --to the command ends with the records that were there when it began. With
     a time, --to ends each partition at its first record of that time or later. A file is
     there when all of it is: what was there before stays until then, and for good after Ctrl-C. With
-    --follow, Ctrl-C is the end, or an offset after --to.
+    --follow, Ctrl-C is the end, or an offset after --to. With --group each record is printed at
+    least once by the members together, in the order of its partition.
     """
     from millrace.cli.records.file_names import check_written
     from millrace.client import SyncConsumer
@@ -167,6 +180,28 @@ def command(
         key_separator=separator_bytes(key_separator),
         null_value=null_value,
     )
+    new_reader = partial(
+        Reader,
+        keys=[each.encode(errors="surrogateescape") for each in keys],
+        records_max=records_max,
+        timeout_s=timeout_s,
+    )
+    if group is not None:
+        unfit = {"--partition": partitions, "--to": until, "--file": path}
+        if given := [name for name, value in unfit.items() if value]:
+            raise click.UsageError(f"--group says which partitions and how far: leave {given[0]}")
+        if output == "parquet":  # It is complete only at the end.
+            raise click.UsageError("a group commits what was printed: use another --output")
+        with SyncConsumer(
+            bootstrap,
+            client_id=CLIENT_ID,
+            client_rack=rack,
+            group=group,
+            enable_auto_commit=False,
+            auto_offset_reset=reset_of(start),
+        ) as consumer:
+            _read_as_member(consumer, topics, opened, new_reader, is_regex=is_regex)
+        return
     with connect_admin(bootstrap) as admin:
         ranges = {
             (topic, partition): offsets
@@ -176,13 +211,7 @@ def command(
         ends = ends_of(admin, ranges, until, follow=follow)
     with SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack) as consumer:
         place(consumer, ranges, start, ends)
-        reader = Reader(
-            consumer,
-            ends,
-            keys=[each.encode(errors="surrogateescape") for each in keys],
-            records_max=records_max,
-            timeout_s=timeout_s,
-        )
+        reader = new_reader(consumer, ends)
         if path:
             _write_file(reader, path, opened, is_endless=ends is None)
         else:
@@ -191,6 +220,33 @@ def command(
     if not reader.transfer.records and not follow:
         what = "such " if keys or until is not None else ""
         say(f"no {what}records there; --follow waits for new ones")
+
+
+def _read_as_member(
+    consumer: "SyncConsumer",
+    topics: tuple[str, ...],
+    opened: _OpenWriter,
+    new_reader: Callable[..., Reader],
+    *,
+    is_regex: bool,
+) -> None:
+    """Print what the group gives to this member, and commit it, until a signal or `--max`."""
+    stream = sys.stdout.buffer
+    reader = new_reader(consumer, None)
+    membership = Membership(consumer, reader.passed)
+    membership.join(topics, is_regex=is_regex)
+
+    def flush() -> None:
+        stream.flush()
+        membership.on_flushed()
+
+    with Interruption() as interruption:
+        try:
+            with opened(stream) as writer:
+                reader.run(writer, flush, is_shown=is_regular(stream), interruption=interruption)
+        finally:
+            stream.flush()
+            membership.leave()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.group_lag import (
     LAG_COLUMNS,
     PartitionLag,
+    TotalLag,
     lag_cells,
     lag_document,
     lags_of,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from millrace.client import GroupDescription, MemberDescription, SyncAdmin
 
 _INTERVAL_S = 2.0
+_GROUPS_AT_ONCE = 16
+"""Groups that are looked at together: each takes a few requests."""
 
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -256,12 +260,22 @@ def _lags(
     admin: "SyncAdmin", names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[list[object]]]:
     """Return the lag of each group, for a program and for a person."""
-    document, rows = [], []
-    for name in names or [each.name for each in admin.list_groups()]:
+
+    def look(name: str) -> tuple["GroupDescription", TotalLag] | None:
         group = _found(admin, name) if names else admin.describe_group(name)
-        if group is None:
+        return None if group is None else (group, total_of(lags_of(admin, group)))
+
+    document, rows = [], []
+    wanted = names or [each.name for each in admin.list_groups()]
+    threads = ThreadPoolExecutor(_GROUPS_AT_ONCE)
+    try:
+        found = list(threads.map(look, wanted))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # After Ctrl-C nothing is waited for.
+    for name, seen in zip(wanted, found, strict=True):
+        if seen is None:
             continue  # Deleted since it was listed.
-        total = total_of(lags_of(admin, group))
+        group, total = seen
         members = len(group.members) if group.kind == "consumer" else None
         document.append(
             {

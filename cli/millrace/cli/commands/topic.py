@@ -1,6 +1,7 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,15 @@ from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.output import print_json, print_result, print_table, put, say, size
 from millrace.cli.partition_names import count, refused_documents, say_refused
-from millrace.cli.read_start import FORMS, Position, position_value
-from millrace.cli.topic_selection import selected, topics_argument
-from millrace.cli.trash import IN_TRASH
+from millrace.cli.read_start import FORMS, Position, position_value, show_time
+from millrace.cli.topic_selection import matching, selected, topics_argument
+from millrace.cli.trash import UNTIL_GONE
 from millrace.cli.trimming import find_cuts
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millrace.client import DamagedReplica, LogDescription, TopicDescription
+    from millrace.core.ids import TopicId
 
 
 @click.group(
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     """,
 )
 def command() -> None:
-    """Create, list, describe, alter and delete topics.
+    """Create, list, describe, alter, delete and undelete topics.
 
     A topic is `namespace/name`; `default/` may be left out.
     """
@@ -59,6 +61,24 @@ def _complete_setting(
 
     end = "=" if parameter.name == "settings" else ""
     return [name + end for name in SETTINGS if name.startswith(incomplete)]
+
+
+def _topic_id_value(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> "TopicId | None":
+    from millrace.core.ids import TOPIC_ID_BYTES, TopicId
+
+    if value is None:
+        return None
+    try:
+        topic_id = bytes.fromhex(value)
+    except ValueError:
+        topic_id = b""
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise click.BadParameter(
+            f"{value!r} is no id of a topic, which has {2 * TOPIC_ID_BYTES} digits from 0 to f"
+        )
+    return TopicId(topic_id)
 
 
 _set_option = click.option(
@@ -132,16 +152,31 @@ def create(
     examples="""
     millrace topic list
     millrace topic list --regex 'metrics/.*' --output json
+    millrace topic list --deleted
     """,
 )
 @topics_argument(required=False)
 @click.option("--internal", is_flag=True, help="Also the topics of the cluster itself.")
+@click.option("--deleted", is_flag=True, help="Deleted topics that can be brought back.")
 @bootstrap_option
 @output_option
 def list_(
-    topics: tuple[str, ...], is_regex: bool, internal: bool, bootstrap: str, output: str
+    *,
+    topics: tuple[str, ...],
+    is_regex: bool,
+    internal: bool,
+    deleted: bool,
+    bootstrap: str,
+    output: str,
 ) -> None:
-    """List all topics, or TOPICS."""
+    """List all topics, or TOPICS.
+
+    With --deleted, list deleted topics, the latest deletion last. Until GONE AT
+    `millrace topic undelete` brings each of them back.
+    """
+    if deleted:
+        _list_deleted(topics, is_regex=is_regex, bootstrap=bootstrap, output=output)
+        return
     with connect_admin(bootstrap) as admin:
         wanted = selected(admin, topics, is_regex=is_regex, internal=internal) if topics else None
         described = admin.describe_topics(wanted)
@@ -155,6 +190,32 @@ def list_(
         dict(zip(("name", "partitions", "replication_factor"), row, strict=True)) for row in rows
     ]
     print_result(output, document, ["TOPIC", "PARTITIONS", "REPLICATION FACTOR"], rows)
+
+
+def _list_deleted(topics: Sequence[str], *, is_regex: bool, bootstrap: str, output: str) -> None:
+    with connect_admin(bootstrap) as admin:
+        found = admin.list_deleted_topics()
+        if topics:
+            known = [each.name for each in found]
+            names = matching(topics, known) if is_regex else selected(admin, topics, is_regex=False)
+            found = [each for each in found if each.name in names]
+    if not found and output == "table":
+        say("no deleted topic can be brought back")
+        return
+    names_and_counts = [
+        (each.name, each.topic_id.hex(), each.partitions, each.replication_factor) for each in found
+    ]
+    times = [(each.deleted_at_ms, each.gone_at_ms) for each in found]
+    keys = ("name", "topic_id", "partitions", "replication_factor", "deleted_at_ms", "gone_at_ms")
+    document = [
+        dict(zip(keys, (*counts, *at), strict=True))
+        for counts, at in zip(names_and_counts, times, strict=True)
+    ]
+    rows = [
+        [*counts, *map(show_time, at)] for counts, at in zip(names_and_counts, times, strict=True)
+    ]
+    columns = ["TOPIC", "ID", "PARTITIONS", "REPLICATION FACTOR", "DELETED AT", "GONE AT"]
+    print_result(output, document, columns, rows)
 
 
 @command.command(
@@ -354,13 +415,14 @@ def alter(
 @bootstrap_option
 @output_option
 def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, output: str) -> None:
-    """Delete TOPICS with all their records. There is no way back.
+    """Delete TOPICS with all their records.
+
+    `millrace topic undelete` brings them back for cluster.deleted_topic_retention_ms, a day by
+    default. Their files stay on the brokers' disks until then; `millrace topic purge` frees the
+    space at once.
 
     A regular expression never matches the topics of the cluster itself. A topic whose setting
     deletion.protection is true is refused, and then none is deleted.
-
-    The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
-    directories that end in `.deleted`. Remove these to have the space at once.
     """
     with connect_admin(bootstrap) as admin:
         known = admin.list_topics(internal=True)
@@ -379,7 +441,75 @@ def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, o
             say(f"deleted {name}")
     if output == "json":
         print_json({"deleted": names})
-    say(f"what was deleted {IN_TRASH}")
+    say(f"what was deleted {UNTIL_GONE}")
+
+
+_id_option = click.option(
+    "--id",
+    "topic_id",
+    callback=_topic_id_value,
+    metavar="ID",
+    help="Which one, if several deleted topics have the name: see `millrace topic list --deleted`.",
+)
+
+
+@command.command(
+    "undelete",
+    writes=True,
+    examples="""
+    millrace topic list --deleted
+    millrace topic undelete orders
+    millrace topic undelete orders --id 5e47b91fd37252ef8b5a143ba27a27bf
+    """,
+)
+@topic_argument(complete=False)
+@_id_option
+@bootstrap_option
+@output_option
+def undelete(*, topic: str, topic_id: "TopicId | None", bootstrap: str, output: str) -> None:
+    """Bring a deleted TOPIC back, with its records, settings and positions of groups.
+
+    It is the same topic, with the same id: readers go on where they were. This is possible for
+    cluster.deleted_topic_retention_ms after the deletion, a day by default, and while no other
+    topic has the name. Records that are older by then than the topic's retention allows go as
+    usual.
+    """
+    with connect_admin(bootstrap) as admin, _saying_what_is_deleted():
+        back = admin.undelete_topic(topic, topic_id=topic_id)
+    _print_changes("brought back", [back], output)
+    for line in _next(back, is_damaged=False):
+        say(line)
+
+
+@command.command(
+    "purge",
+    writes=True,
+    examples="""
+    millrace topic purge orders --yes
+    millrace topic purge orders --id 5e47b91fd37252ef8b5a143ba27a27bf
+    """,
+)
+@topic_argument(complete=False)
+@_id_option
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@output_option
+def purge(
+    *, topic: str, topic_id: "TopicId | None", yes: bool, bootstrap: str, output: str
+) -> None:
+    """Let a deleted TOPIC be gone for good, to have its space. There is no way back.
+
+    Brokers delete its files with the next look at their retention
+    (storage.retention_check_interval_ms), or storage.trash_delay_ms after the deletion of the
+    topic, if that is longer than cluster.deleted_topic_retention_ms.
+    """
+    with connect_admin(bootstrap) as admin, _saying_what_is_deleted():
+        if not yes:
+            confirm(f"Give up the deleted {topic} for good?", f"purging {topic}", "purged")
+        admin.purge_topic(topic, topic_id=topic_id)
+    if output == "json":
+        print_json({"purged": topic})
+    say(f"purged {topic}")
 
 
 @command.command(
@@ -458,6 +588,20 @@ def trim(
             exit_code=exit_code_of(refused.values()),
         )
     say(f"{'would delete' if validate_only else 'deleted'} {records} of {among}")
+
+
+@contextmanager
+def _saying_what_is_deleted() -> Iterator[None]:
+    """Turn the error that no such topic was deleted into a failure with the right hint."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError as error:
+        raise Failure(
+            error.message,
+            "`millrace topic list --deleted` shows what can be brought back",
+            code_name=error.name(),
+            exit_code=ExitCode.NOT_FOUND,
+        ) from error
 
 
 def _nothing_to_delete(topic: str, known: list[str]) -> Failure:

@@ -17,9 +17,11 @@ from millrace.client._admin.descriptions import (
     ClusterDescription,
     ConfigValue,
     DamagedReplica,
+    DeletedTopic,
     LogDescription,
     TopicDescription,
     config_from_wire,
+    deleted_from_wire,
     log_from_wire,
     topic_from_wire,
 )
@@ -79,7 +81,6 @@ from millrace.core.positions.position import Position
 from millrace.core.quotas.quota import Quota, QuotaEntity, checked, checked_quota_name
 from millrace.core.settings import INT64_MAX, parse
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.proto.errors import error_from_wire
 from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
@@ -200,6 +201,8 @@ class Admin:
     async def delete_topic(self, name: str, *, validate_only: bool = False) -> None:
         """Delete a topic with all its records.
 
+        `undelete_topic` brings it back, within the cluster's `deleted_topic_retention_ms`.
+
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             DeletionProtectedError: its setting `deletion.protection` is true; nothing was deleted.
@@ -216,6 +219,79 @@ class Admin:
     ) -> cluster_pb2.TopicMetadata:
         request = cluster_pb2.DeleteTopicsRequest(topics=[topic], validate_only=validate_only)
         return (await self._result(lambda c: c.cluster.DeleteTopics(request))).topic
+
+    async def list_deleted_topics(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be brought back, the one deleted first at first."""
+
+        async def ask(connection: Connection) -> cluster_pb2.ListDeletedTopicsResponse:
+            response: cluster_pb2.ListDeletedTopicsResponse
+            response = await connection.cluster.ListDeletedTopics(
+                cluster_pb2.ListDeletedTopicsRequest()
+            )
+            self._check_age(connection, response.metadata_epoch)
+            return response
+
+        response = await self._cluster.call(ask)
+        found = map(deleted_from_wire, response.topics)
+        return sorted(found, key=lambda each: (each.deleted_at_ms, each.topic_id))
+
+    async def undelete_topic(
+        self, name: str, *, topic_id: TopicId | None = None
+    ) -> TopicDescription:
+        """Bring a deleted topic back, with its id, settings and records, and groups' positions.
+
+            await admin.undelete_topic("orders")
+
+        Args:
+            name: of the topic.
+            topic_id: which of the deleted topics with this name; None: there is only one.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such deleted topic; it may be gone for good.
+            TopicAlreadyExistsError: another topic has the name by now; nothing was changed.
+            MalformedRequestError: several deleted topics have the name; says their ids.
+            InvalidPartitionsError: a broker, or the metadata, has no room for its partitions.
+        """
+        deleted, _ = await self._deleted(name, topic_id)
+        request = cluster_pb2.UndeleteTopicsRequest(topics=[deleted])
+        return await self._change(lambda c: c.cluster.UndeleteTopics(request))
+
+    async def purge_topic(self, name: str, *, topic_id: TopicId | None = None) -> None:
+        """Let a deleted topic be gone for good before its time; brokers delete its files.
+
+        Args:
+            name: of the topic.
+            topic_id: which of the deleted topics with this name; None: there is only one.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such deleted topic.
+            MalformedRequestError: several deleted topics have the name; says their ids.
+        """
+        deleted, was_there = await self._deleted(name, topic_id)
+        request = cluster_pb2.PurgeTopicsRequest(topics=[deleted])
+        try:
+            await self._result(lambda c: c.cluster.PurgeTopics(request))
+        except UnknownTopicOrPartitionError:
+            if not was_there:
+                raise
+            # The answer to the first attempt was lost.
+
+    async def _deleted(
+        self, name: str, topic_id: TopicId | None
+    ) -> tuple[cluster_pb2.TopicRef, bool]:
+        """Return which deleted topic is meant, and whether there is exactly one.
+
+        It is named by its id then, so that a repeated request means the same one.
+        """
+        parsed = str(parse_topic_name(name))
+        found = [
+            each.topic_id
+            for each in await self.list_deleted_topics()
+            if each.name == parsed and topic_id in (None, each.topic_id)
+        ]
+        if len(found) == 1:
+            return cluster_pb2.TopicRef(name=parsed, topic_id=found[0]), True
+        return cluster_pb2.TopicRef(name=parsed, topic_id=topic_id or b""), False
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; internal ones only when asked for."""
@@ -249,7 +325,7 @@ class Admin:
         )
         described = {}
         for topic in response.topics:
-            wire.raise_if_error(topic.error, is_set=topic.HasField("error"))
+            wire.raise_if_refused(topic)
             description = topic_from_wire(topic)
             described[description.name] = description
         for name in wanted or ():
@@ -414,7 +490,7 @@ class Admin:
     ) -> None:
         async def attempt(timeout_s: float) -> None:
             response = await self._cluster.change(method, timeout_s)
-            wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            wire.raise_if_refused(response)
 
         await self._until_done(attempt)
 
@@ -433,8 +509,7 @@ class Admin:
             named = result.topic_partition
             topic_id = TopicId(named.topic_id)
             place = self._cluster.topic_names.get(topic_id, topic_id.hex()), named.partition
-            is_refused = result.HasField("error") and result.error.code
-            outcomes[place] = error_from_wire(result.error) if is_refused else None
+            outcomes[place] = wire.error_of(result)
         return outcomes
 
     async def _until_done(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
@@ -657,7 +732,7 @@ class Admin:
             log_from_wire(log, name, broker_id)
             for log, name, broker_id in answers
             # Else a replica that the broker does not hold.
-            if not (log.HasField("error") and log.error.code)
+            if wire.error_of(log) is None
         ]
         return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
 
@@ -683,7 +758,7 @@ class Admin:
                 name,
                 log.topic_partition.partition,
                 broker_id,
-                log.error.message if log.HasField("error") else "",
+                log.error.message,
                 tuple(log.damaged_logs),
             )
             for log, name, broker_id in answers
@@ -844,14 +919,18 @@ class Admin:
             response: cluster_pb2.DescribeQuotasResponse = await connection.cluster.DescribeQuotas(
                 request
             )
-            if response.metadata_epoch < self._cluster.metadata_epoch:
-                raise ConnectionFailedError(
-                    f"the broker at {connection.address} lags behind what is known already"
-                )
+            self._check_age(connection, response.metadata_epoch)
             return response
 
         response = await self._cluster.call(ask)
         return [described(quota_from_wire(each)) for each in response.quotas]
+
+    def _check_age(self, connection: Connection, metadata_epoch: int) -> None:
+        """Refuse an answer that is older than what is known."""
+        if metadata_epoch < self._cluster.metadata_epoch:
+            raise ConnectionFailedError(
+                f"the broker at {connection.address} lags behind what is known already"
+            )
 
     async def describe_quotas(
         self, names: Iterable[str] | None = None
@@ -907,7 +986,7 @@ class Admin:
         async def attempt(timeout_s: float) -> cluster_pb2.QuotaResult:
             response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
             return result
 
         return described(quota_from_wire((await self._until_done(attempt)).quota))
@@ -965,9 +1044,11 @@ class Admin:
         Raises:
             InvalidPositionError: that is no name.
         """
-        epoch, assignor, members = await describe_members(self._cluster, self._coordinators, name)
-        committed = await self.fetch_positions(name)
-        initial = await self.fetch_positions(name, kind="initial")
+        (epoch, assignor, members), committed, initial = await asyncio.gather(
+            describe_members(self._cluster, self._coordinators, name),
+            self.fetch_positions(name),
+            self.fetch_positions(name, kind="initial"),
+        )
         if not (epoch or committed or initial):
             return None
         return GroupDescription(
@@ -1046,7 +1127,7 @@ class Admin:
         async def attempt(timeout_s: float) -> cluster_pb2.TopicResult:
             response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
             return result
 
         return await self._until_done(attempt)

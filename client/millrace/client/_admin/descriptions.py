@@ -19,6 +19,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.topics import parse_topic_name
 from millrace.proto.media import media_from_wire
 from millrace.proto.v1 import cluster_pb2
 
@@ -46,6 +47,22 @@ class ConfigValue:
     broker's own)."""
     documentation: str
     """Its meaning; empty for brokers, and if all topics were requested."""
+
+
+@dataclass(slots=True, frozen=True)
+class DeletedTopic:
+    """A deleted topic that can be brought back."""
+
+    name: str
+    """Another topic may have it by now."""
+    topic_id: TopicId
+    """It has the same id when it is brought back."""
+    partitions: int
+    replication_factor: int
+    deleted_at_ms: WallMs
+    """Time of the deletion."""
+    gone_at_ms: WallMs
+    """Time at which it will be gone for good, with its records."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -337,4 +354,16 @@ def _compaction_from_wire(found: cluster_pb2.CompactionDescription) -> Compactio
         found.dirty_ratio,
         None if found.compacted_at == NO_TIMESTAMP else WallMs(found.compacted_at),
         found.error.message,
+    )
+
+
+def deleted_from_wire(topic: cluster_pb2.DeletedTopic) -> DeletedTopic:
+    """Return a deleted topic from its message."""
+    return DeletedTopic(
+        name=str(parse_topic_name(topic.name)),
+        topic_id=TopicId(topic.topic_id),
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        deleted_at_ms=WallMs(topic.deleted_at_ms),
+        gone_at_ms=WallMs(topic.gone_at_ms),
     )

@@ -179,16 +179,23 @@ async def describe_members(
 ) -> tuple[int, str, tuple[MemberDescription, ...]]:
     """Return a group's epoch, its assignor and its members."""
     request = groups_pb2.DescribeGroupRequest(group=name)
-    response: groups_pb2.DescribeGroupResponse = await coordinators.ask(
-        name, lambda connection: connection.groups.DescribeGroup(request)
-    )
+    described: list[groups_pb2.DescribedMember] = []
+    has_more = True
+    while has_more:
+        response: groups_pb2.DescribeGroupResponse = await coordinators.ask(
+            name, lambda connection: connection.groups.DescribeGroup(request)
+        )
+        described += response.members
+        has_more = response.has_more
+        if has_more:
+            request.after = described[-1].member_id
     topic_ids = {
         TopicId(topic.topic_id)
-        for each in response.members
+        for each in described
         for topic in (*each.assigned, *each.revoking, *each.target)
     }
     names = await cluster.names_of(topic_ids)
-    members = [_member_from_wire(each, names) for each in response.members]
+    members = [_member_from_wire(each, names) for each in described]
     return response.epoch, response.assignor, tuple(members)
 
 

@@ -3,6 +3,7 @@
 from typing import Final, Literal, TypeGuard
 
 from millrace.core.errors import BrokerIdNotRegisteredError, InvalidRequestError, MillraceError
+from millrace.core.settings import INT64_MAX
 from millrace.core.topics import PartitionName
 
 LogEnd = Literal["beginning", "earliest", "end", "latest"]
@@ -23,8 +24,13 @@ def log_end(named: object) -> Literal["beginning", "end"] | None:
 
 
 def is_number(given: object) -> TypeGuard[int]:
-    """Return whether it is a whole number, as offsets and times are; a truth value is none."""
-    return isinstance(given, int) and not isinstance(given, bool)
+    """Return whether it is a whole number of 64 bits, as offsets and times are.
+
+    A truth value is none.
+    """
+    return (
+        isinstance(given, int) and not isinstance(given, bool) and -INT64_MAX <= given <= INT64_MAX
+    )
 
 
 def checked_place(given: object) -> PartitionName:

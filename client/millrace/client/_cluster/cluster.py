@@ -95,30 +95,47 @@ class Connection:
     is_given_up: bool = False
     """One of its users found it broken: the calls of the others are cancelled."""
 
+    def given_up(self) -> ConnectionFailedError:
+        """Return what its other users are told."""
+        return ConnectionFailedError(
+            f"the connection to the broker at {self.address} was given up meanwhile"
+        )
+
+    @property
+    def _open_channel(self) -> Channel:
+        """For another call.
+
+        Raises:
+            ConnectionFailedError: another user gave the connection up, maybe between two calls.
+        """
+        if self.is_given_up:
+            raise self.given_up()
+        return self.channel
+
     @property
     def cluster(self) -> cluster_pb2_grpc.ClusterStub:
         """Metadata and administration."""
-        return cluster_pb2_grpc.ClusterStub(self.channel)  # type: ignore[no-untyped-call]
+        return cluster_pb2_grpc.ClusterStub(self._open_channel)  # type: ignore[no-untyped-call]
 
     @property
     def produce(self) -> produce_pb2_grpc.ProduceStub:
         """Producer ids; the stream is opened by its own raw codec."""
-        return produce_pb2_grpc.ProduceStub(self.channel)  # type: ignore[no-untyped-call]
+        return produce_pb2_grpc.ProduceStub(self._open_channel)  # type: ignore[no-untyped-call]
 
     @property
     def positions(self) -> positions_pb2_grpc.PositionsStub:
         """Positions kept under names."""
-        return positions_pb2_grpc.PositionsStub(self.channel)  # type: ignore[no-untyped-call]
+        return positions_pb2_grpc.PositionsStub(self._open_channel)  # type: ignore[no-untyped-call]
 
     @property
     def groups(self) -> groups_pb2_grpc.GroupsStub:
         """Consumer groups."""
-        return groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
+        return groups_pb2_grpc.GroupsStub(self._open_channel)  # type: ignore[no-untyped-call]
 
     @property
     def fetch(self) -> fetch_pb2_grpc.FetchStub:
         """Offsets; the stream is opened by its own raw codec."""
-        return fetch_pb2_grpc.FetchStub(self.channel)  # type: ignore[no-untyped-call]
+        return fetch_pb2_grpc.FetchStub(self._open_channel)  # type: ignore[no-untyped-call]
 
 
 class Cluster:
@@ -317,17 +334,12 @@ class Cluster:
             ConnectionFailedError: no answer.
             MillraceError: the broker refused the call as a whole.
         """
-        given_up = ConnectionFailedError(
-            f"the connection to the broker at {connection.address} was given up meanwhile"
-        )
-        if connection.is_given_up:
-            raise given_up
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
         except asyncio.CancelledError:
             if is_cancelled_by(connection):
-                raise given_up from None
+                raise connection.given_up() from None
             raise
         except grpc.RpcError as error:
             refusal = wire.refusal_from_rpc(error)
@@ -411,7 +423,7 @@ class Cluster:
                 connection.hello = await connection.cluster.Hello(
                     common_pb2.HelloRequest(cluster_id=self.cluster_id, features=[CLIENT_PROTOCOL])
                 )
-            wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
+            wire.raise_if_refused(connection.hello)
         except BaseException as error:
             await connection.channel.close()
             if isinstance(error, grpc.RpcError):
@@ -597,7 +609,7 @@ class Cluster:
             if self._is_older(epoch, name):
                 continue
             self._known_at[name] = max(epoch, self._known_at.get(name, 0))
-            if topic.HasField("error") and topic.error.code:
+            if wire.error_of(topic) is not None:
                 self._forget(name)
             else:
                 self._learn_topic(wire.topic_from_wire(topic))

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
+from millrace.client._runtime.pauses import spread
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -20,6 +21,10 @@ from millrace.core.errors import (
 from millrace.core.ids import KnownLeader
 
 _PAUSE_S: Final = 0.1
+_PAUSE_S_MAX: Final = 2.0
+_PAUSE_SHARE: Final = 0.2
+"""The pause before the next attempt is this share of the time spent failing. An election is over in
+half a second; after a longer outage thousands of members must not hold up the coordinator."""
 _KEEPERS_MAX: Final = 1000
 _ANSWER_S: Final = 5.0
 """Silence of a broker after which others are asked: it may be paused."""
@@ -56,18 +61,21 @@ class Coordinators:
                 with `appended` MAYBE, an attempt may have done it.
         """
         deadline = host.monotonic_s() + self._cluster.timeout_s
+        failing_since: float | None = None
         in_doubt = False
         while True:
             keeper = self._keepers.get(key)
             try:
                 response = await self._call(keeper, method, _ANSWER_S + wait_s)
-                if (refusal := wire.error_of(response)) is not None:
-                    raise refusal
+                wire.raise_if_refused(response)
             except MillraceError as error:
                 if not error.retriable:
                     raise
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
-                if host.monotonic_s() + _PAUSE_S >= deadline:
+                now = host.monotonic_s()
+                failing_since = now if failing_since is None else failing_since
+                pause_s = _pause_s(now - failing_since)
+                if now + pause_s >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
                 if self._learn(key, error):
                     continue
@@ -75,7 +83,7 @@ class Coordinators:
                     await look_up_topics()
             else:
                 return response
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     async def _call(
         self,
@@ -117,3 +125,9 @@ class Coordinators:
             self._keepers.clear()
         self._keepers[key] = named
         return True
+
+
+def _pause_s(failing_s: float) -> float:
+    """Return the pause before the next attempt, after so much time spent failing."""
+    pause_s = min(max(_PAUSE_S, failing_s * _PAUSE_SHARE), _PAUSE_S_MAX)
+    return spread(round(pause_s * 1000))[0] / 1000

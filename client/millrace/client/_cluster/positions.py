@@ -1,7 +1,8 @@
 """Positions on the brokers under a name.
 
 All requests are idempotent: the first initial position stays, and a commit or a deletion can be
-repeated.
+repeated. A member of a group numbers its commits, so that an attempt that arrives late changes
+nothing.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import AnswerT, Coordinators
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position
+from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position, check_place
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import positions_pb2 as pb
 
@@ -58,8 +59,9 @@ class KeptPositions:
         *,
         member_id: str = "",
         epoch: int = -1,
+        number: int = 0,
     ) -> None:
-        """See `Admin.commit_positions`; a member of a group names its assignment."""
+        """See `Admin.commit_positions`; a member of a group names its assignment and its commit."""
         for some in _chunks(positions):
 
             async def commit(
@@ -70,6 +72,7 @@ class KeptPositions:
                     positions=await self._to_wire(some),
                     member_id=member_id,
                     epoch=epoch,
+                    number=number,
                 )
                 answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
                     request
@@ -138,6 +141,7 @@ class KeptPositions:
     async def _to_wire(self, positions: Mapping[PartitionName, Position]) -> Sequence[pb.Position]:
         named = []
         for (topic, partition), position in positions.items():
+            check_place(position)
             info = await self._cluster.topic(topic)
             named.append(
                 pb.Position(

@@ -87,12 +87,6 @@ class TopicInfo:
     """Bytes of records that surely fit into a batch which the topic takes."""
 
 
-def raise_if_error(message: common_pb2.Error, *, is_set: bool) -> None:
-    """Raise the error that a message carries, if it carries one."""
-    if is_set and message.code:
-        raise error_from_wire(message)
-
-
 class Answer(Protocol):
     """An answer, or a part of one, that may be a refusal."""
 
@@ -105,6 +99,12 @@ class Answer(Protocol):
 def error_of(answer: Answer) -> MillraceError | None:
     """Return the error of an answer; None: it was not refused."""
     return error_from_wire(answer.error) if answer.error.code else None
+
+
+def raise_if_refused(answer: Answer) -> None:
+    """Raise the error of an answer, if it was refused."""
+    if (error := error_of(answer)) is not None:
+        raise error
 
 
 def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:

@@ -6,9 +6,10 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from millrace.client import host
+from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
 from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
-from millrace.client._consumer.records import FetchedRecords, Record, Records
+from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
 from millrace.core.errors import ClosedError, InvalidRequestError
@@ -117,7 +118,7 @@ class Consumer:
             UnknownTopicOrPartitionError: there is no such topic, and no group.
             InvalidRequestError: `start` or a callback does not fit.
         """
-        if not self._core.has_group:
+        if not self._core.group:
             if on_assigned or on_revoked or on_lost or pattern:
                 raise InvalidRequestError(
                     "only a member of a group has callbacks and a pattern: set group=..."
@@ -195,6 +196,8 @@ class Consumer:
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: like `poll`, and several times as fast.
 
+        Each has one record at least.
+
         Args:
             timeout_ms: how long to wait for the first.
             max_bytes: of batches once inflated, and 16 bytes for each record's offset and time,
@@ -222,11 +225,43 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
             try:
-                lent = await self._take(self._core.lend_records, LOOP_WAIT_MS)
+                lent = await self._lend(LOOP_WAIT_MS)
             except ClosedError:
                 return
             for record in lent:
                 yield record
+
+    async def _lend(self, timeout_ms: int) -> LentRecords | tuple[()]:
+        return await self._take(self._core.lend_records, timeout_ms)
+
+    async def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
+        """Call a function with each record, at least once, until the consumer is closed.
+
+            dead_letters = DeadLetters(producer, "orders.dead", attempts=5)
+            async with Consumer("localhost:7092", group="billing") as consumer:
+                await consumer.subscribe(["orders"])
+                await consumer.process(bill, dead_letters)
+
+        A record whose function raises is tried again, after a pause, before any other record of its
+        partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
+        of the dead, and its partition goes on when that is acknowledged. Automatic commits count
+        only records that are done, so the function need not commit; with `enable_auto_commit=False`
+        nothing is committed. Cancel the task to stop: the record that is interrupted comes again.
+
+        Args:
+            handler: takes a `Record`; a function or a coroutine function. One call must take less
+                than `max_poll_interval_ms`.
+            dead_letters: where records go that fail too often, and how often that is.
+
+        Raises:
+            MillraceError: as `poll`; or a record failed too often, and the topic of the dead did
+                not take it: it is not committed.
+        """
+        try:
+            await process(self._core, self._lend, handler, dead_letters)
+        except ClosedError:
+            if not self._core.is_closed:
+                raise  # Of the producer, or in the child of a fork.
 
     def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition.
@@ -271,7 +306,10 @@ class Consumer:
             return await self._core.position(partition)
 
     async def lag(self) -> dict[PartitionName, int]:
-        """Return how many records are still to be handed out, per partition."""
+        """Return how many offsets are still to be handed out, per partition.
+
+        Those are as many records, or fewer where the topic is compacted.
+        """
         with self._core.exclusive():
             return await self._core.lag()
 

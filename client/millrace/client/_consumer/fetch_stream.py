@@ -14,7 +14,6 @@ from millrace.core.consumer.sessions import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec
-from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
 _METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
@@ -150,9 +149,9 @@ def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPa
         Offset(fetched.log_start_offset),
         Offset(fetched.fetch_offset),
     )
-    if fetched.HasField("error") and fetched.error.code:
-        news.error = error_from_wire(fetched.error)
-        news.is_retriable = news.error.retriable or fetched.error.retriable
+    if (error := wire.error_of(fetched)) is not None:
+        news.error = error
+        news.is_retriable = error.retriable or fetched.error.retriable
     if fetched.HasField("diverging"):
         news.diverging_epoch = LeaderEpoch(fetched.diverging.leader_epoch)
         news.diverging_end_offset = Offset(fetched.diverging.end_offset)

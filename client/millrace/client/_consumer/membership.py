@@ -9,6 +9,7 @@ Invariants:
 - Records of a partition are handed out only while the member owns it: after a session without an
   answer the member hands out nothing, as the group may have given its partitions away (P61, P62).
 - The member commits only what it has handed out before the poll that commits.
+- It numbers its commits, so that the coordinator knows an attempt that arrives late (P62).
 - Heartbeats and polls meet in three fields alone: `_told`, `_is_lost` and `_failure`. A poll that
   waits in the middle of an assignment looks at them again, as the member may have lost it.
 
@@ -21,6 +22,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, Protocol, TypeAlias
 
 from millrace.client import host
@@ -119,6 +121,7 @@ class Membership:
         self._has_polled = asyncio.Event()
         self._is_polling = False
         self._has_warned = False  # Of a heartbeat that is refused again and again.
+        self._commit_numbers = count(1)
         self._committing: asyncio.Task[None] | None = None
         self._beating = asyncio.get_running_loop().create_task(self._beat())
         self._beating.add_done_callback(self._on_beating_ended)
@@ -289,7 +292,7 @@ class Membership:
         Raises:
             MillraceError: the member cannot join, or a callback raised.
         """
-        while True:
+        while True:  # A step may take longer than a session: look at all of it again.
             if self._failure is not None:
                 raise self._failure
             if self._is_silent(host.monotonic_s()):
@@ -297,9 +300,9 @@ class Membership:
             if self._is_lost:
                 self._is_lost = False
                 await self._give_up()
-            if self._told is not None:
+            elif self._told is not None:
                 await self._take(self._told)
-            if not self.has_work:
+            else:
                 break
         if self._must_commit(host.monotonic_s()) and not self._is_committing:
             self._committed_at = host.monotonic_s()
@@ -392,6 +395,7 @@ class Membership:
                 positions,
                 member_id=self._member_id,
                 epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
+                number=next(self._commit_numbers),
             )
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:

@@ -256,6 +256,8 @@ class ConsumerCore:
                 self._rest = opened
                 break
             self._rest = None
+            if not len(rows):  # A cleaner took them all; the position is behind them.
+                continue
             size += batch.header.opened_bytes
             batches.append(
                 FetchedRecords(
@@ -580,9 +582,9 @@ class ConsumerCore:
             )
 
     @property
-    def has_group(self) -> bool:
-        """Whether the user named a group."""
-        return bool(self._config.group)
+    def group(self) -> str:
+        """The group that the user named; empty: none."""
+        return self._config.group
 
     async def commit(self, positions: Mapping[PartitionName, int] | None) -> None:
         """See `Consumer.commit`."""
@@ -723,7 +725,7 @@ class ConsumerCore:
                 leader_epoch=effect.leader_epoch,
             )
             (result,) = await self.cluster.find_epoch_ends(leader.broker_id, request)
-            wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            wire.raise_if_refused(result)
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
                 self.cluster.learn_leader(place, error.leader)

@@ -649,7 +649,7 @@ class Pipeline:
                 request
             )
             # Raised in here: another broker may have ids left, or a way to the controller.
-            wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            wire.raise_if_refused(response)
             return response
 
         while True:

@@ -170,8 +170,7 @@ class ProduceStream:
             return
         count = self._sizes.pop(response.correlation_id, 0)
         answers: list[Answer]
-        if response.HasField("error") and response.error.code:
-            error = error_from_wire(response.error)
+        if (error := wire.error_of(response)) is not None:
             answers = [Refusal(error, error.retriable)] * count
         else:
             answers = [_answer(result) for result in response.results]
@@ -194,7 +193,6 @@ class ProduceStream:
 
 
 def _answer(result: produce_pb2.ProduceResult) -> Answer:
-    if result.HasField("error") and result.error.code:
-        error = error_from_wire(result.error)
+    if (error := wire.error_of(result)) is not None:
         return Refusal(error, error.retriable or result.error.retriable)
     return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))

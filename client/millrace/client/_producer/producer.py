@@ -81,6 +81,12 @@ class RecordSink:
         self._serializers = (key_serializer, value_serializer)
         self._names: dict[str, str] = {}
 
+    @property
+    def acks(self) -> int:
+        """Whose acknowledgement is waited for: -1, of all in-sync replicas; 1, of the leader; 0, of
+        nobody."""
+        return self._pipeline.config.acks
+
     def send(
         self,
         topic: str,

@@ -287,7 +287,7 @@ class Controller:
         shard = StateShard(number=number) if stored is None else decode_shard(number, stored)
         if shard.controller_epoch > self._controller_epoch:
             return self.resign(f"{key!r} belongs to a later controller")
-        if (shard.topics or shard.deletions) and not brokers:
+        if (shard.topics or shard.deleted or shard.deletions) and not brokers:
             raise CorruptMetadataError(
                 f"the metadata object {key!r} holds topics, but the cluster has no brokers: the "
                 f"object {CLUSTER_KEY!r} was lost and created again. Restore the store from a "

@@ -3,7 +3,7 @@
 Each decision names the objects that its answer rests on; the answer is sent when these are stored
 (see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The
 rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`renewal`, `topic_changes`, `quota_changes`, and `balance`.
+`renewal`, `topic_changes`, `deleted_topics`, `quota_changes`, and `balance`.
 """
 
 from collections import Counter
@@ -11,12 +11,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from millrace.core.controller import quota_changes, topic_changes
+from millrace.core.controller import deleted_topics, quota_changes, topic_changes
 from millrace.core.controller.brokers.membership import Membership, led_unwillingly
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
-from millrace.core.controller.effects import AskLogEnds, ElectedUncleanly, LackingCommitted
-from millrace.core.controller.partitions import isr_changes, leadership, reassignment, renewal
+from millrace.core.controller.effects import (
+    AskLogEnds,
+    ElectedUncleanly,
+    LackingCommitted,
+    TopicGone,
+)
+from millrace.core.controller.partitions import (
+    closing,
+    isr_changes,
+    leadership,
+    reassignment,
+    renewal,
+)
 from millrace.core.controller.partitions.leadership import Changes, RulesByTopic
 from millrace.core.controller.partitions.offline_replicas import OfflineReplicas
 from millrace.core.controller.partitions.unclean_recovery import LogEnds
@@ -53,10 +64,12 @@ from millrace.core.metadata.requests import (
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
+    ExpireTopics,
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
     NewTopic,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
@@ -66,6 +79,7 @@ from millrace.core.metadata.requests import (
     SetQuotas,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
     UnregisterBroker,
 )
 from millrace.core.metadata.shard_size import added_bytes
@@ -76,6 +90,7 @@ LEADER_BALANCE_INTERVAL_MS: Final = 500
 """Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
 that lead more than their share."""
 
+_SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 _T = TypeVar("_T")
 
 
@@ -103,6 +118,7 @@ class Decisions:
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
         self._quota_shares = QuotaShares()
+        self._gone: list[TopicGone] = []
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
@@ -111,6 +127,9 @@ class Decisions:
             CreatePositionsTopic: self._create_positions_topic,
             AlterTopics: self._alter_topics,
             DeleteTopics: self._delete_topics,
+            UndeleteTopics: self._undelete_topics,
+            PurgeTopics: self._purge_topics,
+            ExpireTopics: self._expire_topics,
             ConfirmDeletions: self._confirm_deletions,
             AllocateProducerIds: self._allocate_producer_ids,
             RegisterBroker: self._membership.register,
@@ -128,7 +147,9 @@ class Decisions:
         """Decide on a request, and change the metadata accordingly."""
         if isinstance(request, Heartbeat):
             return self._heartbeat(request, now)
-        return self._handlers[type(request)](request)
+        decision = self._handlers[type(request)](request)
+        self._let_deleted_topics_give_way()
+        return decision
 
     def grant(self, grant: GrantEpoch) -> Decision:
         """Go on with a registration whose first phase is stored (P37)."""
@@ -139,18 +160,27 @@ class Decisions:
         self._stored_epoch = image.epoch
         self._membership.on_stored(image)
         for topic_id in list(self._decided.freed):
-            is_stored = topic_id in image.shards[shard_of(topic_id)].deletions
-            if is_stored or not self._decided.is_being_deleted(topic_id):
+            shard, deleted = image.shards[shard_of(topic_id)], self._decided.deleted.get(topic_id)
+            # It may have been brought back and deleted again, since an earlier deletion was stored.
+            is_stored = (
+                topic_id in shard.deletions or not self._decided.is_gone(topic_id)
+                if deleted is None
+                else shard.deleted.get(topic_id) == deleted
+            )
+            if is_stored or self._decided.topic(topic_id) is not None:
                 del self._decided.freed[topic_id]
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
         """A broker's connection broke: its session ends soon."""
         self._membership.on_connection_broken(life, now)
 
-    def take_reports(self) -> list[tuple[str, ElectedUncleanly]]:
+    def take_reports(self) -> list[tuple[str, ElectedUncleanly | TopicGone]]:
         """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
-        reports = []
+        gone, self._gone = self._gone, []
+        reports: list[tuple[str, ElectedUncleanly | TopicGone]] = [
+            (SHARD_KEYS[shard_of(each.topic_id)], each) for each in gone
+        ]
         for key, state in elected.items():
             topic, life = self._decided.topic(key.topic_id), state.leader_life
             assert life is not None
@@ -317,10 +347,60 @@ class Decisions:
         def delete(asked: TopicRef) -> Topic:
             topic = topic_changes.deletable(self._decided, asked)
             if not request.validate_only:
-                self._decided.delete(topic)
+                self._decided.delete(closing.closed(topic), request.deleted_at)
+                if not self._config.deleted_topic_retention_ms:
+                    self._purge(topic.topic_id, "cluster.deleted_topic_retention_ms is 0")
             return topic
 
         return decide_each(delete, request.topics, _key_of)
+
+    def _undelete_topics(self, request: UndeleteTopics) -> Decision:
+
+        def undelete(asked: TopicRef) -> Topic:
+            topic = deleted_topics.undeleted(self._decided, self._config, asked)
+            topic_id = topic.topic_id
+            if topic_id not in self._decided.deleted:
+                return topic  # It is back already.
+            self._decided.undelete(topic)
+            keys = [TopicPartition(topic_id, number) for number in range(len(topic.partitions))]
+            changes = leadership.elected(self._decided, self._config, keys)
+            self._decided.put_partitions(changes)
+            led = self._decided.topic(topic_id)
+            assert led is not None
+            return led
+
+        return decide_each(undelete, request.topics, _key_of)
+
+    def _purge_topics(self, request: PurgeTopics) -> Decision:
+
+        def purge(asked: TopicRef) -> Topic:
+            topic = deleted_topics.found(self._decided, asked).topic
+            self._purge(topic.topic_id, "it was purged")
+            return topic
+
+        return decide_each(purge, request.topics, _key_of)
+
+    def _expire_topics(self, request: ExpireTopics) -> Decision:
+        for topic_id in deleted_topics.overdue(self._decided, self._config, request.now):
+            self._purge(topic_id, "its time is over")
+        return Decision(None)
+
+    def _purge(self, topic_id: TopicId, reason: str) -> None:
+        name = self._decided.deleted[topic_id].topic.name
+        self._gone.append(TopicGone(name, topic_id, reason))
+        self._decided.purge(topic_id)
+
+    def _let_deleted_topics_give_way(self) -> None:
+        """Keep the bounds of deleted topics: their number, and the room in changed objects."""
+        for topic_id in deleted_topics.too_many(self._decided, self._config):
+            self._purge(topic_id, "more than cluster.deleted_topics_max were deleted")
+        for key in list(self._decided.changed):
+            while key in _SHARD_NUMBERS and (
+                deleted := self._decided.in_the_way(
+                    _SHARD_NUMBERS[key], self._config.shard_bytes_max
+                )
+            ):
+                self._purge(deleted.topic.topic_id, "its metadata object has no room for it")
 
     def _confirm_deletions(self, request: ConfirmDeletions) -> Decision:
         for topic_id in request.topic_ids:

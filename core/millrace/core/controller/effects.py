@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.core.ids import LeaderEpoch, TopicPartition
+from millrace.core.ids import LeaderEpoch, TopicId, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
@@ -95,6 +95,15 @@ class ElectedUncleanly:
 
 
 @dataclass(slots=True)
+class TopicGone:
+    """Effect: tell people that a deleted topic cannot be brought back any more (P75)."""
+
+    topic: TopicName
+    topic_id: TopicId
+    reason: str
+
+
+@dataclass(slots=True)
 class Resigned:
     """Effect, the last one: this machine is over."""
 
@@ -109,5 +118,6 @@ Effect = (
     | AskLogEnds
     | LackingCommitted
     | ElectedUncleanly
+    | TopicGone
     | Resigned
 )

@@ -11,10 +11,12 @@ from millrace.core.metadata.requests import (
     DeleteTopics,
     ElectLeaders,
     Heartbeat,
+    PurgeTopics,
     ReassignPartitions,
     RenewReplicas,
     Request,
     SetQuotas,
+    UndeleteTopics,
 )
 from millrace.core.quotas.meters import REPORTED_MAX
 
@@ -29,7 +31,7 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
             return _topics_problem(len(topics), sum(each.partitions for each in topics), config)
         case AlterTopics(changes=changes):
             return _topics_problem(len(changes), sum(each.partitions for each in changes), config)
-        case DeleteTopics(topics=refs):
+        case DeleteTopics(topics=refs) | UndeleteTopics(topics=refs) | PurgeTopics(topics=refs):
             return _topics_problem(len(refs), 0, config)
         case AlterPartitions(changes=alterations):
             return _partitions_problem(len(alterations), config)

@@ -93,7 +93,7 @@ def created(
     there = decided.topic(topic_id)
     if there is not None and there.name == name:
         return there
-    if there is not None or decided.is_being_deleted(topic_id):
+    if there is not None or topic_id in decided.deleted or decided.is_gone(topic_id):
         whose = "a deleted one's" if there is None else f"that of {str(there.name)!r}"
         raise MalformedRequestError(
             f"topic {str(name)!r}: the id {topic_id.hex()} is {whose}: each topic has its own"
@@ -147,7 +147,7 @@ def _made(
     )
     brokers = _brokers_for(decided, name, replication_factor, media)
     states = _placed(decided, partitions, replication_factor, brokers)
-    _check_broker_loads(decided, config, name, states)
+    check_broker_loads(decided, config, name, states)
     topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
     check_shard_size(decided, config, topic, topic_bytes(topic))
     return topic
@@ -181,7 +181,7 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
         if more:
             brokers = _brokers_for(decided, topic.name, topic.replication_factor, media)
             states = _placed(decided, more, topic.replication_factor, brokers)
-            _check_broker_loads(decided, config, topic.name, states)
+            check_broker_loads(decided, config, topic.name, states)
             partitions += states
     after = replace(topic, partitions=partitions, overrides=overrides)
     check_shard_size(decided, config, after, topic_bytes(after) - topic_bytes(topic))
@@ -241,6 +241,29 @@ def check_shard_size(
             f"come to need {size} bytes, and the setting cluster.shard_bytes_max allows "
             f"{config.shard_bytes_max}: ask for fewer partitions, or delete topics. Another "
             "attempt to make a topic may fall to an object that has room"
+        )
+
+
+def check_broker_loads(
+    decided: DecidedMetadata,
+    config: ClusterConfig,
+    name: TopicName,
+    placed: tuple[PartitionState, ...],
+) -> None:
+    """Refuse partitions that are too many for a broker.
+
+    Raises:
+        InvalidPartitionsError: one would hold more than it may.
+    """
+    loads = decided.replica_counts.copy()
+    for each in placed:
+        loads.update(each.replicas)
+    broker_id, load = max(loads.items(), key=lambda item: item[1])
+    if load > config.broker_partitions_max:
+        raise InvalidPartitionsError(
+            f"topic {str(name)!r}: broker {broker_id} would hold {load} partition replicas, and "
+            f"the setting cluster.broker_partitions_max allows {config.broker_partitions_max}: ask "
+            "for fewer partitions, delete topics, or add brokers"
         )
 
 
@@ -360,21 +383,3 @@ def _placed(
         )
         for each in replicas
     )
-
-
-def _check_broker_loads(
-    decided: DecidedMetadata,
-    config: ClusterConfig,
-    name: TopicName,
-    placed: tuple[PartitionState, ...],
-) -> None:
-    loads = decided.replica_counts.copy()
-    for each in placed:
-        loads.update(each.replicas)
-    broker_id, load = max(loads.items(), key=lambda item: item[1])
-    if load > config.broker_partitions_max:
-        raise InvalidPartitionsError(
-            f"topic {str(name)!r}: broker {broker_id} would hold {load} partition replicas, and "
-            f"the setting cluster.broker_partitions_max allows {config.broker_partitions_max}: ask "
-            "for fewer partitions, delete topics, or add brokers"
-        )

@@ -39,6 +39,39 @@ class GroupsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    lag_interval_ms: int = setting(
+        1000,
+        "How often a broker measures the lags of the groups that it coordinates, for its "
+        "[metrics](metrics.md). That takes at most a twentieth of a processor: the lags of more "
+        "than about 1400 different positions are measured less often.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        maximum=3_600_000,
+        minus_one="no lags in the metrics",
+    )
+    lag_series_max: int = setting(
+        1000,
+        "Most pairs of a group and a topic whose lags a broker measures and shows: consumer groups "
+        "first, then Spark queries and other readers. "
+        "`millrace_group_lag_left_out_groups` counts the groups that do not fit.",
+        minimum=0,
+        maximum=100_000,
+    )
+    partition_groups_max: int = setting(
+        10_000,
+        "Most groups in one partition of the coordinators' topic, also those that all members have "
+        "left and that are not forgotten yet; the first member of another one is refused.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    partition_subscriptions_max: int = setting(
+        100_000,
+        "Most names of topics that the members of all groups in one partition of the coordinators' "
+        "topic subscribe to, each member's counted by itself. They take memory of the broker that "
+        "leads it, up to 350 bytes each.",
+        minimum=1,
+        maximum=10_000_000,
+    )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""

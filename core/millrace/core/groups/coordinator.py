@@ -8,6 +8,8 @@ memberships (`membership.py`).
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
+from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from millrace.core.coordinators import Result
@@ -19,7 +21,7 @@ from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.positions import records as position_records
 from millrace.core.positions.machine import EXPIRED_AT_ONCE, PositionsMachine
-from millrace.core.positions.position import Kind, Position, PositionsConfig
+from millrace.core.positions.position import CommitNumber, Kind, Position, PositionsConfig
 from millrace.core.positions.records import PositionRecord
 
 CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
@@ -101,6 +103,28 @@ class GroupCoordinator:
         """Return the names of all groups and readers, sorted."""
         return sorted({*self._positions.names(), *self.membership.groups})
 
+    def group_names(self) -> list[str]:
+        """Return the names of consumer groups, the oldest first."""
+        return list(self.membership.groups)
+
+    def other_names(self) -> list[str]:
+        """Return the names of readers that are no consumer group, likewise."""
+        return [name for name in self._positions.names() if name not in self.membership.groups]
+
+    def reading(self, name: str) -> dict[TopicPartition, Offset | None]:
+        """Return the offset that is read next in each partition that a name has read or owns; None:
+        it has stored no position."""
+        group = self.membership.groups.get(name)
+        owned = () if group is None else group.owners
+        return {**dict.fromkeys(owned), **self._positions.offsets(name)}
+
+    def names_after(self, after: str, count: int) -> list[str]:
+        """Return the first names of all after another one, sorted."""
+        groups = (name for name in self.membership.groups if not self._positions.has(name))
+        return nsmallest(
+            count, (name for name in chain(self._positions.names(), groups) if name > after)
+        )
+
     def summary(self, name: str) -> Summary:
         """Return the kind of a name, and how many members it has."""
         group = self.membership.groups.get(name)
@@ -129,14 +153,18 @@ class GroupCoordinator:
         *,
         member_id: str = "",
         epoch: int = -1,
+        number: int = 0,
     ) -> Result[CoordinatorRecord, None]:
         """Store how far a reader has read; a member names its latest assignment.
+
+        The number counts the commits of the member; 0: it does not count them.
 
         Raises:
             MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
         """
         self.membership.check_commit(name, member_id, epoch, positions)
-        return self._stored(self._positions.handle_commit(name, positions, now))
+        commit = CommitNumber(member_id, number) if member_id and number else None
+        return self._stored(self._positions.handle_commit(name, positions, now, commit))
 
     def handle_delete(self, name: str, now: WallMs) -> Result[CoordinatorRecord, None]:
         """Forget a name and its positions.
@@ -195,6 +223,12 @@ class GroupCoordinator:
         return self._stored(
             self.membership.handle_leave(name, member_ids, topics, now, for_now=for_now)
         )
+
+    def handle_assign(
+        self, name: str, topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """See `MembershipMachine.handle_assign`."""
+        return self._stored(self.membership.handle_assign(name, topics, now))
 
     def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
         return Result(self._kept.with_repetitions([*result.records]), result.response)

@@ -30,6 +30,7 @@ from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 JOINING: Final = 0
 """What a member confirms when it joins: it reads nothing."""
+_NEVER: Final = WallMs(0)
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 NO_PARTITIONS: Final[Partitions] = frozenset()
@@ -192,6 +193,7 @@ class Group:
         current: what each owns.
         owners: the owner of each partition that is assigned or being revoked.
         instances: the member id of each static member, by instance id.
+        computed_at: when the target was computed last.
     """
 
     name: str
@@ -201,6 +203,7 @@ class Group:
     current: dict[str, Current] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
+    computed_at: WallMs = _NEVER
 
     @property
     def is_empty(self) -> bool:
@@ -219,11 +222,14 @@ class Group:
         """Take a record."""
         match record:
             case GroupRecord():
+                before = self.epochs
                 self.epochs = record.value or Epochs()
+                if self.epochs.target_epoch != before.target_epoch:
+                    self.computed_at = record.timestamp
             case MemberRecord(_, member_id, member, _):
-                before = self.members.get(member_id)
-                if before is not None and self.instances.get(before.instance_id) == member_id:
-                    del self.instances[before.instance_id]
+                known = self.members.get(member_id)
+                if known is not None and self.instances.get(known.instance_id) == member_id:
+                    del self.instances[known.instance_id]
                 if member is None:
                     self.members.pop(member_id, None)
                 else:
@@ -253,6 +259,38 @@ class Group:
         return frozenset(
             each for each in partitions if self.owners.get(each, member_id) == member_id
         )
+
+
+def concerned(group: Group, records: Iterable[object]) -> set[str]:
+    """Return the members that may have another step to take, or are gone, after these records.
+
+    These are the members that the records are about, and those whose target has a partition that
+    becomes free.
+
+    Args:
+        group: its state before the records.
+        records: those of one request, among others.
+    """
+    found: set[str] = set()
+    free: set[TopicPartition] = set()
+    for record in records:
+        if isinstance(record, TargetRecord | CurrentRecord) and record.group == group.name:
+            found.add(record.member_id)
+            if isinstance(record, CurrentRecord):
+                free |= _given_up(group.current.get(record.member_id), record.value)
+    if free:
+        found.update(
+            member_id for member_id, target in group.target.items() if not free.isdisjoint(target)
+        )
+    return found
+
+
+def _given_up(before: Current | None, after: Current | None) -> Partitions:
+    """Return the partitions that a member owns no longer."""
+    if before is None:
+        return NO_PARTITIONS
+    owned = before.assigned | before.revoking
+    return owned if after is None else owned - after.assigned - after.revoking
 
 
 def next_step(group: Group, member_id: str, confirmed: int) -> Current:

@@ -11,7 +11,11 @@ A heartbeat that changes nothing makes no records, and computes nothing. A log m
 of a request's records: they are in an order in which that is harmless. The epoch rises first, so
 that the target is computed again, and a member goes after what it owns.
 
-Source: KIP-848; Kafka's GroupMetadataManager.
+The target of a large group is computed at intervals, as computing takes time for each member:
+members that come meanwhile own nothing until then. `target_wait_ms` tells the shell when to ask for
+it (`handle_assign`). So many members that come or go at once cost as much as a few.
+
+Source: KIP-848; KIP-1263 for the intervals; Kafka's GroupMetadataManager.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -55,6 +59,9 @@ _TOPICS_MAX: Final = 1000
 """Topics that one member may subscribe to."""
 _ID_LENGTH_MAX: Final = 255
 _PATTERN_LENGTH_MAX: Final = 1000
+_MEMBERS_PER_MS: Final = 10
+"""Members for which a ms passes between two computations of a target: one takes about a tenth of
+that time."""
 _PATTERNS_MAX: Final = 16
 """Different regular expressions of one group: each is looked up for each change of topics."""
 
@@ -109,6 +116,7 @@ class MembershipMachine:
         self._config = config
         self.groups: dict[str, Group] = {}
         self._members = 0
+        self._subscriptions = 0
         self._looked_at: dict[str, object] = {}
         """The version of the topics for which each group's target was found up to date."""
 
@@ -117,9 +125,11 @@ class MembershipMachine:
         group = self.groups.get(record.group)
         if group is None:
             group = self.groups[record.group] = Group(record.group)
-        self._members -= len(group.members)
+        if isinstance(record, MemberRecord):
+            before = group.members.get(record.member_id)
+            self._members += (record.value is not None) - (before is not None)
+            self._subscriptions += _topics(record.value) - _topics(before)
         group.apply(record)
-        self._members += len(group.members)
         if group.is_empty and isinstance(record, GroupRecord) and record.value is None:
             del self.groups[record.group]
             self._looked_at.pop(record.group, None)
@@ -133,7 +143,7 @@ class MembershipMachine:
 
         Raises:
             InvalidGroupError: a name, an id, or what the member says breaks a bound.
-            GroupFullError: there is no room for another member.
+            GroupFullError: there is no room for another member, or for its topics.
             UnreleasedInstanceIdError: a living member has this instance id.
             UnknownMemberIdError: it was removed, or never joined.
             FencedMemberEpochError: it confirms what it never got.
@@ -145,6 +155,7 @@ class MembershipMachine:
             _check_member(member_id, said)
             _check_pattern(draft.group, said.pattern)
         known = draft.group.members.get(member_id)
+        self._check_subscriptions(said, known)
         if known is None:
             self._join(draft, heartbeat)
         else:
@@ -153,7 +164,8 @@ class MembershipMachine:
                 draft.store_member(member_id, said)
                 if _subscription(said) != _subscription(known):
                     draft.raise_epoch()
-        if draft.records or self._looked_at.get(name) is not topics.version:
+        has_seen_all = draft.is_computed and self._looked_at.get(name) is topics.version
+        if (draft.records or not has_seen_all) and not _wait_ms(draft.group, now):
             draft.compute_target(topics)
             if not draft.records:
                 self._looked_at[name] = topics.version
@@ -190,8 +202,21 @@ class MembershipMachine:
             draft.raise_epoch()
             for each in gone:
                 draft.remove(each)
-            draft.compute_target(topics)
+            if not _wait_ms(draft.group, now):
+                draft.compute_target(topics)
         return Result(draft.records, there)
+
+    def handle_assign(
+        self, name: str, topics: TopicsView, now: WallMs
+    ) -> Result[MembershipRecord, None]:
+        """Compute the target of a group if that has waited, and its time has come."""
+        group = self.groups.get(name)
+        if group is None:
+            return Result([], None)
+        draft = _Draft(group, now)
+        if not draft.is_computed and not _wait_ms(group, now):
+            draft.compute_target(topics)
+        return Result(draft.records, None)
 
     def handle_forget(self, name: str, now: WallMs) -> Result[MembershipRecord, None]:
         """Forget a group without members.
@@ -209,6 +234,13 @@ class MembershipMachine:
         return Result([GroupRecord(name, None, now)], None)
 
     # --- Queries -----------------------------------------------------------------------------
+
+    def target_wait_ms(self, name: str, now: WallMs) -> int | None:
+        """Return in what time to ask for `handle_assign`; None: the target is up to date."""
+        group = self.groups.get(name)
+        if group is None or group.is_empty or _Draft(group, now).is_computed:
+            return None
+        return _wait_ms(group, now)
 
     def check_commit(
         self, name: str, member_id: str, epoch: int, partitions: Iterable[TopicPartition]
@@ -270,6 +302,11 @@ class MembershipMachine:
                 f"the group {group.name!r} has {len(group.members)} members, and the setting "
                 f"groups.members_max allows {self._config.members_max}"
             )
+        if group.name not in self.groups and len(self.groups) >= self._config.partition_groups_max:
+            raise GroupFullError(
+                f"{len(self.groups)} groups are in this partition, and the setting "
+                f"groups.partition_groups_max allows {self._config.partition_groups_max}"
+            )
         if self._members >= self._config.partition_members_max:
             raise GroupFullError(
                 f"{self._members} members are in the groups of this partition, and the setting "
@@ -277,6 +314,15 @@ class MembershipMachine:
             )
         draft.raise_epoch()
         draft.store_member(member_id, said)
+
+    def _check_subscriptions(self, said: Member | None, known: Member | None) -> None:
+        more = 0 if said is None else _topics(said) - _topics(known)
+        if more > 0 and self._subscriptions + more > self._config.partition_subscriptions_max:
+            raise GroupFullError(
+                f"the members of the groups of this partition subscribe to {self._subscriptions} "
+                "topics, and the setting groups.partition_subscriptions_max allows "
+                f"{self._config.partition_subscriptions_max}: subscribe by a pattern"
+            )
 
     def _check_confirmed(self, group: Group, heartbeat: Heartbeat) -> None:
         current = group.current.get(heartbeat.member_id, Current())
@@ -326,6 +372,11 @@ class _Draft:
         self._add(TargetRecord(self.group.name, member_id, target, self._now))
         self.store_current(member_id, Current(JOINING + 1, owned, gained=owned))
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether the target is that of the group's epoch."""
+        return self.group.epochs.target_epoch == self.group.epochs.epoch
+
     def raise_epoch(self) -> None:
         epochs = self.group.epochs
         self._store_epochs(Epochs(epochs.epoch + 1, epochs.target_epoch, epochs.topics))
@@ -358,6 +409,13 @@ class _Draft:
                 record = TargetRecord(self.group.name, member_id, partitions, self._now)
                 self._add(record)
         self._store_epochs(Epochs(epoch, epoch, sizes))
+
+
+def _wait_ms(group: Group, now: WallMs) -> int:
+    """Return in what time the target of a group may be computed; 0: now."""
+    passed = now - group.computed_at
+    # A clock that went back says nothing.
+    return max(0, len(group.members) // _MEMBERS_PER_MS - passed) if passed >= 0 else 0
 
 
 def _subscribed(
@@ -395,6 +453,10 @@ def assignor_of(members: Iterable[Member]) -> str:
     """Return the assignor that most members ask for; the default where none asks."""
     asked = [each.assignor for each in members if each.assignor]
     return max(sorted(set(asked)), key=asked.count, default=DEFAULT_ASSIGNOR)
+
+
+def _topics(member: Member | None) -> int:
+    return 0 if member is None else len(member.topics)
 
 
 def _subscription(member: Member) -> tuple[object, ...]:

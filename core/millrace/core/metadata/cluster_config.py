@@ -80,10 +80,25 @@ class ClusterConfig:
         maximum=1 << 30,
     )
 
+    deleted_topic_retention_ms: int = setting(
+        86_400_000,
+        "How long a deleted topic can be brought back with `millrace topic undelete`. Its files "
+        "stay on the brokers for this time. `0`: it is gone for good at once.",
+        unit=Unit.MILLISECONDS,
+    )
+    deleted_topics_max: int = setting(
+        1000,
+        "Most deleted topics that can be brought back. With one more, the one that was deleted "
+        "first is gone for good before its time. So is one whose metadata object has no room for "
+        "a topic that is created.",
+        minimum=0,
+        maximum=100_000,
+    )
     request_topics_max: int = setting(
         1000,
-        "Most topics in one request to create, alter or delete. Their partitions together are "
-        "limited by `topic_partitions_max`: a larger request would hold up all others.",
+        "Most topics in one request to create, alter, delete or undelete. Their partitions "
+        "together are limited by `topic_partitions_max`: a larger request would hold up all "
+        "others.",
         minimum=1,
         maximum=100_000,
     )

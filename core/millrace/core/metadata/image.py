@@ -13,10 +13,12 @@ from millrace.core.metadata.model import (
     SHARDS,
     BrokerRegistration,
     ClusterState,
+    DeletedTopic,
     Listener,
     PartitionState,
     StateShard,
     Topic,
+    shard_of,
 )
 from millrace.core.topics import TopicName
 
@@ -119,8 +121,17 @@ class MetadataImage:
                 if broker_id in partition.replicas:
                     yield TopicPartition(topic_id, number), topic
 
+    def deleted_topics(self) -> Iterator[DeletedTopic]:
+        """Yield the deleted topics that can be brought back."""
+        for shard in self.shards:
+            yield from shard.deleted.values()
+
+    def may_return(self, topic_id: TopicId) -> bool:
+        """Whether a topic is deleted, and can be brought back."""
+        return topic_id in self.shards[shard_of(topic_id)].deleted
+
     def deletions_of(self, broker_id: BrokerId) -> list[TopicId]:
-        """Return the deleted topics whose data a broker has yet to delete (P39)."""
+        """Return the topics gone for good whose data a broker has yet to delete (P39)."""
         return [
             topic_id
             for shard in self.shards

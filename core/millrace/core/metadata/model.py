@@ -36,6 +36,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     ProducerId,
     TopicId,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media, TopicMedia
@@ -250,6 +251,17 @@ class Topic:
             yield from partition.replicas
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeletedTopic:
+    """A deleted topic that can be brought back: brokers keep its files, and open none of them.
+
+    No partition has a leader or an ISR: see `core/controller/partitions/closing.py`.
+    """
+
+    topic: Topic
+    deleted_at: WallMs
+
+
 class Listener(StrEnum):
     """The listeners of a broker: the listener of a call decides which addresses it gets."""
 
@@ -360,8 +372,10 @@ class StateShard:
     version: int = 0
     controller_epoch: ControllerEpoch = field(default=ControllerEpoch(0))
     topics: Mapping[TopicId, Topic] = field(default_factory=dict)
-    # Deleted topics with the brokers that have yet to confirm that they deleted the data. A broker
-    # deletes data of topics that are listed here, never of topics that it does not find (P39).
+    deleted: Mapping[TopicId, DeletedTopic] = field(default_factory=dict)  # Can be brought back.
+    # Topics that are gone for good, with the brokers that have yet to confirm that they deleted the
+    # data. A broker deletes data of topics that are listed here, never of topics that it does not
+    # find (P39).
     deletions: Mapping[TopicId, frozenset[BrokerId]] = field(default_factory=dict)
 
 
@@ -382,6 +396,7 @@ def next_cluster(
 def next_shard(
     old: StateShard,
     topics: Mapping[TopicId, Topic],
+    deleted: Mapping[TopicId, DeletedTopic],
     deletions: Mapping[TopicId, frozenset[BrokerId]],
     controller_epoch: ControllerEpoch,
 ) -> StateShard:
@@ -391,11 +406,13 @@ def next_shard(
         version=old.version + 1,
         controller_epoch=controller_epoch,
         topics=topics,
+        deleted=deleted,
         deletions=deletions,
     )
-    # A topic does not vanish: it is deleted, and its id never comes back.
-    assert all(topic_id in topics or topic_id in deletions for topic_id in old.topics)
-    assert not topics.keys() & deletions.keys()
+    # A topic does not vanish: it is deleted. Once it is gone for good its id never comes back.
+    known = topics.keys() | deleted.keys() | deletions.keys()
+    assert old.topics.keys() | old.deleted.keys() <= known
+    assert len(known) == len(topics) + len(deleted) + len(deletions)
     assert follows(old, after)
     return after
 
@@ -417,9 +434,16 @@ def follows(old: ClusterState | StateShard, new: ClusterState | StateShard) -> b
         return _cluster_follows(old, new)
     assert isinstance(new, StateShard)
     return all(
-        topic is (before := old.topics.get(topic_id, topic)) or _topic_follows(before, topic)
-        for topic_id, topic in new.topics.items()
+        topic is (before := _topic_in(old, topic.topic_id) or topic)
+        or _topic_follows(before, topic)
+        for topic in (*new.topics.values(), *(each.topic for each in new.deleted.values()))
     )
+
+
+def _topic_in(shard: StateShard, topic_id: TopicId) -> Topic | None:
+    """Return a topic of a shard, also if it is deleted and can be brought back."""
+    deleted = shard.deleted.get(topic_id)
+    return shard.topics.get(topic_id) if deleted is None else deleted.topic
 
 
 def _cluster_follows(old: ClusterState, new: ClusterState) -> bool:

@@ -13,6 +13,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
@@ -102,15 +103,49 @@ class AlterTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics:
-    """Answer: for each topic, in order, the deleted `Topic` or a `MillraceError`."""
+    """Delete topics; they can be brought back for `deleted_topic_retention_ms`.
+
+    Answer: for each topic, in order, the deleted `Topic` or a `MillraceError`.
+
+    Attributes:
+        deleted_at: now.
+    """
 
     topics: Sequence[TopicRef]
+    deleted_at: WallMs
     validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndeleteTopics:
+    """Bring deleted topics back, with their records and settings.
+
+    Answer: for each topic, in order, the `Topic` or a `MillraceError`.
+    """
+
+    topics: Sequence[TopicRef]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeTopics:
+    """Let deleted topics be gone for good, before their time.
+
+    Answer: for each topic, in order, the `Topic` or a `MillraceError`.
+    """
+
+    topics: Sequence[TopicRef]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireTopics:
+    """Let deleted topics be gone for good whose time is over now. Answer: None."""
+
+    now: WallMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmDeletions:
-    """A broker no longer has data of these deleted topics. Answer: None."""
+    """A broker no longer has data of these topics, which are gone for good. Answer: None."""
 
     broker_id: BrokerId
     topic_ids: Sequence[TopicId]
@@ -359,6 +394,9 @@ Request = (
     | CreatePositionsTopic
     | AlterTopics
     | DeleteTopics
+    | UndeleteTopics
+    | PurgeTopics
+    | ExpireTopics
     | ConfirmDeletions
     | AllocateProducerIds
     | RegisterBroker

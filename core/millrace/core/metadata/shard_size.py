@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from millrace.core.ids import BrokerId, TopicId
-from millrace.core.metadata.model import PartitionState, Topic
+from millrace.core.metadata.model import DeletedTopic, PartitionState, Topic
 
 EMPTY_BYTES: Final = 1024
 """Of a sealed shard without topics, and of the store's own additions."""
@@ -22,6 +22,7 @@ _PARTITION_BYTES: Final = 78
 _REPLICA_BYTES: Final = 19
 _MOVED_BYTES: Final = 5
 _DELETION_BYTES: Final = 48
+_TIME_BYTES: Final = 32
 _HOLDER_BYTES: Final = 5
 
 
@@ -31,6 +32,11 @@ def topic_bytes(topic: Topic) -> int:
     settings = sum(len(key) + len(text) for key, text in topic.overrides.items())
     partitions = sum([_partition_bytes(each) for each in topic.partitions])
     return _TOPIC_BYTES + name + settings + _SETTING_BYTES * len(topic.overrides) + partitions
+
+
+def deleted_bytes(deleted: DeletedTopic) -> int:
+    """Return the largest number of bytes that a topic may take that can be brought back."""
+    return topic_bytes(deleted.topic) + _TIME_BYTES
 
 
 def added_bytes(before: PartitionState, after: PartitionState) -> int:

@@ -5,6 +5,10 @@ the first proposal is stored, and all later requests get that one. So a reader t
 its first commit begins where it began before. The *committed* one says how far it has read, for
 people and tools; the last one counts.
 
+A client repeats a commit whose answer is late, and an attempt may arrive after the next commit of
+the same member. So a member of a group numbers its commits. Each position keeps the number of its
+commit, and an earlier commit of the same member does not replace it (P62).
+
 Both are kept by topic id: a topic that is deleted and created again has no positions.
 
 `core/groups/coordinator.py` is the coordinator, and `core/kept_records.py` keeps the positions.
@@ -12,15 +16,16 @@ Both are kept by topic id: a topic that is deleted and created again has no posi
 Source: Kafka's OffsetMetadataManager.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.kept_records import KeptRecords
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
+    CommitNumber,
     Kind,
     Position,
     PositionKey,
@@ -63,9 +68,9 @@ class PositionsMachine:
 
     # --- Queries -----------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        """Return all names, sorted."""
-        return sorted(self._names)
+    def names(self) -> Collection[str]:
+        """Return all names, the oldest first."""
+        return self._names.keys()
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
         """Return the positions under a name, in the order of topic ids and partitions.
@@ -77,6 +82,16 @@ class PositionsMachine:
         keys = sorted(key for key in self._names.get(name, ()) if key.kind is kind)
         records = map(self._record, keys)
         return {each.key.topic_partition: each.position for each in records if each.position}
+
+    def offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        """Return the offset that is read next: the committed one, or else the initial one."""
+        found: dict[TopicPartition, Offset] = {}
+        for key in self._names.get(name, ()):
+            if key.kind is Kind.COMMITTED or key.topic_partition not in found:
+                position = self._record(key).position
+                assert position is not None, "a deletion has no key in `_names`"
+                found[key.topic_partition] = Offset(position.offset)
+        return found
 
     def has_initial(self, name: str) -> bool:
         """Whether a reader stored where it began under this name."""
@@ -109,9 +124,9 @@ class PositionsMachine:
         return Result(self._stored(name, new, now), response)
 
     def handle_commit(
-        self, name: str, positions: Positions, now: WallMs
+        self, name: str, positions: Positions, now: WallMs, commit: CommitNumber | None = None
     ) -> Result[PositionRecord, None]:
-        """Store how far a reader has read.
+        """Store how far a reader has read, where no later commit of the same member has.
 
         Raises:
             InvalidPositionError, PositionsFullError: as in `handle_resolve_initial`.
@@ -121,7 +136,9 @@ class PositionsMachine:
             PositionKey(Kind.COMMITTED, name, topic_partition): position
             for topic_partition, position in positions.items()
         }
-        return Result(self._stored(name, new, now), None)
+        if commit is not None:
+            new = {key: new[key] for key in new if not commit.precedes(self._commit_of(key))}
+        return Result(self._stored(name, new, now, commit), None)
 
     def handle_delete(self, name: str, now: WallMs) -> Result[PositionRecord, None]:
         """Forget a name.
@@ -176,6 +193,10 @@ class PositionsMachine:
         assert record is not None
         return record
 
+    def _commit_of(self, key: PositionKey) -> CommitNumber | None:
+        record: PositionRecord | None = self._kept.get(key)
+        return None if record is None else record.commit
+
     def _check(self, name: str, positions: Positions) -> None:
         check_name(name)
         if len(positions) > REQUEST_POSITIONS_MAX:
@@ -186,12 +207,16 @@ class PositionsMachine:
             check_position(position, self._config)
 
     def _stored(
-        self, name: str, new: Mapping[PositionKey, Position], now: WallMs
+        self,
+        name: str,
+        new: Mapping[PositionKey, Position],
+        now: WallMs,
+        commit: CommitNumber | None = None,
     ) -> list[PositionRecord]:
         """Return records that store positions."""
         there = self._names.get(name, {})
         self._check_room(name, sum(key not in there for key in new))
-        return [PositionRecord(key, position, now) for key, position in new.items()]
+        return [PositionRecord(key, position, now, commit) for key, position in new.items()]
 
     def _check_room(self, name: str, more: int) -> None:
         there = len(self._names.get(name, ()))

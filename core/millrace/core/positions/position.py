@@ -41,6 +41,24 @@ class Position:
     metadata: str = ""
 
 
+class CommitNumber(NamedTuple):
+    """Which commit of a group's member stored a position.
+
+    Attributes:
+        member_id: of the member.
+        number: counts the commits of this member, so that a late attempt is known as such.
+    """
+
+    member_id: str
+    number: int
+
+    def precedes(self, other: "CommitNumber | None") -> bool:
+        """Whether the same member has made this commit before the other one."""
+        return (
+            other is not None and other.member_id == self.member_id and self.number < other.number
+        )
+
+
 class PositionKey(NamedTuple):
     """The key of a position."""
 
@@ -56,7 +74,8 @@ class PositionsConfig:
     retention_ms: int = setting(
         604_800_000,
         "A name is forgotten when no position of it was stored for this long, if a position was "
-        "committed under it. Positions of a deleted topic are forgotten after the same time.",
+        "committed under it. Those of a topic that is gone for good are forgotten after the same "
+        "time.",
         kafka="offsets.retention.minutes",
         unit=Unit.MILLISECONDS,
         minimum=1000,
@@ -109,8 +128,8 @@ def check_name(name: str) -> None:
         )
 
 
-def check_position(position: Position, config: PositionsConfig) -> None:
-    """Refuse an invalid position.
+def check_place(position: Position) -> None:
+    """Refuse an offset or an epoch that no record can have.
 
     Raises:
         InvalidPositionError: says why.
@@ -120,6 +139,15 @@ def check_position(position: Position, config: PositionsConfig) -> None:
             f"offset {position.offset} of leader epoch {position.leader_epoch}: an offset is 0 or "
             "more, an epoch -1 or more"
         )
+
+
+def check_position(position: Position, config: PositionsConfig) -> None:
+    """Refuse an invalid position.
+
+    Raises:
+        InvalidPositionError: says why.
+    """
+    check_place(position)
     if len(position.metadata.encode()) > config.metadata_bytes_max:
         raise InvalidPositionError(
             f"the metadata of a position has {len(position.metadata.encode())} bytes, and the "

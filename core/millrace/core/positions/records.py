@@ -13,10 +13,18 @@ The value; null: the position is forgotten:
 
 | offset | size | field        | meaning                                          |
 |-------:|-----:|--------------|--------------------------------------------------|
-|      0 |    1 | version      | 1                                                |
+|      0 |    1 | version      | 1, or 2 with the number of a member's commit     |
 |      1 |    8 | offset       | of the record that is to be read next            |
 |      9 |    4 | leader epoch | of the last record before it; -1: unknown        |
 |     13 |      | metadata     | a text of the reader's own, UTF-8                |
+
+Version 2 has these fields before the metadata:
+
+| offset | size | field        | meaning                                          |
+|-------:|-----:|--------------|--------------------------------------------------|
+|     13 |    8 | number       | of the commit, as its member counts them         |
+|     21 |    2 | length       | of the member id                                 |
+|     23 |      | member id    | of the member that committed, UTF-8              |
 
 The record's timestamp says when the position was stored. A partition's state is the result of its
 records in order, from the log's start.
@@ -27,11 +35,13 @@ from typing import Final, NamedTuple
 
 from millrace.core.errors import UnsupportedFormatError
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.positions.position import Kind, Position, PositionKey
+from millrace.core.positions.position import CommitNumber, Kind, Position, PositionKey
 
 VERSION: Final = 1
+NUMBERED_VERSION: Final = 2
 _KEY: Final = struct.Struct("<B16sI")
 _VALUE: Final = struct.Struct("<Bqi")
+_NUMBER: Final = struct.Struct("<QH")
 
 
 class PositionRecord(NamedTuple):
@@ -40,11 +50,14 @@ class PositionRecord(NamedTuple):
     Attributes:
         position: None: the position under the key is deleted.
         timestamp: when it was stored.
+        commit: the commit of a group's member that stored it; None: no member did, or it does not
+            number its commits.
     """
 
     key: PositionKey
     position: Position | None
     timestamp: WallMs
+    commit: CommitNumber | None = None
 
     @property
     def is_deletion(self) -> bool:
@@ -55,11 +68,16 @@ class PositionRecord(NamedTuple):
 def encode(record: PositionRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     kind, name, (topic_id, partition) = record.key
+    commit = record.commit
     key = _KEY.pack(kind, topic_id, partition) + name.encode()
     position = record.position
     if position is None:
         return key, None
-    value = _VALUE.pack(VERSION, position.offset, position.leader_epoch)
+    version = VERSION if commit is None else NUMBERED_VERSION
+    value = _VALUE.pack(version, position.offset, position.leader_epoch)
+    if commit is not None:
+        member_id = commit.member_id.encode()
+        value += _NUMBER.pack(commit.number, len(member_id)) + member_id
     return key, value + position.metadata.encode()
 
 
@@ -77,12 +95,24 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Positio
         if value is None:
             return PositionRecord(record_key, None, timestamp)
         version, offset, leader_epoch = _VALUE.unpack_from(value)
-        if version != VERSION:
+        commit, rest = None, value[_VALUE.size :]
+        if version == NUMBERED_VERSION:
+            commit, rest = _commit(rest)
+        elif version != VERSION:
             raise ValueError(f"version {version}")
-        position = Position(offset, leader_epoch, value[_VALUE.size :].decode())
+        position = Position(offset, leader_epoch, rest.decode())
     except (struct.error, ValueError) as error:
         raise UnsupportedFormatError(
             f"a record of __positions is none that this release knows ({error}): a later release "
             "has written it. Start that one again"
         ) from error
-    return PositionRecord(record_key, position, timestamp)
+    return PositionRecord(record_key, position, timestamp, commit)
+
+
+def _commit(value: bytes) -> tuple[CommitNumber, bytes]:
+    """Return the number of a commit, and what follows it."""
+    number, length = _NUMBER.unpack_from(value)
+    end = _NUMBER.size + length
+    if len(value) < end:
+        raise ValueError("a member id that is cut short")
+    return CommitNumber(value[_NUMBER.size : end].decode(), number), value[end:]

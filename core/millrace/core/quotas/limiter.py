@@ -7,7 +7,7 @@ and for all charges before it, so the users of one bucket share the rate in the 
 charges. An idle bucket saves up `burst_ms` at the most: that much may come at once.
 
 Over any time the bytes charged exceed the rate by no more than the burst and what each of those
-that charge at the same time has charged last.
+that charge at the same time has charged last (P73). A later rate counts for a debt, too (P74).
 
 Source: the generic cell rate algorithm (ITU-T I.371), as a leaky bucket of one variable.
 """

@@ -3,10 +3,10 @@
 `Meters` has a limiter for each bucket in use. The rate of a bucket follows from its quota: the
 limit itself where that is for each broker; else this broker's share of it, which the controller
 sends (`shares`). Without a share, as at first, the limit is divided by the number of brokers. A
-share outlasts the loss of the controller, but not its use.
+share outlasts the loss of the controller, but not its use (P73).
 
-A stream keeps its limiters (`caller`, `topic`) until `generation` changes. A bucket that nobody has
-charged for a while is dropped (`expire`), and says so to streams that keep its limiter
+A stream keeps its limiters (`caller`, `topic`) until `generation` changes (P74). A bucket that
+nobody has charged for a while is dropped (`expire`), and says so to streams that keep its limiter
 (`is_dropped`). There are never more than `quota_buckets_max`: beyond it, others of one quota share
 one bucket, so that no client can fill the memory with client ids, and none escapes its quota.
 """

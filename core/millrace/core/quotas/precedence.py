@@ -1,8 +1,9 @@
 """Which quotas count for a client, and for a topic.
 
 For each kind of limit one quota counts for a client, the first in Kafka's order that has such a
-limit (`_caller_entities`). A topic's own quota, or the one for each topic, counts beside it, and so
-does that of its namespace: a request may be delayed by three, and waits for the longest delay.
+limit (`_caller_entities`, P73). A topic's own quota, or the one for each topic, counts beside it,
+and so does that of its namespace: a request may be delayed by three, and waits for the longest
+delay.
 
 Source: Kafka's ClientQuotaManager (KIP-55).
 """

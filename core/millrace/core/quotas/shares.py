@@ -1,19 +1,22 @@
 """How the controller divides the limits of the cluster among the brokers, by demand.
 
 Each broker reports with its heartbeats what it uses of each shared bucket, and gets its share with
-the answer. The shares of one bucket together are its limit, never more. A broker that uses less
-than its share gets that and a little more; what is left goes in equal parts to those that would use
-more (max-min fairness). So the parts of brokers without demand are not lost to the others, and a
-broker whose demand grows gets its part with its next heartbeat.
+the answer. The shares of one bucket together are its limit, never more (P73). A broker that uses
+less than its share gets that and a little more; what is left goes in equal parts to those that
+would use more (max-min fairness). So the parts of brokers without demand are not lost to the
+others, and a broker whose demand grows gets its part with its next heartbeat.
 
 A round divides a limit once, for all brokers. Each broker takes its share once in a round. The
 first broker that asks a second time begins the next round, which uses all reports since. A round
 also begins when a broker starts or stops to want more, and when the limit or the brokers change.
 
 A broker that has not reported to this controller yet keeps the share that it had; an equal part is
-kept for it. Nothing of this is stored: a new controller hears the reports again.
+kept for it. So it is with a bucket that comes into use, until each broker has reported since: when
+clients begin at several brokers, the first report would else get the parts that others use already.
+Nothing of this is stored: a new controller hears the reports again.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -100,6 +103,9 @@ class QuotaShares:
 
     def __init__(self) -> None:
         self._reported: dict[BrokerId, dict[Bucket, None]] = {}
+        self._reports = 0
+        self._reported_at: dict[BrokerId, int] = {}  # The number of each broker's last report.
+        self._begun_at: dict[Bucket, int] = {}  # The number of the first report of a bucket.
         self._demands: dict[Bucket, dict[BrokerId, Demand]] = {}
         self._divisions: dict[Bucket, _Division] = {}
 
@@ -112,8 +118,11 @@ class QuotaShares:
         """A living broker reports all that it uses."""
         before = self._reported.get(broker_id, {})
         reported = self._reported[broker_id] = {}
+        self._reports += 1
+        self._reported_at[broker_id] = self._reports
         for bucket, used, is_saturated in uses:
             reported[bucket] = None
+            self._begun_at.setdefault(bucket, self._reports)
             demands = self._demands.setdefault(bucket, {})
             known = demands.get(broker_id)
             if known is None or known.is_saturated != is_saturated:
@@ -126,6 +135,7 @@ class QuotaShares:
         living = {*living}
         for broker_id in [each for each in self._reported if each not in living]:
             self._forget(broker_id, self._reported.pop(broker_id))
+            del self._reported_at[broker_id]
 
     def shares_of(
         self, broker_id: BrokerId, quotas: Mapping[str, Quota], living: Sequence[BrokerId]
@@ -138,12 +148,13 @@ class QuotaShares:
             living: all brokers that serve clients.
         """
         count = len({broker_id, *living})
-        silent = sum(each not in self._reported for each in living if each != broker_id)
+        reported_at = sorted(self._reported_at.get(each, 0) for each in {broker_id, *living})
         shares = []
         for bucket in self._reported.get(broker_id, ()):
             quota = quotas.get(bucket.quota)
             limit = None if quota is None else quota.limit(bucket.kind)
             if quota is not None and limit is not None and quota.is_shared(bucket.kind):
+                silent = bisect_left(reported_at, self._begun_at[bucket])
                 heard = limit - limit * silent // count
                 shares.append(BucketShare(bucket, self._share(bucket, broker_id, heard, count)))
         return shares
@@ -166,4 +177,4 @@ class QuotaShares:
             demands = self._demands[bucket]
             del demands[broker_id]
             if not demands:
-                del self._demands[bucket]
+                del self._demands[bucket], self._begun_at[bucket]

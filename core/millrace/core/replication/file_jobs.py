@@ -5,11 +5,12 @@ A job concerns the files of one partition as a whole, or changes its open log, o
 | job             | waits for                                  | where the disk is full or busy |
 |-----------------|--------------------------------------------|--------------------------------|
 | `OpenFiles`     | the jobs before it on the partition        | again; offline meanwhile (P64) |
+| `CloseFiles`    | likewise                                   | over: recovered when opened    |
 | `DropFiles`     | likewise                                   | again                          |
 | `SetFilesAside` | likewise                                   | `Replicas` wants it again      |
 | `MoveFiles`     | likewise                                   | `ReplicaMoves` wants it again  |
 | `ChangeLog`     | nothing: the append thread keeps the order | again                          |
-| `DeleteTopics`  | openings, and moves of these topics        | again, as after any failure    |
+| `DeleteTopics`  | openings; moves, closings of these topics  | again, as after any failure    |
 
 A log directory that fails takes its replicas offline by itself (P63). Any other failure to open or
 to change a log takes the replica offline: it is damaged (P65). Files that cannot be dropped stay
@@ -61,6 +62,13 @@ class OpenFiles:
 
 
 @dataclass(slots=True, eq=False)
+class CloseFiles:
+    """Close the log of a replica in order: its topic was deleted, and may be brought back (P75)."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True, eq=False)
 class DropFiles:
     """Move the files of a replica to the trash: others have the partition (P33, P70)."""
 
@@ -101,7 +109,7 @@ class DeleteTopics:
     topic_ids: Sequence[TopicId]
 
 
-QueuedJob = OpenFiles | DropFiles | SetFilesAside | MoveFiles
+QueuedJob = OpenFiles | CloseFiles | DropFiles | SetFilesAside | MoveFiles
 Job = QueuedJob | ChangeLog | DeleteTopics
 
 
@@ -133,7 +141,7 @@ class FileJobs:
         self._void: set[Job] = set()  # Openings under way that have none any more.
         self._again_at: dict[Job, MonotonicMs] = {}
         self._opening: set[OpenFiles] = set()  # Under way.
-        self._moving: set[MoveFiles] = set()
+        self._leaving: set[MoveFiles | CloseFiles] = set()
         self._deleting: DeleteTopics | None = None
         self._to_delete: Sequence[TopicId] | None = None  # None: no image since the start.
         self._deletes_at = MonotonicMs(0)
@@ -257,8 +265,8 @@ class FileJobs:
         match job:
             case OpenFiles():
                 self._opening.add(job)
-            case MoveFiles():
-                self._moving.add(job)
+            case MoveFiles() | CloseFiles():
+                self._leaving.add(job)
 
     def _end(self, job: Job) -> None:
         match job:
@@ -284,7 +292,7 @@ class FileJobs:
         self._again_at.pop(job, None)
         self._void.discard(job)
         self._opening.discard(job)
-        self._moving.discard(job)
+        self._leaving.discard(job)
         queue = self._queues[job.topic_partition]
         assert queue[0] is job
         queue.popleft()
@@ -294,9 +302,9 @@ class FileJobs:
             del self._queues[job.topic_partition]
 
     def _may_delete(self, topic_ids: Sequence[TopicId]) -> bool:
-        """Whether no log is being opened, no replica of the topics moves, and none is deleted."""
-        is_moving = any(each.topic_partition.topic_id in topic_ids for each in self._moving)
-        return self._deleting is None and not self._opening and not is_moving
+        """Whether no log is being opened, and none of the topics moves or is closed or deleted."""
+        is_leaving = any(each.topic_partition.topic_id in topic_ids for each in self._leaving)
+        return self._deleting is None and not self._opening and not is_leaving
 
 
 def _covers(change: Change, other: Change) -> bool:

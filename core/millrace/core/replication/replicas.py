@@ -20,7 +20,8 @@ An image names the replicas of this broker; nothing else does (P39):
 - a partition that is new here is opened (`OpenLog`);
 - one that the image gives to others at a later partition epoch is closed and its data may be
   deleted (`DropReplica`, P33, P70), also if that happened while this broker was down; data of a
-  deleted topic may be deleted when the metadata's tombstone says so;
+  topic that is gone for good may be deleted when the metadata's tombstone says so;
+- one of a deleted topic is closed, and opened again when the topic is brought back (P75);
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
 Leaders' proposals gather, and one request with all of them, up to the cluster's bound
@@ -111,7 +112,10 @@ class Configure:
 
 @dataclass(slots=True)
 class CloseReplica:
-    """Effect: stop serving the partition, and close its log; the topic was deleted."""
+    """Effect: stop serving the partition, and close its log; the topic was deleted.
+
+    Its data stays: the topic may be brought back (P75).
+    """
 
     topic_partition: TopicPartition
 

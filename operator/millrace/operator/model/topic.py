@@ -96,8 +96,8 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         Deletion,
         Meta(
             description="What becomes of the topic when this resource is deleted. `Delete`: it "
-            "goes with all records. `Retain`: it stays, and a Topic of the same name takes it up "
-            "again."
+            "goes with all records, and `millrace topic undelete` brings it back for a day. "
+            "`Retain`: it stays, and a Topic of the same name takes it up again."
         ),
     ] = Deletion.DELETE
 

@@ -259,6 +259,62 @@ class DeleteTopicsResponse(_message.Message):
     metadata_epoch: int
     def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
+class UndeleteTopicsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicRef]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicRef, _Mapping]]] = ...) -> None: ...
+
+class UndeleteTopicsResponse(_message.Message):
+    __slots__ = ("results", "metadata_epoch")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[TopicResult]
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class PurgeTopicsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicRef]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicRef, _Mapping]]] = ...) -> None: ...
+
+class PurgeTopicsResponse(_message.Message):
+    __slots__ = ("results", "metadata_epoch")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[TopicResult]
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class ListDeletedTopicsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDeletedTopicsResponse(_message.Message):
+    __slots__ = ("topics", "metadata_epoch")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[DeletedTopic]
+    metadata_epoch: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+
+class DeletedTopic(_message.Message):
+    __slots__ = ("name", "topic_id", "partitions", "replication_factor", "deleted_at_ms", "gone_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    DELETED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    GONE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: bytes
+    partitions: int
+    replication_factor: int
+    deleted_at_ms: int
+    gone_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., deleted_at_ms: _Optional[int] = ..., gone_at_ms: _Optional[int] = ...) -> None: ...
+
 class DescribeLogsRequest(_message.Message):
     __slots__ = ("partitions", "only_damaged")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

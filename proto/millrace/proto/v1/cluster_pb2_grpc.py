@@ -60,6 +60,21 @@ class ClusterStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsResponse.FromString,
                 _registered_method=True)
+        self.UndeleteTopics = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/UndeleteTopics',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsResponse.FromString,
+                _registered_method=True)
+        self.PurgeTopics = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/PurgeTopics',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsResponse.FromString,
+                _registered_method=True)
+        self.ListDeletedTopics = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/ListDeletedTopics',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsResponse.FromString,
+                _registered_method=True)
         self.DescribeLogs = channel.unary_unary(
                 '/millrace.proto.v1.Cluster/DescribeLogs',
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsRequest.SerializeToString,
@@ -144,7 +159,28 @@ class ClusterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
-        """Deletes topics; brokers delete their data later.
+        """Deletes topics. They can be brought back for a time; then brokers delete their data.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndeleteTopics(self, request, context):
+        """Brings deleted topics back, with their records and settings.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeTopics(self, request, context):
+        """Lets deleted topics be gone for good before their time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeletedTopics(self, request, context):
+        """Returns the deleted topics that can be brought back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +283,21 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.DeleteTopics,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsResponse.SerializeToString,
+            ),
+            'UndeleteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndeleteTopics,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsResponse.SerializeToString,
+            ),
+            'PurgeTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTopics,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsResponse.SerializeToString,
+            ),
+            'ListDeletedTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeletedTopics,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsResponse.SerializeToString,
             ),
             'DescribeLogs': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeLogs,
@@ -434,6 +485,87 @@ class Cluster:
             '/millrace.proto.v1.Cluster/DeleteTopics',
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndeleteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/UndeleteTopics',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.UndeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/PurgeTopics',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.PurgeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeletedTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/ListDeletedTopics',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ListDeletedTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

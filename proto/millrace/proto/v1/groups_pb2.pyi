@@ -82,10 +82,12 @@ class LeaveGroupResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., member_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeGroupRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "after")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    after: str
+    def __init__(self, group: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
     __slots__ = ("member_id", "member", "client_id", "address", "epoch", "assigned", "revoking", "target", "is_behind", "is_away")
@@ -112,13 +114,15 @@ class DescribedMember(_message.Message):
     def __init__(self, member_id: _Optional[str] = ..., member: _Optional[_Union[GroupMember, _Mapping]] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., revoking: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., is_behind: _Optional[bool] = ..., is_away: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupResponse(_message.Message):
-    __slots__ = ("error", "epoch", "assignor", "members")
+    __slots__ = ("error", "epoch", "assignor", "members", "has_more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     epoch: int
     assignor: str
     members: _containers.RepeatedCompositeFieldContainer[DescribedMember]
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...

@@ -57,16 +57,18 @@ class ResolveInitialResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class CommitPositionsRequest(_message.Message):
-    __slots__ = ("name", "positions", "member_id", "epoch")
+    __slots__ = ("name", "positions", "member_id", "epoch", "number")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     name: str
     positions: _containers.RepeatedCompositeFieldContainer[Position]
     member_id: str
     epoch: int
-    def __init__(self, name: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., member_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, name: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., member_id: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class CommitPositionsResponse(_message.Message):
     __slots__ = ("error",)

@@ -39,6 +39,11 @@ class ReplicaStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchResponse.FromString,
                 _registered_method=True)
+        self.DescribeLags = channel.unary_unary(
+                '/millrace.proto.v1.Replica/DescribeLags',
+                request_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicaServicer:
@@ -53,6 +58,13 @@ class ReplicaServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLags(self, request, context):
+        """As `Fetch.DescribeLags`, for the coordinators of groups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicaServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_ReplicaServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchResponse.SerializeToString,
+            ),
+            'DescribeLags': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLags,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -89,6 +106,33 @@ class Replica:
             '/millrace.proto.v1.Replica/Fetch',
             millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_fetch__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLags(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Replica/DescribeLags',
+            millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,7 +18,7 @@ from tests.fakes.quotas import no_quotas
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
-from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.peers.controller_channel import ControllerChannel, Election
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.server import make_server
@@ -54,6 +54,25 @@ LEASE_MS = 60_000
 SHORT_LEASE_MS = 250
 
 
+class NamedHolder:
+    """An election whose outcome the test decides."""
+
+    problem = ""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.holder = (name, address)
+        self._has_new = asyncio.Event()
+
+    def name(self, holder: tuple[str, str]) -> None:
+        self.holder = holder
+        self._has_new.set()
+        self._has_new.clear()
+
+    async def held_elsewhere(self, address: str) -> None:
+        while self.holder[1] == address:
+            await self._has_new.wait()
+
+
 @dataclass
 class Running:
     """A controller, and one broker's channel to it."""
@@ -75,7 +94,7 @@ class Running:
     @contextlib.asynccontextmanager
     async def another_channel(
         self,
-        find_controller: Callable[[], tuple[str, str]],
+        election: Election,
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
         lease_ms: int = LEASE_MS,
@@ -85,7 +104,7 @@ class Running:
         channel = ControllerChannel(
             config or ClusterConfig(),
             limits,
-            find_controller=find_controller,
+            election=election,
             lease_ms=lease_ms,
             cache=MetadataCache(),
             keep_seen=keep_seen or self.channel._keep_seen,
@@ -142,8 +161,7 @@ async def running(
     channel = ControllerChannel(
         ClusterConfig(),
         limits,
-        find_controller=lambda: shell.holder,
-        own_problem=lambda: shell.problem,
+        election=shell,
         lease_ms=lease_ms,
         cache=MetadataCache(),
         keep_seen=keep,
@@ -252,17 +270,16 @@ def test_who_held_the_lease_last_is_no_controller_without_a_session(
 
 def test_what_the_holder_of_the_lease_answers_is_told() -> None:
     async def scenario() -> None:
-        async with (
-            running() as the,
-            the.another_channel(lambda: the.shell.holder, lease_ms=SHORT_LEASE_MS) as channel,
-        ):
-            await channel.ready()
-            the.store.lease_outage = CoordinationUnavailableError("the disk is full")
-            the.shell._election._held_until = MonotonicMs(0)
-            await until(lambda: bool(channel.problem))
-            assert "not the controller now: the disk is full" in channel.problem
-            the.store.lease_outage = None
-            await until(lambda: channel.controller_id == 0)
+        async with running() as the:
+            election = NamedHolder(*the.shell.holder)  # Of a broker that knows no more.
+            async with the.another_channel(election, lease_ms=SHORT_LEASE_MS) as channel:
+                await channel.ready()
+                the.store.lease_outage = CoordinationUnavailableError("the disk is full")
+                the.shell._election._held_until = MonotonicMs(0)
+                await until(lambda: bool(channel.problem))
+                assert "not the controller now: the disk is full" in channel.problem
+                the.store.lease_outage = None
+                await until(lambda: channel.controller_id == 0)
 
     asyncio.run(scenario())
 
@@ -295,7 +312,7 @@ def test_a_session_that_ends_while_its_epoch_is_kept_leaves_nothing_out() -> Non
 
         async with (
             running() as the,
-            the.another_channel(lambda: the.shell.holder, keep_seen=keep) as channel,
+            the.another_channel(the.shell, keep_seen=keep) as channel,
         ):
             channel.add_image_callback(images.append)
             await until(lambda: len(asked) == 1)
@@ -382,22 +399,20 @@ def test_a_controller_that_was_replaced_resigns_when_a_broker_has_seen_the_later
 
 def test_what_a_controller_answered_is_forgotten_when_it_answers_no_more() -> None:
     async def scenario() -> None:
-        dead: list[tuple[str, str]] = []
-        async with (
-            running() as the,
-            the.another_channel(
-                lambda: dead[0] if dead else the.shell.holder, lease_ms=SHORT_LEASE_MS
-            ) as channel,
-        ):
-            await channel.ready()
-            await opened(
-                the,
-                StoreVersions(ControllerEpoch(99), StoreVersions.of(the.store.objects).versions),
-            )
-            await until(lambda: "is 1, and 99 has begun" in channel.problem)
-            dead.append(("a", "127.0.0.1:1"))  # Nobody listens there.
-            absent = "there is no controller: a at 127.0.0.1:1"
-            await until(lambda: channel.problem.startswith(absent))
+        async with running() as the:
+            election = NamedHolder(*the.shell.holder)
+            async with the.another_channel(election, lease_ms=SHORT_LEASE_MS) as channel:
+                await channel.ready()
+                await opened(
+                    the,
+                    StoreVersions(
+                        ControllerEpoch(99), StoreVersions.of(the.store.objects).versions
+                    ),
+                )
+                await until(lambda: "is 1, and 99 has begun" in channel.problem)
+                election.name(("a", "127.0.0.1:1"))  # Nobody listens there.
+                absent = "there is no controller: a at 127.0.0.1:1"
+                await until(lambda: channel.problem.startswith(absent))
 
     asyncio.run(scenario())
 
@@ -510,10 +525,10 @@ def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_sa
         await silent.start()
         try:
             async with running() as the:
-                holder = ("stopped", f"127.0.0.1:{port}")
-                async with the.another_channel(lambda: holder) as channel:
+                election = NamedHolder("stopped", f"127.0.0.1:{port}")
+                async with the.another_channel(election) as channel:
                     await opened.wait()
-                    holder = the.shell.holder
+                    election.name(the.shell.holder)
                     await channel.ready()
                     assert channel.metadata.cluster.cluster_id == the.shell.cluster_id
         finally:
@@ -539,13 +554,13 @@ def test_a_controller_that_goes_on_refusing_is_asked_less_often_and_another_one_
         await refusing.start()
         try:
             async with running() as the:
-                holder = ("a", f"127.0.0.1:{port}")
-                async with the.another_channel(lambda: holder, lease_ms=SHORT_LEASE_MS) as channel:
+                election = NamedHolder("a", f"127.0.0.1:{port}")
+                async with the.another_channel(election, lease_ms=SHORT_LEASE_MS) as channel:
                     await until(lambda: channel._is_missed and attempts > 1)
                     before = attempts
                     await asyncio.sleep(2)
                     assert attempts - before <= 4
-                    holder = the.shell.holder
+                    election.name(the.shell.holder)
                     async with asyncio.timeout(0.9):
                         await channel.ready()
         finally:
@@ -564,7 +579,7 @@ def test_metadata_is_sent_whole_however_large_it_is() -> None:
                 await the.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
             whole = sum(len(stored.value) for stored in the.shell.objects().values())
             assert whole > limits.message_bytes_max
-            async with the.another_channel(lambda: the.shell.holder, limits) as another:
+            async with the.another_channel(the.shell, limits) as another:
                 await another.ready()
                 assert len(another.metadata.topics) == 20
 
@@ -578,12 +593,12 @@ def test_a_controller_that_cannot_even_be_connected_to_is_not_waited_for() -> No
             deaf.listen()  # Connections are made, and then nothing happens.
             deaf.setblocking(False)
             async with running() as the:
-                holder = ("gone", f"127.0.0.1:{deaf.getsockname()[1]}")
+                election = NamedHolder("gone", f"127.0.0.1:{deaf.getsockname()[1]}")
                 # gRPC itself tries for 20 s.
-                async with the.another_channel(lambda: holder) as channel:
+                async with the.another_channel(election) as channel:
                     connection, _ = await asyncio.get_running_loop().sock_accept(deaf)
                     with connection:
-                        holder = the.shell.holder
+                        election.name(the.shell.holder)
                         await channel.ready()
 
     asyncio.run(scenario())
@@ -643,7 +658,7 @@ def test_a_broker_that_starts_ends_when_it_is_refused_and_one_that_runs_waits(
                 another_release.setattr(
                     "millrace.broker.rpc.controller.check_broker", refuse_everybody
                 )
-                async with the.another_channel(lambda: the.shell.holder):
+                async with the.another_channel(the.shell):
                     await until(lambda: bool(the.failures))
                 (failure,) = the.failures
                 assert isinstance(failure, UnsupportedFeatureError)
@@ -671,7 +686,7 @@ def test_the_controllers_settings_count_and_a_broker_with_others_says_which(
             assert the.channel.differences == {}
             assert "differ" not in caplog.text
             own = ClusterConfig(unclean_leader_election_enable=True, broker_session_timeout_ms=9000)
-            async with the.another_channel(lambda: the.shell.holder, config=own) as channel:
+            async with the.another_channel(the.shell, config=own) as channel:
                 await channel.ready()
                 assert channel.differences == {
                     "unclean_leader_election_enable": ("true", "false"),

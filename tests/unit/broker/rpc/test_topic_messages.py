@@ -4,7 +4,7 @@ import pytest
 from tests.fakes.cluster import Cluster
 
 from millrace.broker.rpc.topic_messages import TopicDescriptions, describe_topic
-from millrace.core.ids import BrokerId, TopicId
+from millrace.core.ids import BrokerId, TopicId, WallMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import Listener
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
@@ -78,7 +78,7 @@ def test_all_are_described_anew_when_a_broker_is_gone(described: Described) -> N
 def test_a_topic_that_is_made_or_deleted_changes_no_other(described: Described) -> None:
     made = described.cluster.create("made")
     assert described.of(made).name == "made"
-    described.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=made)]))
+    described.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=made)]))
     assert made not in described.cluster.driver.image.topics_by_id
     assert described.kept() == [True, True, True]
 

@@ -42,13 +42,23 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import (
+    BrokerLife,
+    ClusterState,
+    DeletedTopic,
+    PartitionState,
+    StateShard,
+    Topic,
+    shard_of,
+)
 from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.positions.position import Kind, Position, PositionsConfig
 from millrace.core.replication.in_sync import BrokerStanding
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replica import Complete, Effect, Replica
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
+from millrace.core.topics import TopicName
 
 HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
 STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
@@ -198,11 +208,13 @@ class Stage:
                     return
                 await asyncio.sleep(0.001)
 
-    def resolve(self, offset: int, name: str = "q") -> "asyncio.Task[object]":
+    def resolve(
+        self, offset: int, name: str = "q", place: TopicPartition = PLACE
+    ) -> "asyncio.Task[object]":
         def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, object]:
-            proposals = {PLACE: Position(offset)}
+            proposals = {place: Position(offset)}
             found = machine.handle_resolve_initial(name, proposals, now)
-            return Result(found.records, found.response[PLACE].offset)
+            return Result(found.records, found.response[place].offset)
 
         return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
 
@@ -213,10 +225,10 @@ class Stage:
 
         return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
 
-    async def keep(self, offset: int, name: str = "q") -> None:
+    async def keep(self, offset: int, name: str = "q", place: TopicPartition = PLACE) -> None:
         """Store a position, and have it committed."""
         end = self.log.log_end_offset
-        stored = self.resolve(offset, name)
+        stored = self.resolve(offset, name, place)
         await self.written(end + 1)
         self.replicate()
         assert await stored == offset
@@ -513,5 +525,46 @@ def test_what_nobody_touched_for_long_is_forgotten() -> None:
             the.replicate()
             await expiring
             assert await the.look() == []
+
+    asyncio.run(story())
+
+
+def test_positions_of_a_deleted_topic_are_kept_for_as_long_as_it_may_come_back() -> None:
+    """P75; else a topic that is back would be read again from its beginning."""
+    topic = Topic(
+        topic_id=PLACE.topic_id,
+        name=TopicName("default", "t"),
+        partitions=(
+            PartitionState(
+                replicas=(HERE.broker_id,),
+                leader=NO_BROKER,
+                leader_epoch=LeaderEpoch(1),
+                partition_epoch=PartitionEpoch(1),
+                isr=(),
+                elr=(HERE,),
+            ),
+        ),
+    )
+    gone = MetadataImage.empty(ClusterState(cluster_id="c"))
+    deleted = {topic.topic_id: DeletedTopic(topic=topic, deleted_at=WallMs(1))}
+    number = shard_of(topic.topic_id)
+    kept = gone.with_shard(StateShard(number=number, version=1, deleted=deleted))
+
+    async def story() -> None:
+        async with stage(PositionsConfig(retention_ms=300)) as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            await asyncio.sleep(0.4)
+            await the.keep(7, place=TopicPartition(TopicId(b"u" * 16), 0))  # The name is used.
+            the.image = kept
+            await the.positions.expire_now()
+            assert await the.look() == [5, 7]
+            the.image = gone
+            expiring = asyncio.create_task(the.positions.expire_now())
+            await the.written(3)
+            the.replicate()
+            await expiring
+            assert 5 not in await the.look()  # type: ignore[operator]
 
     asyncio.run(story())

@@ -37,16 +37,19 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.media import DEFAULT_MEDIA, Media
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     ConfirmDeletions,
     DeleteTopics,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
 )
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
@@ -296,6 +299,103 @@ def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
     world.run(story)
 
 
+# Deleted topics that may be brought back.
+
+
+def ask(world: World, request: object) -> None:
+    (answer,) = world.cluster.ask_each(request)  # type: ignore[arg-type]
+    assert isinstance(answer, Topic), answer
+
+
+def test_the_log_of_a_deleted_topic_is_closed_and_opened_again_with_everything() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(here)
+        sent = [send(partition, b"%d" % number) for number in range(20)]
+        ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        await world.learn()
+        await asyncio.gather(*sent)  # Each is told an outcome.
+        await until(lambda: here not in world.opened[0].logs)
+        assert world.partitions.find(here) is None
+        assert world.names() == [str(here)]
+        ask(world, UndeleteTopics(topics=topics))
+        await world.learn()
+        assert world.partitions.get(here).replica.leads
+        assert world.partitions.get(here).log.log_end_offset == 20
+        assert not world.failures
+
+    world.run(story)
+    assert open_directory(world.disks[0], "/0").closed_by == 7
+
+
+def test_a_topic_that_is_back_before_its_log_is_closed_is_opened_after_that() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        await world.learn()
+        for _ in range(5):
+            send(world.partitions.get(here), b"before")
+            ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+            world.partitions.on_image(world.image)
+            ask(world, UndeleteTopics(topics=topics))
+            await world.learn()
+            partition = world.partitions.get(here)
+            assert partition.log is world.opened[0].logs[here]
+        assert partition.log.log_end_offset == 5
+        assert not world.failures
+
+    world.run(story)
+
+
+def test_a_broker_that_never_opened_it_stops_in_order_and_recovers_it_later() -> None:
+    """It crashed, and the topic was deleted until after another stop in order."""
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    world.write(here)
+    (segment,) = [path for path in world.disks[0].files() if path.endswith(".log")]
+    world.disks[0].write(segment, world.disks[0].contents(segment) + b"torn")
+    topics = [TopicRef(topic_id=here.topic_id)]
+    ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+    for _ in range(2):
+        world.run(world.learn)
+        directory = open_directory(world.disks[0], "/0")
+        assert directory.closed_by == 7
+        directory.close(clean=True, broker_epoch=BrokerEpoch(7), others=[here])
+    ask(world, UndeleteTopics(topics=topics))
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.get(here).log.log_end_offset == 1
+
+    world.run(story)
+
+
+def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        world.partitions.configure(ClusterConfig(deleted_topic_retention_ms=60_000))
+        await world.learn()
+        ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        world.partitions.on_image(world.image)
+        ask(world, PurgeTopics(topics=topics))
+        await world.learn()  # Its log may not be closed yet.
+        await until(lambda: world.confirmed == [here.topic_id])
+        assert not world.failures
+
+    world.run(story)
+    (name,) = world.names()
+    assert 60_000 <= wall_now() - int(name.split(".")[1]) < 120_000
+
+
 # Logs that cannot be opened.
 
 
@@ -337,7 +437,9 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
     async def story() -> None:
         world.disks[0].lack = errno.EMFILE
         await world.learn()
-        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        world.cluster.ask_each(
+            DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=topic_id)])
+        )
         world.partitions.on_image(world.image)
         world.disks[0].lack = None
         async with world.ticking():
@@ -356,7 +458,9 @@ def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() 
         await world.learn()
         disk = world.disks[0]
         disk.is_busy = True
-        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        ref = TopicRef(topic_id=topic_id)
+        world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[ref]))
+        world.cluster.ask_each(PurgeTopics(topics=[ref]))
         await world.learn()
         assert world.names() == [f"{topic_id.hex()}-0"]
         disk.is_busy = False
@@ -601,7 +705,9 @@ def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: s
             await until(lambda: isinstance(partition.appender, HeldAppends))
             if what == "deleted":
                 topics = [TopicRef(topic_id=there.topic_id)]
-                world.cluster.ask_each(DeleteTopics(topics=topics))
+                world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=topics))
+                world.partitions.on_image(world.image)
+                world.cluster.ask_each(PurgeTopics(topics=topics))
                 world.partitions.on_image(world.image)
             elif what == "moved away":
                 world.move(there, 1, 2, 3)

@@ -231,6 +231,45 @@ def test_what_is_not_the_broker_s_need_not_be_opened_and_is_not_taken_for_in_ord
         LogOnDisk(disk)
 
 
+def tear(disk: Disk) -> None:
+    """Leave half a batch at the end of the only log."""
+    segment = next(path for path in disk.files() if path.endswith(".log"))
+    disk.write(segment, disk.contents(segment) + b"torn")
+
+
+def test_a_log_that_is_closed_alone_is_durable_and_recovered_when_it_is_opened_again() -> None:
+    """A marker of an earlier stop does not say that its end is whole (P75)."""
+    opened = LogOnDisk(used(clean=True))
+    opened.append(stamped_batch(1))
+    opened.directory.close_partition(TOPIC_PARTITION)
+    opened.directory.close_partition(TOPIC_PARTITION)
+    assert opened.directory.logs == {}
+    opened.disk.cut_power()
+    tear(opened.disk)
+    log = opened.directory.open_partition(TOPIC_PARTITION, LogConfig(), WallMs(0))
+    assert log.log_end_offset == 2
+
+
+def test_a_log_that_was_closed_alone_is_not_taken_for_in_order_after_a_stop() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.directory.close_partition(TOPIC_PARTITION)
+    opened.directory.close(clean=True, broker_epoch=BrokerEpoch(7), others=[TOPIC_PARTITION])
+    tear(opened.disk)
+    again = LogOnDisk(opened.disk)
+    assert again.directory.closed_by == 7
+    assert again.end == 1
+
+
+def test_a_log_whose_last_flush_is_refused_is_closed_all_the_same() -> None:
+    opened = LogOnDisk(used(clean=True))
+    opened.append(stamped_batch(1))
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.directory.close_partition(TOPIC_PARTITION)
+    assert opened.directory.logs == {}
+
+
 def test_a_stop_whose_flush_fails_is_not_clean() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0))

@@ -35,6 +35,7 @@ from millrace.core.ids import (
     MonotonicMs,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
@@ -60,8 +61,10 @@ from millrace.core.metadata.requests import (
     DrainBroker,
     ElectionKind,
     ElectLeaders,
+    ExpireTopics,
     Heartbeat,
     NewTopic,
+    PurgeTopics,
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
@@ -70,6 +73,7 @@ from millrace.core.metadata.requests import (
     SetQuotas,
     TopicChange,
     TopicRef,
+    UndeleteTopics,
     UnregisterBroker,
 )
 from millrace.core.quotas.quota import Quota, QuotaEntity
@@ -126,7 +130,7 @@ def alter(name: str, validate_only: bool = False, **change: object) -> AlterTopi
 
 
 def delete(name: str, **options: bool) -> DeleteTopics:
-    return DeleteTopics(topics=[TopicRef(name=name)], **options)
+    return DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name=name)], **options)
 
 
 def only(result: object) -> object:
@@ -588,7 +592,11 @@ def test_a_request_that_would_hold_up_all_others_is_refused_whole(objects: Objec
     large = CreateTopics(
         topics=[NewTopic(name=f"t{n}", partitions=6) for n in range(2)], topic_ids=ids[:2]
     )
-    for request in (many, large, DeleteTopics(topics=[TopicRef(name="t")] * 3)):
+    for request in (
+        many,
+        large,
+        DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="t")] * 3),
+    ):
         assert isinstance(driver.ask(request), MalformedRequestError)
     assert not driver.image.topics
 
@@ -672,7 +680,7 @@ def test_a_topic_may_be_named_by_its_id_and_both_must_agree(driver: ControllerDr
         TopicRef(topic_id=topic_id(1)),
         TopicRef(),
     ):
-        error = only(driver.ask(DeleteTopics(topics=[ref])))
+        error = only(driver.ask(DeleteTopics(deleted_at=WallMs(1), topics=[ref])))
         assert isinstance(error, UnknownTopicOrPartitionError)
 
 
@@ -680,7 +688,7 @@ def test_a_topic_that_is_protected_is_not_deleted(driver: ControllerDriver) -> N
     topic = the_topic(driver.ask(create("t", config={"deletion.protection": "true"})))
     for ref in (TopicRef(name="t"), TopicRef(topic_id=topic.topic_id)):
         for validate_only in (True, False):
-            refused = DeleteTopics(topics=[ref], validate_only=validate_only)
+            refused = DeleteTopics(deleted_at=WallMs(1), topics=[ref], validate_only=validate_only)
             error = only(driver.ask(refused))
             assert isinstance(error, DeletionProtectedError)
             assert "millrace topic alter t --set deletion.protection=false" in error.message
@@ -746,7 +754,8 @@ def test_of_two_topics_of_one_name_each_can_be_deleted(objects: Objects) -> None
 def test_a_deletion_stands_until_every_holder_has_confirmed_it(
     objects: Objects,
 ) -> None:
-    driver = ControllerDriver(objects).take_over()
+    config = ClusterConfig(deleted_topic_retention_ms=0)
+    driver = ControllerDriver(objects, config).take_over()
     driver.start_broker(register())
     driver.start_broker(register("b", directories=["d-b"]))
     topic = the_topic(driver.ask(create("t", replication_factor=2)))
@@ -938,6 +947,10 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
         create("u", 1),
         alter("t"),
         delete("u"),
+        UndeleteTopics(topics=[TopicRef(name="u")]),
+        delete("u"),
+        PurgeTopics(topics=[TopicRef(name="u")]),
+        ExpireTopics(now=WallMs(1)),
         ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
         AllocateProducerIds(),
         CreatePositionsTopic(topic_id=topic_id(9)),

@@ -8,7 +8,7 @@ from millrace.core.errors import (
     InvalidTopicError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TopicId
+from millrace.core.ids import TopicId, WallMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
@@ -89,12 +89,14 @@ def test_clients_neither_alter_nor_delete_it() -> None:
     assert isinstance(topic, Topic)
     for ref in (TopicRef(name="__positions"), TopicRef(topic_id=topic.topic_id)):
         for request in (
-            DeleteTopics(topics=[ref]),
+            DeleteTopics(deleted_at=WallMs(1), topics=[ref]),
             AlterTopics(changes=[TopicChange(topic=ref, partitions=17)]),
         ):
             error = only(driver.ask(request))
             assert isinstance(error, InvalidTopicError)
             assert "the cluster itself" in error.message
     assert driver.image.topics == {POSITIONS_TOPIC: topic}
-    error = only(cluster(1).ask(DeleteTopics(topics=[TopicRef(name="__positions")])))
+    error = only(
+        cluster(1).ask(DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="__positions")]))
+    )
     assert isinstance(error, UnknownTopicOrPartitionError)

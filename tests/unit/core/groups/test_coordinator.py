@@ -46,8 +46,10 @@ class Kept:
     def leave(self, name: str, at: int) -> None:
         self.store(self.machine.handle_leave(name, ["m"], Topics(), WallMs(at)))
 
-    def commit(self, name: str, place: TopicPartition, at: int, **member: object) -> None:
-        positions = {place: Position(1)}
+    def commit(
+        self, name: str, place: TopicPartition, at: int, offset: int = 1, **member: object
+    ) -> None:
+        positions = {place: Position(offset)}
         self.store(self.machine.handle_commit(name, positions, WallMs(at), **member))  # type: ignore[arg-type]
 
     def expire(self, at: int) -> None:
@@ -87,6 +89,17 @@ def test_an_empty_group_without_positions_is_forgotten_at_once() -> None:
     assert kept.machine.membership.groups == {}
 
 
+def test_a_commit_of_a_member_that_comes_late_changes_nothing() -> None:
+    kept = Kept()
+    kept.join("g", 0)
+    member: dict[str, object] = {"member_id": "m", "epoch": 1}
+    kept.commit("g", HERE, 0, offset=9, number=2, **member)
+    kept.commit("g", HERE, 0, offset=5, number=1, **member)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(9)}
+    kept.commit("g", HERE, 0, offset=5, **member)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(5)}
+
+
 def test_positions_of_deleted_topics_go_although_the_group_has_members() -> None:
     kept = Kept()
     kept.commit("g", GONE, 0)
@@ -108,3 +121,14 @@ def test_a_name_says_what_keeps_it() -> None:
         "group": (NameKind.CONSUMER, 1),
         "spark": (NameKind.SPARK, 0),
     }
+
+
+def test_a_group_reads_what_it_owns_and_what_it_has_a_position_in() -> None:
+    kept = Kept()
+    kept.join("g", at=0)
+    assert kept.machine.reading("g") == {HERE: None}
+    kept.store(kept.machine.handle_resolve_initial("s", {HERE: Position(3)}, WallMs(0)))
+    assert kept.machine.reading("s") == {HERE: 3}
+    kept.commit("s", HERE, at=0)
+    assert kept.machine.reading("s") == {HERE: 1}
+    assert (kept.machine.group_names(), kept.machine.other_names()) == (["g"], ["s"])

@@ -18,9 +18,11 @@ from millrace.core.groups.group import (
     JOINING,
     NO_PARTITIONS,
     Current,
+    Group,
     Member,
     MembershipRecord,
     Partitions,
+    concerned,
 )
 from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
 from millrace.core.groups.patterns import matching
@@ -55,6 +57,7 @@ class Coordinator:
         self.machine = MembershipMachine(config or GroupsConfig())
         self.topics = Topics(partitions)
         self.records: list[MembershipRecord] = []
+        self.now = NOW
 
     def _store(self, result: Result[MembershipRecord, Current]) -> Current:
         self.records = result.records
@@ -64,16 +67,23 @@ class Coordinator:
 
     def beat(self, member_id: str, confirmed: int = JOINING, said: Member | None = None) -> Current:
         heartbeat = Heartbeat(member_id, confirmed, said)
-        return self._store(self.machine.handle_heartbeat("g", heartbeat, self.topics, NOW))
+        return self._store(self.machine.handle_heartbeat("g", heartbeat, self.topics, self.now))
 
     def join(self, member_id: str, said: Member = ORDERS) -> Current:
         return self.beat(member_id, JOINING, said)
 
     def leave(self, *member_ids: str, for_now: bool = False) -> list[str]:
-        result = self.machine.handle_leave("g", member_ids, self.topics, NOW, for_now=for_now)
+        result = self.machine.handle_leave("g", member_ids, self.topics, self.now, for_now=for_now)
         for record in result.records:
             self.machine.replay(record)
         return result.response
+
+    def assign(self) -> int:
+        """Compute the target if it has waited; return the number of records."""
+        result = self.machine.handle_assign("g", self.topics, self.now)
+        for record in result.records:
+            self.machine.replay(record)
+        return len(result.records)
 
 
 def own(current: Current) -> tuple[int, Partitions, Partitions]:
@@ -405,3 +415,94 @@ def test_what_is_no_topic_is_not_subscribed_to() -> None:
     for topic in ("a b", "x" * 1_000_000, "", "a/b/c"):
         with pytest.raises(InvalidGroupError, match="no topic"):
             Coordinator().join("a", Member(topics=(topic,)))
+
+
+MANY = 100
+INTERVAL_MS = MANY // 10
+
+
+def large_group(partitions: int = 4) -> Coordinator:
+    group = Coordinator(GroupsConfig(members_max=10_000), partitions)
+    for number in range(MANY):
+        group.join(f"m{number:02}")
+        group.now = WallMs(group.now + INTERVAL_MS)
+    assert group.machine.target_wait_ms("g", group.now) is None
+    return group
+
+
+def test_the_target_of_a_large_group_is_computed_at_intervals() -> None:
+    group = large_group()
+    group.join("n0")
+    group.now = WallMs(group.now + 4)
+    (before,) = {each.epochs for each in group.machine.groups.values()}
+    assert own(group.join("n1")) == expected(1, places()), "it is a member at once"
+    group.leave("m00")
+    after = group.machine.groups["g"].epochs
+    assert (after.epoch, after.target_epoch) == (before.epoch + 2, before.target_epoch)
+    assert group.machine.target_wait_ms("g", group.now) == INTERVAL_MS - 4
+    assert group.assign() == 0, "too early"
+    group.now = WallMs(group.now + INTERVAL_MS - 4)
+    assert group.machine.target_wait_ms("g", group.now) == 0
+    assert group.assign() > 0
+    assert group.machine.target_wait_ms("g", group.now) is None
+    assert group.assign() == 0
+    assert sum(map(len, group.machine.groups["g"].target.values())) == 4
+
+
+def test_a_heartbeat_computes_a_target_that_has_waited_long_enough() -> None:
+    group = large_group()
+    group.join("n0")
+    group.leave("m00")
+    group.now = WallMs(group.now + INTERVAL_MS)
+    group.beat("m01", 1)
+    assert group.machine.target_wait_ms("g", group.now) is None
+
+
+def test_a_clock_that_went_back_delays_no_target() -> None:
+    group = large_group()
+    group.now = WallMs(group.now - 10_000_000)
+    group.leave("m00")
+    assert group.machine.target_wait_ms("g", group.now) is None
+
+
+def test_a_change_concerns_who_gets_another_target_and_who_waits_for_what_is_free() -> None:
+    group = Coordinator()
+    group.join("a")
+
+    def concerns(member_id: str, confirmed: int, said: Member | None = None) -> set[str]:
+        before = group.machine.groups["g"].draft()
+        group.beat(member_id, confirmed, said)
+        return concerned(before, group.records)
+
+    assert concerns("b", JOINING, ORDERS) == {"a", "b"}
+    assert concerns("b", 1) == set()
+    assert concerns("a", 1) == {"a"}, "it has not given up anything yet"
+    assert concerns("a", 2) == {"a", "b"}
+    assert concerns("c", JOINING, Member()) == {"c"}
+
+
+def test_who_is_gone_is_concerned_and_who_waits_for_what_it_had() -> None:
+    group = Coordinator()
+    group.join("a")
+    group.join("b")
+    before = group.machine.groups["g"].draft()
+    records = group.machine.handle_leave("g", ["a"], group.topics, NOW).records
+    assert concerned(before, records) == {"a", "b"}
+    assert concerned(Group("another"), records) == set()
+
+
+def test_groups_and_subscriptions_of_a_partition_are_bounded() -> None:
+    config = GroupsConfig(partition_groups_max=1, partition_subscriptions_max=3)
+    group = Coordinator(config)
+    group.join("a", Member(topics=("one", "two")))
+    with pytest.raises(GroupFullError, match="partition_groups_max"):
+        group.machine.handle_heartbeat("other", Heartbeat("a", JOINING, ORDERS), group.topics, NOW)
+    with pytest.raises(GroupFullError, match="partition_subscriptions_max"):
+        group.join("b", Member(topics=("one", "two")))
+    group.join("b", Member(topics=("one",)))
+    with pytest.raises(GroupFullError, match="partition_subscriptions_max"):
+        group.beat("b", 1, Member(topics=("one", "two")))
+    group.beat("a", 1, Member(topics=("two",)))
+    group.beat("b", 1, Member(topics=("one", "two")))
+    group.leave("a", "b")
+    group.join("c", Member(topics=("one", "three", "two")))

@@ -92,7 +92,7 @@ def test_a_state_that_cannot_be_cannot_be_made() -> None:
 
 def test_a_shard_follows_with_the_next_version_and_the_writer_s_epoch() -> None:
     before = shard(topic(partition()))
-    after = next_shard(before, before.topics, {}, ControllerEpoch(7))
+    after = next_shard(before, before.topics, {}, {}, ControllerEpoch(7))
     assert (after.version, after.controller_epoch) == (5, 7)
     assert after.topics == before.topics
 
@@ -117,30 +117,30 @@ def test_a_shard_follows_with_the_next_version_and_the_writer_s_epoch() -> None:
 def test_epochs_never_go_back(after: PartitionState) -> None:
     before = shard(topic(partition()))
     with pytest.raises(AssertionError):
-        next_shard(before, shard(topic(after)).topics, {}, EPOCH)
+        next_shard(before, shard(topic(after)).topics, {}, {}, EPOCH)
 
 
 def test_changes_that_became_one_write_follow_too() -> None:
     before = shard(topic(partition()))
     twice = partition(leader=A, leader_epoch=7, partition_epoch=11)  # To B and back.
-    assert next_shard(before, shard(topic(twice)).topics, {}, EPOCH).version == 5
+    assert next_shard(before, shard(topic(twice)).topics, {}, {}, EPOCH).version == 5
 
 
 def test_an_older_controller_s_version_cannot_follow() -> None:
     with pytest.raises(AssertionError):
-        next_shard(shard(controller_epoch=4), {}, {}, ControllerEpoch(3))
+        next_shard(shard(controller_epoch=4), {}, {}, {}, ControllerEpoch(3))
 
 
 def test_topics_do_not_vanish_shrink_or_change_their_name() -> None:
     before = shard(topic(partition(), partition()))
     with pytest.raises(AssertionError):
-        next_shard(before, {}, {}, EPOCH)
+        next_shard(before, {}, {}, {}, EPOCH)
     with pytest.raises(AssertionError):
-        next_shard(before, shard(topic(partition())).topics, {}, EPOCH)
+        next_shard(before, shard(topic(partition())).topics, {}, {}, EPOCH)
     renamed = replace(topic(partition(), partition()), name=TopicName("default", "u"))
     with pytest.raises(AssertionError):
-        next_shard(before, shard(renamed).topics, {}, EPOCH)
-    deleted = next_shard(before, {}, {TopicId(bytes(16)): frozenset({A})}, EPOCH)
+        next_shard(before, shard(renamed).topics, {}, {}, EPOCH)
+    deleted = next_shard(before, {}, {}, {TopicId(bytes(16)): frozenset({A})}, EPOCH)
     assert not deleted.topics
 
 

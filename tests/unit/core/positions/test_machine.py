@@ -16,6 +16,7 @@ from millrace.core.kept_records import SLACK_RECORDS
 from millrace.core.positions.position import (
     NAME_BYTES_MAX,
     REQUEST_POSITIONS_MAX,
+    CommitNumber,
     Kind,
     Position,
     PositionKey,
@@ -122,6 +123,63 @@ def test_the_last_commit_counts_and_is_not_an_initial_position() -> None:
         at(2): position(1),
     }
     assert log.machine.positions("q", Kind.INITIAL) == {}
+
+
+def member_commit(log: Log, positions: Mapping[TopicPartition, Position], *commit: object) -> None:
+    """Commit as a member does whose commits the coordinator allows."""
+    number = CommitNumber(*commit)  # type: ignore[arg-type]
+    kept = log.machine._positions
+    log.take(kept.handle_commit("q", positions, NOW, number))  # type: ignore[arg-type]
+
+
+def committed(machine: GroupCoordinator) -> dict[int, int]:
+    found = machine.positions("q", Kind.COMMITTED)
+    return {where.partition: each.offset for where, each in found.items()}
+
+
+def test_an_attempt_that_comes_after_the_next_commit_takes_nothing_back() -> None:
+    log = Log()
+    member_commit(log, {at(0): position(5)}, "m", 1)
+    member_commit(log, {at(0): position(9)}, "m", 2)
+    member_commit(log, {at(0): position(5)}, "m", 1)
+    assert committed(log.machine) == {0: 9}
+
+
+def test_an_attempt_that_is_overtaken_in_one_partition_counts_in_the_others() -> None:
+    log = Log()
+    member_commit(log, {at(0): position(9)}, "m", 2)
+    member_commit(log, {at(0): position(5), at(1): position(7)}, "m", 1)
+    assert committed(log.machine) == {0: 9, 1: 7}
+
+
+def test_a_member_may_go_back_with_its_next_commit_and_repeat_one() -> None:
+    log = Log()
+    member_commit(log, {at(0): position(9)}, "m", 1)
+    member_commit(log, {at(0): position(4)}, "m", 2)
+    member_commit(log, {at(0): position(4)}, "m", 2)
+    assert committed(log.machine) == {0: 4}
+
+
+def test_each_member_counts_its_own_commits() -> None:
+    log = Log()
+    member_commit(log, {at(0): position(5)}, "m", 70)
+    member_commit(log, {at(0): position(6)}, "n", 1)
+    log.commit("q", {at(0): position(2)})
+    assert committed(log.machine) == {0: 2}
+    member_commit(log, {at(0): position(6)}, "n", 1)
+    assert committed(log.machine) == {0: 6}
+
+
+def test_another_coordinator_knows_the_numbers_of_commits_also_of_repeated_records() -> None:
+    log = Log(slack_records=0)
+    member_commit(log, {at(0): position(9)}, "m", 2)
+    for offset in range(20):
+        log.commit("other", {at(1): position(offset)})
+        log.advance_start()
+    assert log.start > 0
+    log.machine = log.read_again()
+    member_commit(log, {at(0): position(5)}, "m", 1)
+    assert committed(log.machine) == {0: 9}
 
 
 def test_a_topic_that_is_made_again_has_no_position() -> None:

@@ -85,6 +85,25 @@ def test_the_part_of_a_broker_that_has_not_reported_yet_is_kept_for_it() -> None
     assert share(shares, A, A, B, C) == LIMIT
 
 
+def test_clients_that_begin_at_all_brokers_do_not_exceed_the_limit_before_each_has_reported() -> (
+    None
+):
+    shares = QuotaShares()
+    for broker in (A, B, C):
+        shares.on_report(broker, [])
+    report(shares, A, 0, is_saturated=True)
+    assert share(shares, A, A, B, C) == LIMIT // 3, "B and C may be in use by now"
+    report(shares, C, 0, is_saturated=True)
+    assert share(shares, C, A, B, C) == LIMIT // 3
+    shares.on_report(B, [])
+    report(shares, A, 0, is_saturated=True)
+    assert share(shares, A, A, B, C) == share(shares, C, A, B, C) == LIMIT // 2
+    for broker in (A, C):  # It is not used any more, and then again.
+        shares.on_report(broker, [])
+    report(shares, B, 0, is_saturated=True)
+    assert share(shares, B, A, B, C) == LIMIT // 3
+
+
 def test_demand_moves_the_shares_within_one_report_of_each() -> None:
     shares = QuotaShares()
     report(shares, A, 0, is_saturated=True)

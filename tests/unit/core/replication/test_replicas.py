@@ -30,6 +30,7 @@ from millrace.core.ids import (
     Offset,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
@@ -214,7 +215,9 @@ def test_a_deleted_topic_is_closed_and_not_dropped(leader: World) -> None:
     waiter = leader.machine.get(leader.partition).leader.append(  # type: ignore[union-attr]
         header_of(1), Acks.ALL, "owner", WALL
     )
-    leader.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=leader.topic_id)]))
+    leader.cluster.ask_each(
+        DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=leader.topic_id)])
+    )
     effects = leader.learn()
     assert [Completed(leader.partition, [waiter]), Advanced(leader.partition)] == effects[:2]
     assert effects[-1] == CloseReplica(leader.partition)
@@ -261,7 +264,9 @@ def test_what_was_given_to_others_while_the_broker_was_down_is_dropped_at_the_fi
 def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
     world = World(leads=True)
     world.learn()
-    world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=world.topic_id)]))
+    world.cluster.ask_each(
+        DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=world.topic_id)])
+    )
     world.learn()
     opened = world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
     assert opened == [CloseReplica(world.partition)]
@@ -334,7 +339,9 @@ def test_a_replica_that_is_given_up_is_not_waited_for_any_more() -> None:
     world = World(leads=True)
     world.learn()
     world.machine.on_opening_refused(world.partition, StorageFullError("full"))
-    world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=world.topic_id)]))
+    world.cluster.ask_each(
+        DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=world.topic_id)])
+    )
     world.learn()
     assert not world.machine.is_opening(world.partition)
     world.machine.on_opening_refused(world.partition, StorageFullError("full"))

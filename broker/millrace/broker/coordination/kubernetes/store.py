@@ -145,6 +145,11 @@ class KubernetesStore:
         """See `CoordinationStore`."""
         return self._watcher.events
 
+    def watch_lease(self, on_change: Callable[[], None]) -> bool:
+        """See `CoordinationStore`."""
+        self._watcher.on_event = on_change
+        return True
+
     def close(self) -> None:
         """See `CoordinationStore`."""
         self._watcher.close()

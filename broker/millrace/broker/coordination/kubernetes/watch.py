@@ -9,6 +9,7 @@ no resource version), so nothing is missed between two of them, and no history c
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import urllib3
@@ -29,11 +30,15 @@ class LeaseWatcher:
 
     Args:
         api: of the watcher alone: the watch keeps a connection busy.
+
+    Attributes:
+        on_event: called in the watcher's thread after each event.
     """
 
     def __init__(self, api: KubernetesApi, lease: Resource) -> None:
         self._api = api
         self._lease = lease
+        self.on_event: Callable[[], None] = lambda: None
         self._events = 0
         self._trouble = ""
         self._lock = threading.Lock()  # Of the stream, and of whether another may begin.
@@ -84,3 +89,4 @@ class LeaseWatcher:
                 self._stream = stream
             for _ in events(stream):
                 self._events += 1
+                self.on_event()

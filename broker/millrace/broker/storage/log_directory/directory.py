@@ -263,8 +263,24 @@ class LogDirectory:
         """
         return self._partitions.open(topic_partition, config, now)
 
+    def close_partition(self, topic_partition: TopicPartition) -> None:
+        """Close the log of a deleted topic in order, if it is open; it may be opened again (P75).
+
+        Its recovery point is durable with the next checkpoint, or found by recovery.
+
+        Raises:
+            CorruptLogError: it is damaged; also noted in `corrupt`.
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused. The log is
+                closed nevertheless, and recovered when it is opened.
+        """
+        self._partitions.close(topic_partition)
+
     def delete_partitions(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
         """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
+
+        Args:
+            topic_partitions: which.
+            now: the time from which `file_delete_delay_ms` counts.
 
         The checkpoint is written once for all, and the directory flushed once. After a refusal the
         caller tries all of them again.

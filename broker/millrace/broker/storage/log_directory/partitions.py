@@ -8,6 +8,7 @@ import errno
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from millrace.broker.storage.file_system import FileSystem
@@ -102,6 +103,32 @@ class Partitions:
                 if log.tier is None or log.tier.log_dir != each.path:
                     each.give_up_tier(topic_partition, now)
         return log
+
+    def close(self, topic_partition: TopicPartition) -> None:
+        """Close a log that may be opened again in this life of the broker, or in a later one.
+
+        It is recovered then: what was written since the last clean shutdown is not covered by that.
+
+        Raises:
+            CorruptLogError: it is damaged; also noted in `corrupt`.
+            StorageError: the disk refused.
+        """
+        with self._lock:
+            log = self.logs.pop(topic_partition, None)
+            if log is None:
+                return
+            if topic_partition not in self.found:  # Its state is unknown to the next shutdown.
+                self.found.append(topic_partition)
+            marker = self.clean_shutdown
+            if marker is not None:
+                unjudged = marker.unjudged | {topic_partition}
+                self.clean_shutdown = replace(marker, unjudged=unjudged)
+        try:
+            log.close(clean=True)
+        except CorruptLogError as error:
+            with self._lock:
+                self.corrupt[topic_partition] = error
+            raise
 
     def opened(self) -> list[PartitionLog]:
         """Return the logs that are open now."""

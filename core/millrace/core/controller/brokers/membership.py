@@ -17,7 +17,7 @@ from millrace.core.controller.brokers.sessions import Sessions
 from millrace.core.controller.brokers.shutdown import Shutdowns
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch
-from millrace.core.controller.partitions import leadership
+from millrace.core.controller.partitions import closing, leadership
 from millrace.core.controller.partitions.elections import Restart
 from millrace.core.controller.partitions.leadership import RulesByTopic
 from millrace.core.errors import (
@@ -129,6 +129,9 @@ class Membership:
         self._decided.put_partitions(
             leadership.restarted(self._decided, self._config, life, restart)
         )
+        closed, brokers = self._decided.deleted.values(), self._decided.cluster.brokers
+        for deleted in closing.restarted(closed, brokers, life, restart):
+            self._decided.put_deleted(deleted)
         # All keys: the removal of the earlier life may not be stored yet.
         return Decision(grant, [CLUSTER_KEY, *SHARD_KEYS])
 

@@ -8,26 +8,40 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
     SHARDS,
     ClusterState,
+    DeletedTopic,
     PartitionState,
     StateShard,
     Topic,
     shard_of,
 )
-from millrace.core.metadata.shard_size import EMPTY_BYTES, deletions_bytes, topic_bytes
+from millrace.core.metadata.shard_size import (
+    EMPTY_BYTES,
+    deleted_bytes,
+    deletions_bytes,
+    topic_bytes,
+)
 from millrace.core.topics import TopicName
 
 
 @dataclass(slots=True)
 class _DecidedShard:
     topics: dict[TopicId, Topic] = field(default_factory=dict)
+    deleted: dict[TopicId, DeletedTopic] = field(default_factory=dict)
     deletions: dict[TopicId, frozenset[BrokerId]] = field(default_factory=dict)
     topics_bytes: int = 0
+    deleted_bytes: int = 0
+
+    @property
+    def tombstone_bytes(self) -> int:
+        """Of topics that are gone for good, and of deleted ones once they are."""
+        to_come = {topic_id: _holders(each.topic) for topic_id, each in self.deleted.items()}
+        return deletions_bytes(self.deletions) + deletions_bytes(to_come)
 
 
 class DecidedMetadata:
@@ -45,6 +59,7 @@ class DecidedMetadata:
         misled: partitions that are led by another than their preferred leader.
         reassigning: partitions whose replicas are being changed.
         elected_uncleanly: partitions whose leader may lack records, until that is reported.
+        deleted: topics that can be brought back. They are in none of these counts and sets.
         freed: names of deleted topics, until the deletion is known to be stored.
         changed: keys of the objects that differ from what was last taken to be stored.
         changes: how many there were. After a look at everything, the next one is due when it grows.
@@ -67,6 +82,7 @@ class DecidedMetadata:
         self.misled: dict[TopicPartition, None] = {}
         self.reassigning: dict[TopicPartition, None] = {}
         self.elected_uncleanly: dict[TopicPartition, PartitionState] = {}
+        self.deleted: dict[TopicId, DeletedTopic] = {}
         self.freed: dict[TopicId, TopicName] = {}
         self.changed: dict[str, None] = {}  # Ordered, unlike a set.
         self.changes = 0
@@ -96,8 +112,8 @@ class DecidedMetadata:
         topic_ids = self._names.get(name)
         return None if topic_ids is None else self.topic(topic_ids[0])
 
-    def is_being_deleted(self, topic_id: TopicId) -> bool:
-        """Return whether a topic of this id was deleted, and brokers still have data of it."""
+    def is_gone(self, topic_id: TopicId) -> bool:
+        """Return whether a topic of this id is gone for good, and brokers still have its data."""
         return topic_id in self._shards[shard_of(topic_id)].deletions
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
@@ -131,16 +147,45 @@ class DecidedMetadata:
             self.put(replace(topic, partitions=tuple(partitions)))
         return list(dict.fromkeys(SHARD_KEYS[shard_of(topic_id)] for topic_id in by_topic))
 
-    def delete(self, topic: Topic) -> None:
-        """Remove a topic, and remember the brokers that have to delete its data."""
-        shard = self._shards[shard_of(topic.topic_id)]
-        del shard.topics[topic.topic_id]
-        shard.topics_bytes -= topic_bytes(topic)
-        self._unname(topic)
-        self.freed[topic.topic_id] = topic.name
-        shard.deletions[topic.topic_id] = frozenset(topic.replica_holders())
-        self._recount(topic.topic_id, topic, None)
-        self._touch(topic.topic_id)
+    def delete(self, topic: Topic, deleted_at: WallMs) -> None:
+        """Make a topic a deleted one, as it is from now on: closed everywhere."""
+        topic_id = topic.topic_id
+        shard = self._shards[shard_of(topic_id)]
+        before = shard.topics.pop(topic_id)
+        shard.topics_bytes -= topic_bytes(before)
+        self._unname(before)
+        self.freed[topic_id] = topic.name
+        self._recount(topic_id, before, None)
+        self.put_deleted(DeletedTopic(topic=topic, deleted_at=deleted_at))
+
+    def put_deleted(self, deleted: DeletedTopic) -> None:
+        """Add a deleted topic, or replace the one with its id."""
+        topic_id = deleted.topic.topic_id
+        self._take_deleted(topic_id)
+        shard = self._shards[shard_of(topic_id)]
+        shard.deleted[topic_id] = self.deleted[topic_id] = deleted
+        shard.deleted_bytes += deleted_bytes(deleted)
+        self._touch(topic_id)
+
+    def undelete(self, topic: Topic) -> None:
+        """Make a deleted topic one of the topics again."""
+        self._take_deleted(topic.topic_id)
+        self.put(topic)
+
+    def purge(self, topic_id: TopicId) -> None:
+        """Give a deleted topic up, and remember the brokers that have to delete its data."""
+        deleted = self._take_deleted(topic_id)
+        assert deleted is not None
+        self._shards[shard_of(topic_id)].deletions[topic_id] = _holders(deleted.topic)
+        self._touch(topic_id)
+
+    def _take_deleted(self, topic_id: TopicId) -> DeletedTopic | None:
+        shard = self._shards[shard_of(topic_id)]
+        deleted = shard.deleted.pop(topic_id, None)
+        if deleted is not None:
+            del self.deleted[topic_id]
+            shard.deleted_bytes -= deleted_bytes(deleted)
+        return deleted
 
     def confirm_deletion(self, topic_id: TopicId, broker_id: BrokerId) -> None:
         """Note that a broker has no data of a deleted topic any more; forget it with the last."""
@@ -159,11 +204,16 @@ class DecidedMetadata:
         for topic in old.topics.values():
             self._unname(topic)
             self._recount(topic.topic_id, topic, None)
+        for topic_id in old.deleted:
+            del self.deleted[topic_id]
         self._shards[shard.number] = _DecidedShard(
             dict(shard.topics),
+            dict(shard.deleted),
             dict(shard.deletions),
             sum(topic_bytes(topic) for topic in shard.topics.values()),
+            sum(deleted_bytes(each) for each in shard.deleted.values()),
         )
+        self.deleted.update(shard.deleted)
         for topic in shard.topics.values():
             self._name(topic)
             self._recount(topic.topic_id, None, topic)
@@ -171,15 +221,28 @@ class DecidedMetadata:
 
     def shard_content(
         self, number: int
-    ) -> tuple[dict[TopicId, Topic], dict[TopicId, frozenset[BrokerId]]]:
-        """Return copies of a shard's topics and deletions."""
+    ) -> tuple[
+        dict[TopicId, Topic], dict[TopicId, DeletedTopic], dict[TopicId, frozenset[BrokerId]]
+    ]:
+        """Return copies of a shard's topics, deleted topics, and deletions."""
         shard = self._shards[number]
-        return dict(shard.topics), dict(shard.deletions)
+        return dict(shard.topics), dict(shard.deleted), dict(shard.deletions)
 
     def shard_bytes(self, topic_id: TopicId) -> int:
-        """Return the largest size that the present shard of this topic may grow to."""
+        """Return the largest size that the present shard of this topic may grow to.
+
+        Deleted topics give way: they count as if they were gone for good.
+        """
         shard = self._shards[shard_of(topic_id)]
-        return EMPTY_BYTES + shard.topics_bytes + deletions_bytes(shard.deletions)
+        return EMPTY_BYTES + shard.topics_bytes + shard.tombstone_bytes
+
+    def in_the_way(self, number: int, shard_bytes_max: int) -> DeletedTopic | None:
+        """Return the deleted topic that a shard has no room for; None: there is room."""
+        shard = self._shards[number]
+        size = EMPTY_BYTES + shard.topics_bytes + deletions_bytes(shard.deletions)
+        if size + shard.deleted_bytes <= shard_bytes_max:
+            return None
+        return min(shard.deleted.values(), key=age_of, default=None)
 
     def _name(self, topic: Topic) -> None:
         topic_ids = self._names.get(topic.name, ())
@@ -240,3 +303,12 @@ class DecidedMetadata:
                 keys[key] = None
             else:
                 keys.pop(key, None)
+
+
+def age_of(deleted: DeletedTopic) -> tuple[WallMs, TopicId]:
+    """Return a key that orders deleted topics: the first to give way is the lowest."""
+    return deleted.deleted_at, deleted.topic.topic_id
+
+
+def _holders(topic: Topic) -> frozenset[BrokerId]:
+    return frozenset(topic.replica_holders())

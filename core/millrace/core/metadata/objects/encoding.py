@@ -25,7 +25,7 @@ Values 6 to 14 are left out when all of them are empty, as in an object of the r
 know them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 from typing import Any, Final, TypeVar
@@ -42,6 +42,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     ProducerId,
     TopicId,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
@@ -51,6 +52,7 @@ from millrace.core.metadata.model import (
     BrokerLife,
     BrokerRegistration,
     ClusterState,
+    DeletedTopic,
     PartitionState,
     Reluctance,
     StateShard,
@@ -139,17 +141,14 @@ def quota_state(quota: Quota) -> dict[str, Any]:
 def encode_shard(shard: StateShard) -> StoredObject:
     """Return the object to store under the shard's key."""
     state = {
+        "deleted": {
+            topic_id.hex(): {**_topic_state(each.topic), "deleted_at": each.deleted_at}
+            for topic_id, each in shard.deleted.items()
+        },
         "deletions": {
             topic_id.hex(): sorted(broker_ids) for topic_id, broker_ids in shard.deletions.items()
         },
-        "topics": {
-            topic_id.hex(): {
-                "config": dict(topic.overrides),
-                "name": f"{topic.name.namespace}/{topic.name.name}",
-                "partitions": [_partition_list(each) for each in topic.partitions],
-            }
-            for topic_id, topic in shard.topics.items()
-        },
+        "topics": {topic_id.hex(): _topic_state(each) for topic_id, each in shard.topics.items()},
     }
     return seal(SHARD_KEYS[shard.number], shard.version, shard.controller_epoch, state)
 
@@ -166,19 +165,28 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
     """
 
     def shard(state: Any, stored: StoredObject) -> StateShard:
-        earlier = {} if known is None else known.topics
-        topics = [
-            _topic(topic_id, value, earlier.get(topic_id))
-            for key, value in state["topics"].items()
-            for topic_id in [TopicId(bytes.fromhex(key))]
+        earlier: dict[TopicId, Topic] = {}
+        if known is not None:
+            earlier = {**known.topics, **{key: each.topic for key, each in known.deleted.items()}}
+        topics = [_topic(key, value, earlier) for key, value in state["topics"].items()]
+        deleted = [
+            DeletedTopic(
+                topic=_topic(key, value, earlier), deleted_at=WallMs(int(value["deleted_at"]))
+            )
+            # Not in objects of an earlier release.
+            for key, value in state.get("deleted", {}).items()
         ]
-        if any(shard_of(topic.topic_id) != number for topic in topics):
+        if any(
+            shard_of(topic.topic_id) != number
+            for topic in (*topics, *(each.topic for each in deleted))
+        ):
             raise ValueError("a topic of another shard")
         return StateShard(
             number=number,
             version=stored.version,
             controller_epoch=stored.controller_epoch,
             topics={topic.topic_id: topic for topic in topics},
+            deleted={each.topic.topic_id: each for each in deleted},
             deletions={
                 TopicId(bytes.fromhex(key)): frozenset(map(BrokerId, value))
                 for key, value in state["deletions"].items()
@@ -267,7 +275,17 @@ def _reluctance(value: Any) -> Reluctance:
     return Reluctance(value) if value in [*Reluctance] else Reluctance.NONE
 
 
-def _topic(topic_id: TopicId, value: Any, known: Topic | None) -> Topic:
+def _topic_state(topic: Topic) -> dict[str, Any]:
+    return {
+        "config": dict(topic.overrides),
+        "name": f"{topic.name.namespace}/{topic.name.name}",
+        "partitions": [_partition_list(each) for each in topic.partitions],
+    }
+
+
+def _topic(key: str, value: Any, known_topics: Mapping[TopicId, Topic]) -> Topic:
+    topic_id = TopicId(bytes.fromhex(key))
+    known = known_topics.get(topic_id)
     earlier = () if known is None else known.partitions
     partitions = tuple(
         _partition(values, earlier[number] if number < len(earlier) else None)

@@ -25,6 +25,7 @@ from millrace.core.ids import (
     MonotonicMs,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.lease import Deposed
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -47,6 +48,7 @@ from millrace.core.metadata.requests import (
     ElectLeaders,
     Heartbeat,
     HeartbeatAnswer,
+    PurgeTopics,
     TopicChange,
     TopicRef,
     UnregisterBroker,
@@ -206,7 +208,7 @@ def test_a_zombie_s_entry_of_an_earlier_life_is_removed(cluster: Cluster) -> Non
     bad = replace(
         shard.topics[topic], partitions=(state.successor(leader=A, isr=(*state.isr, old)),)
     )
-    written = next_shard(shard, {topic: bad}, {}, shard.controller_epoch)
+    written = next_shard(shard, {topic: bad}, {}, {}, shard.controller_epoch)
     assert cluster.objects.swap(SHARD_KEYS[0], encode_shard(written))
     cluster.replace_controller()
     assert old in cluster.state(topic).isr
@@ -631,7 +633,7 @@ def test_a_broker_is_forgotten_only_once_no_stored_partition_has_it(cluster: Clu
     cluster.create("t")
     cluster.driver.kill(C)
     deleted = cluster.driver.send(
-        DeleteTopics(topics=[TopicRef(name="t")])
+        DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="t")])
     )  # Decided on, and not stored yet.
     early = cluster.driver.send(UnregisterBroker(broker_id=C))
     cluster.driver.settle()
@@ -643,7 +645,8 @@ def test_a_broker_is_forgotten_only_once_no_stored_partition_has_it(cluster: Clu
 def test_deleted_topics_do_not_wait_for_a_broker_that_was_forgotten(cluster: Cluster) -> None:
     topic = cluster.create("t")
     cluster.driver.kill(C)
-    cluster.driver.ask(DeleteTopics(topics=[TopicRef(name="t")]))
+    cluster.driver.ask(DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="t")]))
+    cluster.driver.ask(PurgeTopics(topics=[TopicRef(name="t")]))
     for broker_id in (A, B):
         cluster.driver.ask(ConfirmDeletions(broker_id=broker_id, topic_ids=[topic]))
     unregister(cluster, C)

@@ -6,14 +6,14 @@ import pytest
 from tests.fakes.cluster import Cluster
 
 from millrace.core.errors import InvalidConfigError, StaleControllerEpochError
-from millrace.core.ids import BrokerId, ControllerEpoch, LeaderEpoch
+from millrace.core.ids import BrokerId, ControllerEpoch, LeaderEpoch, WallMs
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.objects.encoding import decode_shard, encode_shard
 from millrace.core.metadata.objects.store_versions import StoreVersions
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
-from millrace.core.metadata.requests import DeleteTopics, TopicRef
+from millrace.core.metadata.requests import DeleteTopics, PurgeTopics, TopicRef
 
 KEY = SHARD_KEYS[0]
 
@@ -222,7 +222,10 @@ def test_a_topic_that_is_not_there_is_no_order_to_delete_it(
     assert cache.image.topics_by_id == {}
     assert cache.image.deletions_of(BrokerId(0)) == []
     other = MetadataCache()
-    cluster.driver.ask(DeleteTopics(topics=[TopicRef(name="t")]))
+    cluster.driver.ask(DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="t")]))
     other.on_full_state(cluster.objects)
     assert other.image is not None
+    assert other.image.deletions_of(BrokerId(0)) == []
+    cluster.driver.ask(PurgeTopics(topics=[TopicRef(name="t")]))
+    other.on_full_state(cluster.objects)
     assert other.image.deletions_of(BrokerId(0)) == [topic]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import crc32c
 import pytest
@@ -14,6 +15,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     ProducerId,
     TopicId,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.media import Media
@@ -23,6 +25,7 @@ from millrace.core.metadata.model import (
     BrokerLife,
     BrokerRegistration,
     ClusterState,
+    DeletedTopic,
     PartitionState,
     Reluctance,
     StateShard,
@@ -85,6 +88,20 @@ CLUSTER = ClusterState(
     },
 )
 
+DELETED = Topic(
+    topic_id=TopicId(bytes.fromhex("00000065") + bytes(12)),
+    name=TopicName("default", "gone"),
+    partitions=(
+        PartitionState(
+            replicas=(BrokerId(0), BrokerId(4)),
+            leader=NO_BROKER,
+            leader_epoch=LeaderEpoch(3),
+            partition_epoch=PartitionEpoch(5),
+            isr=(),
+            elr=(LIFE, OTHER_LIFE),
+        ),
+    ),
+)
 SHARD = StateShard(
     number=5,
     version=7,
@@ -129,6 +146,7 @@ SHARD = StateShard(
             ),
         )
     },
+    deleted={DELETED.topic_id: DeletedTopic(topic=DELETED, deleted_at=WallMs(1_795_351_260_289))},
     deletions={
         TopicId(bytes(3) + b"\x45" + bytes(12)): frozenset({BrokerId(0)}),
         TopicId(bytes(3) + b"\x25" + bytes(12)): frozenset({BrokerId(4), BrokerId(0)}),
@@ -141,12 +159,37 @@ def test_what_is_written_is_read_back() -> None:
     assert decode_shard(5, encode_shard(SHARD)) == SHARD
 
 
+def test_a_shard_of_a_release_that_did_not_know_deleted_topics_has_none() -> None:
+    text = json.loads(encode_shard(SHARD).value)["object"]["state"]
+    del text["deleted"]
+    older = seal(SHARD_KEYS[5], SHARD.version, SHARD.controller_epoch, text)
+    assert decode_shard(5, older) == replace(SHARD, deleted={})
+
+
+def test_a_topic_that_is_deleted_and_brought_back_is_not_read_again() -> None:
+    later = replace(
+        SHARD,
+        version=8,
+        topics={DELETED.topic_id: DELETED},
+        deleted={
+            key: DeletedTopic(topic=each, deleted_at=WallMs(5))
+            for key, each in SHARD.topics.items()
+        },
+    )
+    read = decode_shard(5, encode_shard(later), SHARD)
+    assert read == later
+    assert read.topics[DELETED.topic_id] is DELETED
+    for key, each in SHARD.topics.items():
+        assert read.deleted[key].topic is each
+
+
 def test_the_same_state_is_the_same_bytes() -> None:
     backwards = StateShard(
         number=5,
         version=7,
         controller_epoch=ControllerEpoch(2),
         topics=SHARD.topics,
+        deleted=SHARD.deleted,
         deletions=dict(reversed(list(SHARD.deletions.items()))),
     )
     assert encode_shard(backwards) == encode_shard(SHARD)
@@ -160,6 +203,14 @@ def test_a_stored_object_is_compact_json_that_people_can_read() -> None:
         "format": 1,
         "key": "shards/05",
         "state": {
+            "deleted": {
+                "00000065" + "00" * 12: {
+                    "config": {},
+                    "deleted_at": 1_795_351_260_289,
+                    "name": "default/gone",
+                    "partitions": [[-1, 3, 5, [0, 4], [], [[0, 3], [4, 9]]]],
+                }
+            },
             "deletions": {"00000025" + "00" * 12: [0, 4], "00000045" + "00" * 12: [0]},
             "topics": {
                 "00000005" + "00" * 12: {

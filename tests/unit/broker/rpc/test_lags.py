@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
-from millrace.broker.rpc.offset_lookups import OffsetLookups
+from millrace.broker.rpc.lags import Lags
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import Unread
@@ -62,12 +62,11 @@ class ReadThreads:
 
 def lags(*outcomes: Unread | Exception, asked: int | None = None) -> list[pb.Lag]:
     """Ask for the lag of a reader at offset 5 in each partition."""
-    lookups = OffsetLookups(
+    measured = Lags(
         Partitions([Log(each) for each in outcomes]),  # type: ignore[arg-type]
         ReadThreads(),  # type: ignore[arg-type]
         Turns(),
-        wait_ms_max=0,
-        listener=Listener.CLIENTS,
+        Listener.CLIENTS,
     )
     queries = [
         pb.LagQuery(
@@ -78,7 +77,7 @@ def lags(*outcomes: Unread | Exception, asked: int | None = None) -> list[pb.Lag
         for number in range(len(outcomes) if asked is None else asked)
     ]
     request = pb.DescribeLagsRequest(partitions=queries)
-    return list(asyncio.run(lookups.describe_lags(request, None)).lags)
+    return list(asyncio.run(measured.describe(request)).lags)
 
 
 def test_a_lag_is_as_old_as_the_first_record_that_is_not_read() -> None:

@@ -1,0 +1,83 @@
+"""Metrics of the lags of groups: the sums of one round at a time, as the last round found them.
+
+A lag that is not known has no sample: 0 would say that the group has read everything.
+
+Labels are bounded by `groups.lag_series_max`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from millrace.core.groups.lags import GroupLag
+
+_LABELS = ("group", "topic")
+
+
+class GroupLagMetrics(Collector):
+    """See the module. The threads of the metrics page read what the event loop has put here."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._shown: tuple[Sequence[GroupLag], int] = ((), 0)
+        registry.register(self)
+
+    def show(self, lags: Sequence[GroupLag], left_out: int) -> None:
+        """Show a round instead of the one before.
+
+        Args:
+            lags: of the groups that were measured.
+            left_out: how many groups were not.
+        """
+        self._shown = lags, left_out
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        lags, left_out = self._shown
+        yield _family(
+            "millrace_group_lag_records",
+            "Records that a group, Spark query or other reader has not read, by topic. Each group "
+            "is shown by its coordinator. Absent as long as the lag in a partition is unknown; so "
+            "are the next three.",
+            [(each, each.records) for each in lags],
+        )
+        yield _family(
+            "millrace_group_lag_records_max",
+            "Those of them in the partition with the most.",
+            [(each, each.records_max) for each in lags],
+        )
+        yield _family(
+            "millrace_group_lag_bytes",
+            "Stored bytes of the batches that hold the unread records.",
+            [(each, each.bytes) for each in lags],
+        )
+        yield _family(
+            "millrace_group_lag_seconds_max",
+            "Age of the oldest unread record, by the timestamp of its batch; 0: all is read. "
+            "Absent also where a batch has no timestamp.",
+            [
+                (each, None if each.milliseconds is None else each.milliseconds / 1000)
+                for each in lags
+            ],
+        )
+        yield _family(
+            "millrace_group_lag_unknown_partitions",
+            "Partitions in which the lag of a group is unknown: it has stored no position, its "
+            "position is beyond the end of the log, or the leader does not answer.",
+            [(each, each.unknown) for each in lags],
+        )
+        yield GaugeMetricFamily(
+            "millrace_group_lag_left_out_groups",
+            "Groups whose lags are not measured, as groups.lag_series_max leaves no room. Should "
+            "be 0.",
+            value=left_out,
+        )
+
+
+def _family(name: str, meaning: str, values: list[tuple[GroupLag, float | None]]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=_LABELS)
+    for lag, value in values:
+        if value is not None:
+            family.add_metric((lag.group, lag.topic), value)
+    return family

@@ -1,0 +1,104 @@
+"""Reading as a member of a consumer group: what was written is committed, and nothing else.
+
+So the group gets each record at least once, also when the command is killed: the next member begins
+behind the last record whose output was flushed a second before.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Literal
+
+import click
+
+from millrace.cli.output import say
+from millrace.cli.read_start import Beginning, End, Position
+from millrace.core.errors import (
+    MillraceError,
+    RetriableError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
+from millrace.core.topics import PartitionName
+
+if TYPE_CHECKING:
+    from millrace.client import SyncConsumer
+
+_COMMIT_SECONDS: Final = 1.0
+_NO_MEMBER: Final = (StaleMemberEpochError, UnknownMemberIdError)
+"""Others have the partitions; they read again what was not committed."""
+
+
+def reset_of(start: Position) -> Literal["beginning", "end"]:
+    """Return where a group begins in partitions without a committed position.
+
+    Raises:
+        click.UsageError: a group cannot begin there.
+    """
+    match start:
+        case Beginning():
+            return "beginning"
+        case End():
+            return "end"
+    raise click.UsageError(
+        "a group goes on where it has committed: --from may be 'beginning' or 'end', for "
+        "partitions without a position. `millrace group reset` moves a group"
+    )
+
+
+class Membership:
+    """A member's share of its group: which records it has read and written, and committed.
+
+    Args:
+        consumer: with a group, and without automatic commits.
+        passed: the next offset to read of each partition, behind records whose output was flushed;
+            partitions that the member loses are removed from it.
+    """
+
+    def __init__(self, consumer: "SyncConsumer", passed: dict[PartitionName, int]) -> None:
+        self._consumer = consumer
+        self._passed = passed
+        self._committed: dict[PartitionName, int] = {}
+        self._due = time.monotonic() + _COMMIT_SECONDS
+
+    def join(self, topics: Sequence[str], *, is_regex: bool) -> None:
+        """Read topics, or those that a pattern matches, also later ones."""
+        pattern = "|".join(f"(?:{each})" for each in topics) if is_regex else ""
+        self._consumer.subscribe(
+            () if is_regex else topics,
+            pattern=pattern,
+            on_revoked=self._on_revoked,
+            on_lost=self._forget,
+        )
+
+    def on_flushed(self) -> None:
+        """Commit now and then; called when the output of all records is flushed."""
+        if time.monotonic() >= self._due:
+            with suppress(RetriableError):  # The next commit includes this one.
+                self._commit(self._passed)
+            self._due = time.monotonic() + _COMMIT_SECONDS
+
+    def leave(self) -> None:
+        """Commit a last time, after the output was flushed."""
+        try:
+            self._commit(self._passed)
+        except MillraceError as error:
+            say(f"the group may read the last records again: {error.message}")
+
+    def _on_revoked(self, partitions: list[PartitionName]) -> None:
+        passed = self._passed
+        with suppress(RetriableError):  # They are read again.
+            self._commit({each: passed[each] for each in partitions if each in passed})
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[PartitionName]) -> None:
+        for each in partitions:
+            self._passed.pop(each, None)
+            self._committed.pop(each, None)
+
+    def _commit(self, passed: dict[PartitionName, int]) -> None:
+        news = {each: at for each, at in passed.items() if self._committed.get(each) != at}
+        if news:
+            with suppress(*_NO_MEMBER):
+                self._consumer.commit(news)
+                self._committed.update(news)

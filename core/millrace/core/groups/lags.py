@@ -1,0 +1,135 @@
+"""The lags of groups, by topic: what to ask the leaders of partitions, and sums of their answers.
+
+A round takes up groups one after another, with their positions, and adds up what leaders answer.
+Many groups are often at the same offset of a partition, as when all of them have read everything.
+So a leader is asked once about each offset, however many groups are there.
+
+What is not known is not 0: as long as the lag in one partition is unknown, so are the sums.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from millrace.core.ids import Offset, TopicId, TopicPartition
+
+Place = tuple[TopicPartition, int]
+"""An offset in a partition: of the record that is read next."""
+
+
+class Unread(NamedTuple):
+    """What lies behind a place, as the partition's leader has measured it.
+
+    Attributes:
+        records: that are there.
+        bytes: stored, of the batches that hold them.
+        milliseconds: age of the first of these batches; 0: all is read; None: unknown.
+    """
+
+    records: int
+    bytes: int
+    milliseconds: int | None
+
+    @staticmethod
+    def between(
+        position: int, log_start: int, end: int, size: int, milliseconds: int | None
+    ) -> "Unread":
+        """Return what is unread in a log with these bounds."""
+        return Unread(end - max(position, log_start), size, milliseconds)
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in a topic.
+
+    Attributes:
+        group: its name.
+        topic: its name.
+        records: over all partitions; None: unknown, and so below.
+        records_max: of the partition with the most.
+        bytes: over all partitions.
+        milliseconds: of the partition that is furthest behind.
+        unknown: partitions in which the lag is not known.
+    """
+
+    group: str
+    topic: str
+    records: int | None
+    records_max: int | None
+    bytes: int | None
+    milliseconds: int | None
+    unknown: int
+
+
+class LagRound:
+    """See the module.
+
+    Args:
+        series_max: of pairs of a group and a topic.
+        name_of: returns the name of a topic; empty: it was deleted.
+
+    Attributes:
+        left_out: groups that do not fit any more.
+        positions: of all groups that were taken up.
+    """
+
+    def __init__(self, series_max: int, name_of: Callable[[TopicId], str]) -> None:
+        self._room = series_max
+        self._name_of = name_of
+        self._topics: dict[tuple[str, str], list[Place | None]] = {}
+        self._places: dict[Place, None] = {}
+        self.left_out = 0
+        self.positions = 0
+
+    @property
+    def places(self) -> Collection[Place]:
+        """What leaders are to be asked."""
+        return self._places
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other group fits."""
+        return self._room <= 0
+
+    def take(self, group: str, positions: Mapping[TopicPartition, Offset | None]) -> None:
+        """Take up a group, unless its topics do not fit.
+
+        Args:
+            group: its name.
+            positions: of the next record to read; None: the group has stored none.
+        """
+        names = {topic_id: self._name_of(topic_id) for topic_id, _ in positions}
+        topics: dict[tuple[str, str], list[Place | None]] = defaultdict(list)
+        for topic_partition, offset in positions.items():
+            if name := names[topic_partition.topic_id]:
+                topics[group, name].append(None if offset is None else (topic_partition, offset))
+        if len(topics) > self._room:
+            self.left_out += 1
+            return
+        self._room -= len(topics)
+        self._topics.update(topics)
+        for places in topics.values():
+            self.positions += len(places)
+            self._places.update(dict.fromkeys(place for place in places if place is not None))
+
+    def lags(self, found: Mapping[Place, Unread]) -> Iterator[GroupLag]:
+        """Yield the lags, from what leaders answered."""
+        for (group, topic), places in self._topics.items():
+            answers = [None if each is None else found.get(each) for each in places]
+            yield _added_up(group, topic, answers)
+
+
+def _added_up(group: str, topic: str, found: list[Unread | None]) -> GroupLag:
+    known = [each for each in found if each is not None]
+    unknown = len(found) - len(known)
+    if unknown:
+        return GroupLag(group, topic, None, None, None, None, unknown)
+    times = [each.milliseconds for each in known if each.milliseconds is not None]
+    return GroupLag(
+        group,
+        topic,
+        records=sum(each.records for each in known),
+        records_max=max(each.records for each in known),
+        bytes=sum(each.bytes for each in known),
+        milliseconds=max(times) if len(times) == len(known) else None,
+        unknown=0,
+    )
