@@ -1,4 +1,4 @@
-"""A compacted topic on three brokers: each key keeps its last value, whoever leads (P57)."""
+"""A compacted topic on three brokers: each key keeps its last value when leaders change (P57)."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -160,7 +160,7 @@ class GroupLags:
         return found
 
     async def _way_to(self, leader: BrokerId) -> _Ask | None:
-        """Return how to ask a broker; None: nobody knows where it is."""
+        """Return how to ask a broker; None: its address is unknown."""
         if leader == self._broker_id:
             return self._measure_here
         image = self._partitions.image

@@ -1,8 +1,8 @@
 """The cleaner point of a log, in a file of its own.
 
 A cache (P68): without it everything counts as dirty, and is cleaned once more. But it must never be
-too high (P57): a tombstone before it may go, as older records of its key are gone already. So it is
-lowered, durably, before a log is cut behind it, and bound to its partition.
+too high (P57): a tombstone before it may go, as older records of its key are gone already. So the
+log lowers it durably before it cuts its end below it. The file names its partition.
 """
 
 from typing import Final

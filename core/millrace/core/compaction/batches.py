@@ -329,7 +329,7 @@ class BatchCleaner:
                 yield from self.finish()
 
     def finish(self) -> Iterator[RewrittenBatch]:
-        """Yield what is left; offsets behind it begin a new batch."""
+        """Yield the last batch; the next offset begins a new one."""
         run, self._run = self._run, _Run()
         if run.first is None:
             return

@@ -2,7 +2,7 @@
 
 A record that failed is still the next one of its partition. The partition pauses, longer after each
 failure, and other partitions are read meanwhile. So the records of a partition stay in order. After
-its last attempt a record is given up, and the partition goes on with the record behind it.
+its last attempt a record is given up, and the partition goes on with the next record.
 
 Invariant: at most one record of a partition waits, the first one that is not done.
 

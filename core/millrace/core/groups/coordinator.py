@@ -100,8 +100,8 @@ class GroupCoordinator:
     # --- Queries -----------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Return the names of all groups and readers, sorted."""
-        return sorted({*self._positions.names(), *self.membership.groups})
+        """Return the names of all groups and readers."""
+        return [*self.group_names(), *self.other_names()]
 
     def group_names(self) -> list[str]:
         """Return the names of consumer groups, the oldest first."""
