@@ -30,7 +30,6 @@ from millrace.broker.storage.producer_snapshots import SUFFIX as SNAPSHOT
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
 from millrace.broker.storage.segment import Segment, parse_offset_name
 from millrace.broker.storage.tier import FILE_NAME as TIER
-from millrace.broker.storage.tier import Tier
 from millrace.core.errors import CorruptBatchError, CorruptLogError, UnsupportedFormatError
 from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN
@@ -220,25 +219,22 @@ class LogWitness:
         if machine.disk.size(active.path) != active.size:
             raise Violation(f"{machine.name} leaves half a batch in {active.path}")
 
-    def on_segment_moving(
-        self, machine: BrokerMachine, state: LogState, found: Segment, after: Tier | None
-    ) -> None:
+    def on_segment_moving(self, machine: BrokerMachine, state: LogState, found: Segment) -> None:
         """A segment is about to count on another disk (P76)."""
         if found.next_offset > state.high_watermark and state.is_at_home(found):
             raise Violation(f"{machine.name} moves {found.path}, which is not committed")
-        path = _moved_path(state, found, after)
-        if not machine.disk.failures and not machine.disk.is_durable(path):
-            raise Violation(f"{machine.name} lets {path} count, and it would not survive")
 
-    def on_segment_moved(
-        self, machine: BrokerMachine, state: LogState, found: Segment, after: Tier | None
-    ) -> None:
-        """A segment counts on another disk (P76): its original may be removed."""
-        path = f"{state.directory}/{TIER}"
-        if machine.disk.exists(path) and not machine.disk.is_durable(path):
-            raise Violation(f"{path} of {machine.name} would not survive a power cut")
-        if state.folder_of(found.base_offset) == found.folder:
+    def on_segment_moved(self, machine: BrokerMachine, state: LogState, found: Segment) -> None:
+        """A segment counts on another disk (P76)."""
+        disk, note = machine.disk, f"{state.directory}/{TIER}"
+        if disk.exists(note) and not disk.is_durable(note):
+            raise Violation(f"{note} of {machine.name} would not survive a power cut")
+        folder = state.folder_of(found.base_offset)
+        if folder == found.folder:
             raise Violation(f"{machine.name} moves {found.path}, and it still counts there")
+        path = f"{folder}/{found.path.rpartition('/')[2]}"
+        if not disk.failures and not disk.is_durable(path):
+            raise Violation(f"{machine.name} lets {path} count, and it would not survive")
 
     def judge_contents(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """Check a log's knowledge of its batches, at least of those in its last segment."""
@@ -284,14 +280,6 @@ class LogWitness:
                 ) from None
             return found, False
         return found, True
-
-
-def _moved_path(state: LogState, found: Segment, after: Tier | None) -> str:
-    """Return where the copy of a segment is that moves."""
-    folder = state.directory
-    if state.is_at_home(found) and after is not None:
-        folder = after.folder(state.topic_partition)
-    return f"{folder}/{found.path.rpartition('/')[2]}"
 
 
 def _is_checkpoint_damaged(disk: SimulatedDisk) -> bool:

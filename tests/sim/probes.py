@@ -438,9 +438,9 @@ class Probes:
             self._cluster.invariants.on_given_up(state.topic_partition, epoch, offset)
 
     def _before_segment_moves(
-        self, process: BrokerProcess, tiering: LogTiering, found: Segment, _: Any, after: Any
+        self, process: BrokerProcess, tiering: LogTiering, found: Segment, *_: Any
     ) -> None:
-        self._logs.on_segment_moving(process.machine, tiering.state, found, after)
+        self._logs.on_segment_moving(process.machine, tiering.state, found)
 
     def _on_segment_moved(
         self,
@@ -449,11 +449,10 @@ class Probes:
         has_moved: bool,
         tiering: LogTiering,
         found: Segment,
-        __: Any,
-        after: Any,
+        *__: Any,
     ) -> None:
         if has_moved:
-            self._logs.on_segment_moved(process.machine, tiering.state, found, after)
+            self._logs.on_segment_moved(process.machine, tiering.state, found)
 
     def _before_deletion(
         self, _: BrokerProcess, __: Partitions, partition: Partition, start_offset: Offset

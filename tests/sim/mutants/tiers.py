@@ -17,8 +17,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a segment counts on another disk before the name of its copy is durable",
         "P76",
-        f"{_TIERING}:_Move.run",
-        "self._written(self._state.files.fsync_directory, self._folder)",
+        f"{_TIERING}:_Move._name_copy",
+        "files.fsync_directory(self._folder)",
         "pass",
     ),
     mutant(

@@ -198,6 +198,37 @@ def test_a_leftover_is_not_taken_for_the_segment_that_came_back() -> None:
     opened.check()
 
 
+def test_a_copy_on_its_way_home_is_not_taken_for_a_later_segment_of_that_offset() -> None:
+    opened = tiered(3)
+    steps = opened.log.bring_back()
+    next(steps)
+    opened.log.truncate_to(Offset(4), NOW)
+    opened.write(4, 6)
+    opened.log.roll(NOW)
+    assert opened.log.segments[-1].base_offset == 6
+    opened.write(6, 10)
+    for _ in steps:
+        pass
+    opened.write(10, 14)
+    opened.check()
+    opened.close()
+    TieredLog(opened.disk).check()
+
+
+def test_what_a_move_has_left_is_not_a_part_of_a_later_segment() -> None:
+    opened = tiered(3)
+    steps = opened.log.bring_back()
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    opened.log.truncate_to(Offset(4), NOW)
+    opened.write(4, 6)
+    opened.log.roll(NOW)
+    opened.write(6, 14)
+    opened.check()
+    opened.close()
+    TieredLog(opened.disk).check()
+
+
 @pytest.mark.parametrize("at", [2, 4, 7, 13])
 def test_a_log_that_is_cut_goes_on(at: int) -> None:
     opened = tiered(3)
@@ -402,6 +433,38 @@ def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
     for _ in again.log.clean(KeyHasher(b"secret"), 1 << 20, NOW):
         pass
     assert records_in(again.log) == expected
+
+
+def test_segments_that_move_while_a_log_is_cleaned_are_cleaned_all_the_same() -> None:
+    config = LogConfig(
+        is_compacted=True,
+        segment_bytes=1,  # So that each segment is a group.
+        index_interval_bytes=200,
+        lags=CompactionLags(min_dirty_ratio=0.0),
+    )
+    for moves_at in range(14):
+        opened = TieredLog(Disk(), config)
+        for number in range(7):
+            cells = [(b"key-%d" % (number % 3), b"%d" % number), (b"key", b"%d" % number)]
+            opened.log.append([keyed_batch(opened.log.log_end_offset, cells)], NOW)
+            opened.log.roll(NOW)
+        opened.log.high_watermark = opened.log.log_end_offset
+        opened.move_out()
+        latest = {record.key: record for record in records_in(opened.log)}
+        cleaning = opened.log.clean(KeyHasher(b"secret"), 1 << 20, NOW)
+        for _ in zip(range(moves_at), cleaning, strict=False):
+            pass
+        opened.move_out()  # The oldest one at home, unless the cleaning has it in hand.
+        opened.bring_back(moves_at % 3)
+        for _ in cleaning:
+            pass
+        assert opened.log.cleaner_point.offset == opened.log.log_end_offset, moves_at
+        expected = sorted(latest.values(), key=lambda record: record.offset)
+        assert records_in(opened.log) == expected, moves_at
+        opened.move_out(7)
+        assert records_in(opened.log) == expected, moves_at
+        opened.close()
+        assert records_in(TieredLog(opened.disk, config).log) == expected, moves_at
 
 
 Story = Callable[[TieredLog], None]

@@ -21,6 +21,7 @@ appends.
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
 | `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
+| `held`, by the thread that cleans                                          | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
 | `high_watermark`, unless the log is truncated or emptied; `config`         | neither       |
 
@@ -76,6 +77,7 @@ class LogState:
         cleaner_point: how far the log is compacted; another object after each cut of the log.
         tier: where its oldest segments lie; None while all of them are at home.
         tier_leftovers: files that count no more, and are still to be removed.
+        held: segments that are being cleaned, and do not move to another disk meanwhile.
     """
 
     __slots__ = (
@@ -88,6 +90,7 @@ class LogState:
         "flush_lock",
         "flushed_offset",
         "health",
+        "held",
         "high_watermark",
         "lock",
         "log_start_offset",
@@ -135,6 +138,7 @@ class LogState:
         self.cleaner_point = recovered.cleaner_point
         self.tier = recovered.tier
         self.tier_leftovers: list[str] = []
+        self.held: tuple[Segment, ...] = ()
 
     @property
     def log_end_offset(self) -> Offset:

@@ -2,26 +2,29 @@
 
 One segment at a time, in steps of a few MiB, while appends and reads go on:
 
-1. the segment is copied to the other disk, and flushed with its name;
+1. the segment is copied to the other disk, under a name of its own, and flushed;
 2. the copy is read again, and every batch in it verified;
-3. the file `tier` says, durably, that the segment counts there: see `tier.py`;
-4. readers get the copy; the old file is *retired*, so that a reader that holds it asks again;
-5. the old file is removed.
+3. the copy gets the name of the segment, durably;
+4. the file `tier` says, durably, that the segment counts there: see `tier.py`;
+5. readers get the copy; the old file is *retired*, so that a reader that holds it asks again;
+6. the old file is removed.
 
-After a crash before step 3 the old file counts, afterwards the copy; opening the log removes the
+After a crash before step 4 the old file counts, afterwards the copy; opening the log removes the
 other one. The oldest segment at home goes first, and the newest one of the tier comes back first,
 so one offset says where each lies.
 
 A segment that is cut, cleaned or deleted during the copy is another object afterwards, or gone:
-then the copy is dropped. One that its caller leaves unfinished stays until the next move of the
-segment overwrites it, or the log is opened again. An error of the other disk concerns only the
-move, and the log goes on (P76).
+then the copy is dropped. By then another segment at home may have the same name, where a log was
+cut and written again: so a copy gets its name there only under `lock`, when its original still
+counts. A copy that its caller leaves unfinished stays until the next move of the segment overwrites
+it, or the log is opened again. An error of the other disk concerns only the move, and the log goes
+on (P76).
 
-Retention leaves files of the tier to `remove_leftovers`, so that appends to one disk never wait for
-another one.
+Files of the tier that do not count any more are left to `remove_leftovers`, which needs no lock: so
+appends to one disk do not wait for another one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -31,14 +34,22 @@ from millrace.broker.storage.file_system import File
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.refusals import refusal
+from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import SUFFIX, Segment, offset_name
 from millrace.broker.storage.tier import Tier, says, write_tier
-from millrace.core.errors import MillraceError, StorageBusyError, StorageFullError
+from millrace.core.errors import (
+    MillraceError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.tiers import Movable, last_in_tier, movable
 
 _T = TypeVar("_T")
 
+_COPY: Final = ".copy" + TEMPORARY_SUFFIX
+"""End of the name of a copy; what a crash leaves is removed like any temporary file."""
 _STEP_BYTES: Final = 1 << 20
 _FLUSH_BYTES: Final = 32 << 20
 """Written bytes after which the copy is flushed, so that other users of the disk wait less."""
@@ -73,13 +84,16 @@ class LogTiering:
     def movable(self, now: WallMs) -> Movable | None:
         """Return the segment that may move to the tier next; None: there is none."""
         state = self._state
-        return movable(
+        found = movable(
             state.segments,
             self.end_offset,
             state.config.local_retention,
             state.high_watermark,
             now,
         )
+        if found is not None and found.base_offset in {each.base_offset for each in state.held}:
+            return None
+        return found
 
     def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
         """Move the oldest closed segment at home to the tier; yield the bytes of each step.
@@ -99,7 +113,7 @@ class LogTiering:
         tier = before or Tier(log_dir, directory_id)
         assert tier.directory_id == directory_id
         closed = [each for each in segments[:-1] if each.base_offset >= tier.end_offset]
-        if not closed or closed[0].next_offset > state.high_watermark:
+        if not closed or closed[0].next_offset > state.high_watermark or closed[0] in state.held:
             return
         found = closed[0]
         after = tier._replace(end_offset=found.next_offset)
@@ -117,7 +131,7 @@ class LogTiering:
         if before is None or not state.is_at_home(segments[-1]):
             return  # The active segment of a log that was cut: it ends first.
         found = last_in_tier(segments, before.end_offset)
-        if found is not None:
+        if found is not None and found not in state.held:
             is_last = found is segments[0]
             after = None if is_last else before._replace(end_offset=found.base_offset)
             yield from _Move(self, found, state.directory, before, after).run()
@@ -145,17 +159,25 @@ class LogTiering:
                     state.tier_leftovers += paths[at:]
                 raise refusal(error, f"removing {path}", state.topic_partition) from error
 
-    def switch(self, found: Segment, before: Tier | None, after: Tier | None) -> bool:
-        """Let the copy of a segment count; return whether the log was not cut or cleaned since.
+    def switch(
+        self,
+        found: Segment,
+        before: Tier | None,
+        after: Tier | None,
+        name_copy: Callable[[], None] | None = None,
+    ) -> bool:
+        """Let the copy of a segment count; return whether the segment is not cut or cleaned.
 
         Args:
             found: the segment.
             before: where the oldest segments lay when its copy was begun.
             after: where they lie from now on.
+            name_copy: gives the copy its name; None: it has it.
         """
         state = self._state
         with state.lock:
-            if state.health.is_closed or found not in state.segments or state.tier != before:
+            is_whole = found in state.segments and found not in state.held
+            if state.health.is_closed or not is_whole or state.tier != before:
                 return False
             state.health.check()
             if self.is_held:
@@ -164,9 +186,15 @@ class LogTiering:
                     topic_partition=state.topic_partition,
                 )
             try:
+                if name_copy is not None:
+                    name_copy()
                 self._write(after)
             except OSError as error:
                 self._take_back(before)
+                if name_copy is not None:  # Opening the log removes it, too.
+                    self._unlink_at_home(
+                        f"{state.directory}/{offset_name(found.base_offset)}{SUFFIX}"
+                    )
                 raise state.health.refusal(error, "moving a segment of") from error
             state.tier = after
             made = found.moved_to(
@@ -174,7 +202,26 @@ class LogTiering:
             )
             state.segments = tuple(made if each is found else each for each in state.segments)
             found.move_away()
+            if not state.is_at_home(made):
+                self._unlink_at_home(found.path)
         return True
+
+    def give_up(self, paths: Sequence[str]) -> None:
+        """Remove files of the tier that do not count, or leave them to `remove_leftovers`."""
+        with self._state.lock:
+            self._state.tier_leftovers += paths
+        with suppress(StorageError):
+            self.remove_leftovers()
+
+    def remove_at_home(self, path: str) -> None:
+        """Remove a file that does not count, or leave it to the next opening of the log."""
+        with self._state.lock:
+            if not self._state.health.is_closed:  # Else the directory may be another log's.
+                self._unlink_at_home(path)
+
+    def _unlink_at_home(self, path: str) -> None:
+        with suppress(OSError):
+            self._state.files.unlink(path)
 
     def _write(self, tier: Tier | None) -> None:
         state = self._state
@@ -215,7 +262,9 @@ class _Move:
         self._state = tiering.state
         self._found = found
         self._folder = folder
+        self._is_out = folder != tiering.state.directory
         self._path = f"{folder}/{offset_name(found.base_offset)}{SUFFIX}"
+        self._copy_path = self._path + _COPY
         self._before = before
         self._after = after
 
@@ -226,19 +275,29 @@ class _Move:
             file = self._written(self._begin)
             yield from self._copy(file)
             self._written(file.fdatasync)
-            self._written(self._state.files.fsync_directory, self._folder)
             yield from self._verify(file)
-            is_done = self._tiering.switch(self._found, self._before, self._after)
+            if self._is_out:
+                self._written(self._name_copy)
+            name_copy = None if self._is_out else self._name_copy
+            is_done = self._tiering.switch(self._found, self._before, self._after, name_copy)
         except MillraceError:
             if not self._state.health.failed_log_dir:  # Else the copy may count.
-                self._remove(self._path)
+                self._drop()
             raise
         except _Overtaken:
             is_done = False
         finally:
             if file is not None:
                 file.close()
-        self._remove(self._found.path if is_done else self._path)
+        if not is_done:
+            self._drop()
+        elif not self._is_out:
+            self._tiering.give_up([self._found.path])
+
+    def _name_copy(self) -> None:
+        files = self._state.files
+        files.rename(self._copy_path, self._path)
+        files.fsync_directory(self._folder)
 
     def _begin(self) -> File:
         files = self._state.files
@@ -251,7 +310,7 @@ class _Move:
                 f"{self._found.size}: it is not moved. Free some space",
                 topic_partition=self._state.topic_partition,
             )
-        file = files.open(self._path, create=True, writable=True)
+        file = files.open(self._copy_path, create=True, writable=True)
         file.truncate(0)
         return file
 
@@ -306,8 +365,8 @@ class _Move:
                 self._check_whole()
                 raise self._state.health.unread(error, self._found.path) from error
             raise StorageBusyError(
-                f"{self._path} is not what was written, and its original is sound: the segment is "
-                f"not moved now ({damage}). If this goes on, replace the disk of {self._folder}",
+                f"{self._copy_path} is not what was written, and its original is sound: it "
+                f"is not moved now ({damage}). If this goes on, replace the disk of {self._folder}",
                 topic_partition=self._state.topic_partition,
             ) from damage
 
@@ -328,18 +387,12 @@ class _Move:
         if end != found.next_offset:
             raise scan.ScanStop("a batch is missing", found.size, end)
 
-    def _remove(self, path: str) -> None:
-        """Remove the file that does not count; opening the log would do so, too."""
-        state = self._state
-        with suppress(FileNotFoundError):
-            try:
-                if not state.health.is_closed:  # Else the directory may be another log's.
-                    state.files.unlink(path)
-            except OSError as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                with state.lock:
-                    state.tier_leftovers.append(path)
+    def _drop(self) -> None:
+        """Remove the copy, which does not count; opening the log would do so, too."""
+        if self._is_out:
+            self._tiering.give_up([self._copy_path, self._path])
+        else:
+            self._tiering.remove_at_home(self._copy_path)
 
     def _written(self, write: Callable[..., _T], *args: object) -> _T:
         """Write to the target; the log's own disk fails the log."""
@@ -349,10 +402,13 @@ class _Move:
             raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> Exception:
-        """Return what to raise for an error of the target."""
+        """Return what to raise for an error of the target.
+
+        Raises:
+            _Overtaken: the copy was removed together with the log.
+        """
         state, doing = self._state, f"moving {self._found.path} to"
-        if state.health.is_closed:
-            return _Overtaken()
+        self._check_whole()
         if self._folder == state.directory:
             return state.health.refusal(error, doing)
         return refusal(error, f"{doing} {self._folder}", state.topic_partition)
