@@ -12,15 +12,15 @@ takes the replicas offline that have segments there, and no others (P63).
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log import Moving, PartitionLog, abandon
 from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
@@ -119,6 +119,8 @@ class _Mover:
                 continue
             room = free_bytes - self._config.tier_free_bytes_min
             if (chosen := await self._choose_out(of_home, is_filling=room < 0)) is not None:
+                if not self._is_wanted(chosen, chosen.log):
+                    return True
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
                 steps = chosen.log.move_out(self._path, identity.directory_id)
@@ -165,7 +167,7 @@ class _Mover:
         found = await self._worker.call(_look_at, [each.log for each in tiered], wall_now())
         return first_to_move(zip(tiered, found, strict=True), is_filling=is_filling)
 
-    async def _move(self, partition: Partition, steps: Iterator[int], way: str) -> bool:
+    async def _move(self, partition: Partition, steps: Moving, way: str) -> bool:
         """Move a segment; it stays where it is if the log is closed or moved meanwhile.
 
         Returns:
@@ -175,7 +177,7 @@ class _Mover:
         before = log.tier
         try:
             await self._worker.call(self._directory.directory.check_there)
-            while self._partitions.find(topic_partition) is partition and partition.log is log:
+            while self._is_wanted(partition, log):
                 size = await self._worker.call(next, steps, None)
                 if size is None:
                     break
@@ -185,7 +187,7 @@ class _Mover:
             self._on_refused(partition, log, error)
             return True
         finally:
-            self._worker.submit(_on_closed, _close, steps)
+            self._worker.submit(_on_abandoned, abandon, steps)
         if log.tier == before:
             return False
         partition.unmovable = None
@@ -201,6 +203,11 @@ class _Mover:
             },
         )
         return True
+
+    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a log is still that of a replica here, and the HDD works."""
+        is_here = self._partitions.find(partition.topic_partition) is partition
+        return is_here and partition.log is log and self._directory.failure is None
 
     async def _keep_pace(self, size: int) -> None:
         if self._allowance is not None:
@@ -248,10 +255,6 @@ def _look_at(logs: Sequence[PartitionLog], now: WallMs) -> list[Movable | None]:
     return [log.movable(now) for log in logs]
 
 
-def _close(steps: Any) -> None:
-    steps.close()
-
-
-def _on_closed(_: object, error: BaseException | None) -> None:
+def _on_abandoned(_: object, error: BaseException | None) -> None:
     if error is not None and not isinstance(error, StorageError):
         raise error

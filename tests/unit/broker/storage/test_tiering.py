@@ -2,14 +2,15 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from tests.fakes.disk import Disk, PowerCut
+from tests.fakes.disk import Disk, Entry, PowerCut
 from tests.fakes.keyed_batches import keyed_batch, records_in
 from tests.fakes.log_on_disk import NOW, batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log import PartitionLog, abandon
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
     DirectoryConfig,
@@ -73,8 +74,10 @@ class TieredLog:
         expected = {base: EXPECTED[base] for base in range(start, end)}
         found = {base: data for base, data in batches_of(self.log).items() if base >= start}
         assert found == expected
-        while self.log.scrub(1 << 30):
-            pass
+        for directory in (self.ssd, self.hdd):
+            while directory.scrub(1 << 30):
+                pass
+            assert directory.corrupt == {}
 
     @property
     def in_tier(self) -> list[int]:
@@ -130,6 +133,56 @@ def test_segments_are_read_wherever_they_lie() -> None:
     assert again.in_tier == [0, 3]
     assert again.ssd.was_clean
     again.check()
+
+
+class HangingDisk(Disk):
+    """A disk whose HDD, once it hangs, answers nothing: whoever asks would wait for ever."""
+
+    hangs = False
+
+    def _entry(self, path: str) -> Entry:
+        assert not (self.hangs and path.startswith(HDD)), path
+        return super()._entry(path)
+
+
+def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
+    disk = HangingDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 10)
+    opened.move_out(2)
+    log, ssd = opened.log, opened.ssd
+    disk.hangs = True
+    disk.is_cold = True
+    opened.write(10, 14)
+    log.flush()
+    log.roll(NOW)
+    log.checkpoint()
+    ssd.checkpoint(MonotonicMs(0))
+    assert log.movable(NOW) is not None
+    plan = log.plan_read(Offset(6), 1 << 20, Offset(14))
+    assert plan is not None
+    assert log.read(plan) == b"".join(EXPECTED[at] for at in range(6, 9))
+    with pytest.raises(BlockingIOError):  # So a thread of the HDD reads.
+        log.plan_read(Offset(1), 1000, Offset(14), may_block=False)
+    assert log.log_dir_of(Offset(1)) == HDD
+    assert log.unread(Offset(6), Offset(14)).size > 0
+    while ssd.scrub(1 << 30):
+        pass
+    assert log.apply_retention(NOW, Offset(14)) == 0
+    log.advance_log_start(Offset(4))
+    log.config = replace(CONFIG, retention_records=5)
+    assert log.apply_retention(NOW, Offset(14)) == 2
+    assert log.log_start_offset == 9
+    assert log.has_leftovers
+    log.truncate_to(Offset(11), NOW)
+    opened.write(11, 14)
+    ssd.let_go([TOPIC_PARTITION])
+    ssd.delete_partitions([TOPIC_PARTITION], NOW)
+    ssd.empty_trash(WallMs(NOW + 90_000_000))
+    disk.hangs = False
+    opened.hdd.retire_tiers([TOPIC_PARTITION], NOW, False)
+    opened.hdd.empty_trash(WallMs(NOW + 90_000_000))
+    assert not _names_of(disk)
 
 
 def test_the_active_segment_and_what_is_not_committed_stay() -> None:
@@ -219,7 +272,7 @@ def test_what_a_move_has_left_is_not_a_part_of_a_later_segment() -> None:
     opened = tiered(3)
     steps = opened.log.bring_back()
     next(steps)
-    steps.close()  # type: ignore[attr-defined]
+    steps.close()
     opened.log.truncate_to(Offset(4), NOW)
     opened.write(4, 6)
     opened.log.roll(NOW)
@@ -301,7 +354,7 @@ def test_a_tier_that_vanishes_is_damage_and_no_deletion() -> None:
         opened.log.read(plan)
     asks: list[Callable[[PartitionLog], object]] = [
         lambda log: log.plan_read(Offset(1), 10, Offset(14)),
-        lambda log: log.scrub(1 << 30),
+        lambda log: log.scrub(1 << 30, in_tier=True),
         lambda log: log.unread(Offset(1), Offset(14)),
         lambda log: log.offset_for_timestamp(WallMs(0)),
         lambda log: list(log.bring_back()),
@@ -395,14 +448,77 @@ def test_a_log_that_is_being_moved_keeps_its_segments() -> None:
     assert opened.in_tier == [0]
 
 
+def _delete(opened: TieredLog) -> None:
+    for path, there in opened.ssd.let_go([TOPIC_PARTITION]).items():
+        assert path == HDD
+        opened.hdd.retire_tiers(there, NOW, False)
+    opened.ssd.delete_partitions([TOPIC_PARTITION], NOW)
+
+
 def test_a_log_that_is_deleted_goes_into_the_trash_of_both_disks() -> None:
     opened = tiered(2)
-    opened.ssd.delete_partitions([TOPIC_PARTITION], NOW)
+    _delete(opened)
     assert not opened.disk.exists(HOME)
     assert not opened.disk.exists(TIER)
     later = WallMs(NOW + 90_000_000)
     assert (opened.ssd.empty_trash(later), opened.hdd.empty_trash(later)) == (1, 1)
-    assert not [path for path in opened.disk.files() if str(TOPIC_PARTITION) in path]
+    assert not _names_of(opened.disk)
+
+
+def test_segments_that_were_set_aside_go_with_their_topic() -> None:
+    opened = tiered(2)
+    tiers = opened.ssd.tiers_of([TOPIC_PARTITION])
+    kept = opened.ssd.set_aside(TOPIC_PARTITION, NOW)
+    opened.hdd.retire_tiers(tiers[HDD], NOW, True)
+    assert opened.disk.exists(f"{kept}/tier")
+    assert opened.hdd.damaged == [f"{HDD}/{TOPIC_PARTITION}.{NOW}.damaged"]
+    assert opened.hdd.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
+    log = opened.ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+    assert (log.log_end_offset, log.tier) == (0, None)
+    _delete(opened)
+    opened.hdd.retire_tiers(opened.hdd.left_of([TOPIC_PARTITION.topic_id]), NOW, False)
+    assert opened.hdd.damaged == []
+    later = WallMs(NOW + 90_000_000)
+    opened.ssd.empty_trash(later)
+    opened.hdd.empty_trash(later)
+    assert not _names_of(opened.disk)
+
+
+def test_segments_whose_log_is_lost_are_known_until_it_is_opened() -> None:
+    opened = tiered(2)
+    opened.close()
+    opened.disk.remove(SSD)
+    ssd = _open(opened.disk, SSD, Media.SSD, "another")
+    hdd = _open(opened.disk, HDD, Media.HDD, "hdd")
+    connect([ssd.moves, hdd.moves])
+    assert hdd.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
+    ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+    assert hdd.left_of([TOPIC_PARTITION.topic_id]) == []
+    assert not opened.disk.exists(TIER)
+
+
+def _names_of(disk: Disk) -> list[str]:
+    return [path for each in (SSD, HDD) for path in disk.list(each) if str(TOPIC_PARTITION) in path]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_move_that_is_abandoned_leaves_nothing(is_deleted: bool) -> None:
+    for moved in (0, 1):
+        opened = tiered(moved)
+        move = opened.log.move_out(HDD, opened.hdd.identity.directory_id)
+        next(move)
+        if is_deleted:
+            _delete(opened)
+        abandon(move)
+        copies = [path for path in opened.disk.files() if ".copy" in path]
+        assert [path for path in copies if ".deleted/" not in path] == []
+        assert opened.disk.exists(TIER) is not is_deleted
+        abandon(move)
+        abandon(opened.log.bring_back())
+        if not is_deleted:
+            opened.check()
+            opened.move_out()
+            opened.check()
 
 
 def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
@@ -576,6 +692,7 @@ def _move_whole(opened: TieredLog) -> PartitionLog:
     taken = opened.hdd.moves.take_in(copy, opened.ssd.moves, CONFIG, NOW)
     opened.ssd.moves.part_with(TOPIC_PARTITION, NOW)
     opened.hdd.moves.settle(TOPIC_PARTITION)
+    opened.hdd.retire_tiers([TOPIC_PARTITION], NOW, False)
     return taken
 
 

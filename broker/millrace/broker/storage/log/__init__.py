@@ -35,5 +35,6 @@ one `LogState`. Imports go down this table:
 
 from millrace.broker.storage.log.partition_log import PartitionLog, open_log
 from millrace.broker.storage.log.reader import Unread
+from millrace.broker.storage.log.tiering import Moving, abandon
 
-__all__ = ["PartitionLog", "Unread", "open_log"]
+__all__ = ["Moving", "PartitionLog", "Unread", "abandon", "open_log"]

@@ -10,7 +10,7 @@ from millrace.broker.storage.log.reader import LogReader, Unread
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log.scrubber import LogScrubber
 from millrace.broker.storage.log.state import LogState
-from millrace.broker.storage.log.tiering import LogTiering
+from millrace.broker.storage.log.tiering import LogTiering, Moving
 from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_config import LogConfig
@@ -51,6 +51,7 @@ class PartitionLog:
         "_retention",
         "_scrubber",
         "_state",
+        "_tier_scrubber",
         "_tiering",
         "_truncation",
         "_writer",
@@ -64,7 +65,8 @@ class PartitionLog:
     ) -> None:
         self._state = state
         self._reader = LogReader(state)
-        self._scrubber = LogScrubber(state)
+        self._scrubber = LogScrubber(state, in_tier=False)
+        self._tier_scrubber = LogScrubber(state, in_tier=True)
         self._flusher = LogFlusher(state, checkpoints, recovered)
         self._truncation = LogTruncation(state, self._flusher, checkpoints)
         self._writer = LogWriter(state, self._flusher, self._truncation)
@@ -436,7 +438,7 @@ class PartitionLog:
         """Return the segment that may move to the tier next; None: there is none."""
         return self._tiering.movable(now)
 
-    def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+    def move_out(self, log_dir: str, directory_id: str) -> Moving:
         """Move the oldest closed segment at home to the tier; yield the bytes of each step.
 
         Appends and reads go on meanwhile.
@@ -453,7 +455,7 @@ class PartitionLog:
         """
         return self._tiering.move_out(log_dir, directory_id)
 
-    def bring_back(self) -> Iterator[int]:
+    def bring_back(self) -> Moving:
         """Move the newest closed segment of the tier home; yield the bytes of each step.
 
         Raises:
@@ -476,10 +478,14 @@ class PartitionLog:
 
     # --- Verifying and closing ---------------------------------------------------------------
 
-    def scrub(self, max_bytes: int) -> int:
+    def scrub(self, max_bytes: int, *, in_tier: bool = False) -> int:
         """Verify about `max_bytes` of closed segments (P67), from the end of the last call on.
 
         Their indexes are verified too, and rebuilt where they are damaged.
+
+        Args:
+            max_bytes: about as many, of at least one batch.
+            in_tier: those that lie in the tier; else the others, and the indexes of all.
 
         Returns:
             The bytes that were verified; 0 once after all of them, then it begins again.
@@ -490,7 +496,7 @@ class PartitionLog:
                 nothing could be read; the next call goes on.
             LogDirFailedError: the disk takes no new index.
         """
-        return self._scrubber.scrub(max_bytes)
+        return (self._tier_scrubber if in_tier else self._scrubber).scrub(max_bytes)
 
     def close(self, *, clean: bool) -> None:
         """Close the files.

@@ -16,15 +16,15 @@ so one offset says where each lies.
 A segment that is cut, cleaned or deleted during the copy is another object afterwards, or gone:
 then the copy is dropped. By then another segment at home may have the same name, where a log was
 cut and written again: so a copy gets its name there only under `lock`, when its original still
-counts. A copy that its caller leaves unfinished stays until the next move of the segment overwrites
-it, or the log is opened again. An error of the other disk concerns only the move, and the log goes
-on (P76).
+counts. A caller that does not go on with a move calls `abandon`, so that its copy is removed, also
+where the log is deleted. An error of the other disk concerns only the move, and the log goes on
+(P76).
 
 Files of the tier that do not count any more are left to `remove_leftovers`, which needs no lock: so
 appends to one disk do not wait for another one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -47,6 +47,9 @@ from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.tiers import Movable, last_in_tier, movable
 
 _T = TypeVar("_T")
+
+Moving = Generator[int, None, None]
+"""A move under way: the bytes of each step."""
 
 _COPY: Final = ".copy" + TEMPORARY_SUFFIX
 """End of the name of a copy; what a crash leaves is removed like any temporary file."""
@@ -95,7 +98,7 @@ class LogTiering:
             return None
         return found
 
-    def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+    def move_out(self, log_dir: str, directory_id: str) -> Moving:
         """Move the oldest closed segment at home to the tier; yield the bytes of each step.
 
         Args:
@@ -119,7 +122,7 @@ class LogTiering:
         after = tier._replace(end_offset=found.next_offset)
         yield from _Move(self, found, tier.folder(state.topic_partition), before, after).run()
 
-    def bring_back(self) -> Iterator[int]:
+    def bring_back(self) -> Moving:
         """Move the newest closed segment of the tier home; yield the bytes of each step.
 
         Raises:
@@ -206,10 +209,10 @@ class LogTiering:
                 self._unlink_at_home(found.path)
         return True
 
-    def give_up(self, paths: Sequence[str]) -> None:
-        """Remove files of the tier that do not count, or leave them to `remove_leftovers`."""
+    def give_up(self, path: str) -> None:
+        """Remove a file of the tier that does not count, or leave it to `remove_leftovers`."""
         with self._state.lock:
-            self._state.tier_leftovers += paths
+            self._state.tier_leftovers.append(path)
         with suppress(StorageError):
             self.remove_leftovers()
 
@@ -244,7 +247,16 @@ class LogTiering:
 
 
 class _Overtaken(Exception):
-    """The segment was cut, cleaned or deleted while it was copied, or the log is closed."""
+    """The segment was cut, cleaned or deleted while it was copied, or the log is closed.
+
+    Or the move is abandoned.
+    """
+
+
+def abandon(move: Moving) -> None:
+    """End a move that its caller does not go on with; the copy is removed."""
+    with suppress(StopIteration, _Overtaken):  # It may have ended, or not begun.
+        move.throw(_Overtaken())
 
 
 class _Move:
@@ -268,7 +280,7 @@ class _Move:
         self._before = before
         self._after = after
 
-    def run(self) -> Iterator[int]:
+    def run(self) -> Moving:
         """Copy, verify and switch; drop the copy if the segment is not the log's any more."""
         file: File | None = None
         try:
@@ -281,8 +293,7 @@ class _Move:
             name_copy = None if self._is_out else self._name_copy
             is_done = self._tiering.switch(self._found, self._before, self._after, name_copy)
         except MillraceError:
-            if not self._state.health.failed_log_dir:  # Else the copy may count.
-                self._drop()
+            self._drop()
             raise
         except _Overtaken:
             is_done = False
@@ -292,7 +303,7 @@ class _Move:
         if not is_done:
             self._drop()
         elif not self._is_out:
-            self._tiering.give_up([self._found.path])
+            self._tiering.give_up(self._found.path)
 
     def _name_copy(self) -> None:
         files = self._state.files
@@ -300,6 +311,7 @@ class _Move:
         files.fsync_directory(self._folder)
 
     def _begin(self) -> File:
+        self._check_whole()
         files = self._state.files
         if not files.exists(self._folder):
             files.make_directory(self._folder)
@@ -389,10 +401,17 @@ class _Move:
 
     def _drop(self) -> None:
         """Remove the copy, which does not count; opening the log would do so, too."""
-        if self._is_out:
-            self._tiering.give_up([self._copy_path, self._path])
-        else:
+        files, health = self._state.files, self._state.health
+        if not self._is_out:
             self._tiering.remove_at_home(self._copy_path)
+            return
+        with suppress(OSError):
+            files.unlink(self._copy_path)
+        if health.is_closed:  # Its folder may have been renamed before this move made it again.
+            with suppress(OSError):
+                files.remove_directory(self._folder)
+        elif not health.failed_log_dir:  # Else the copy may count, if it has its name.
+            self._tiering.give_up(self._path)
 
     def _written(self, write: Callable[..., _T], *args: object) -> _T:
         """Write to the target; the log's own disk fails the log."""

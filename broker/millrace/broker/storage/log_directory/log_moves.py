@@ -167,10 +167,8 @@ class LogMoves:
         self.partitions.let_go([topic_partition])
         try:
             # First the name: a log without a recovery point may not be told from a damaged one.
-            renamed = self.partitions.rename(topic_partition, now, DELETED)
+            self.partitions.rename(topic_partition, now, DELETED)
             self._files.fsync_directory(self._path)
-            # Only now: until then the old log counts after a crash, and needs its tier.
-            self.partitions.retire_tiers({topic_partition: renamed}, now, DELETED)
             self.partitions.forget([topic_partition])
         except OSError as error:
             raise refusal(error, f"moving a partition out of {self._path}") from error

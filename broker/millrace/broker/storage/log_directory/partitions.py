@@ -44,8 +44,8 @@ class Partitions:
         unsettled: copies of logs that may still lie in another directory, and that one's id.
         companions: those of all log directories of the broker, by id, these included: segments of a
             log may lie in another one.
-        tiers: folders with segments of logs, found here when it was opened; a log that is opened
-            takes its own out.
+        tiers: partitions whose segments were found here when it was opened, and their logs
+            elsewhere; those are left out that were opened since, or deleted.
     """
 
     def __init__(
@@ -97,12 +97,28 @@ class Partitions:
             raise
         with self._lock:
             self.logs[topic_partition] = log
-        for each in self.companions.values():
-            if topic_partition in each.tiers:
-                each.tiers.discard(topic_partition)
-                if log.tier is None or log.tier.log_dir != each.path:
-                    each.give_up_tier(topic_partition, now)
+        self._give_up_tiers(log, now)
         return log
+
+    def _give_up_tiers(self, log: PartitionLog, now: WallMs) -> None:
+        """Put folders of segments into the trash: the log is whole without them.
+
+        A crash leaves one behind, for example when the last segment had just come back.
+        """
+        for each in self.companions.values():
+            if log.topic_partition not in each.tiers:
+                continue
+            if log.tier is not None and log.tier.log_dir == each.path:
+                each.tiers.discard(log.topic_partition)
+                continue
+            try:
+                each.retire_tier(log.topic_partition, now, DELETED)
+                each.files.fsync_directory(each.path)
+            except OSError as error:
+                _log.warning(
+                    "segments that count no more stay where they are",
+                    extra={"partition": str(log.topic_partition), "error": str(error)},
+                )
 
     def close(self, topic_partition: TopicPartition) -> None:
         """Close a log that may be opened again in this life of the broker, or in a later one.
@@ -134,6 +150,17 @@ class Partitions:
         """Return the logs that are open now."""
         with self._lock:
             return list(self.logs.values())
+
+    def with_segments(self) -> "list[tuple[Partitions, PartitionLog]]":
+        """Return the open logs with segments in this directory, each after that of its home."""
+        own = [(self, log) for log in self.opened()]
+        others = [each for each in self.companions.values() if each is not self]
+        return own + [
+            (each, log)
+            for each in others
+            for log in each.opened()
+            if log.tier is not None and log.tier.log_dir == self.path
+        ]
 
     def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Close the logs of partitions that are about to leave, and forget them here."""
@@ -195,50 +222,40 @@ class Partitions:
     def _log_dirs(self) -> Mapping[str, str]:
         return {directory_id: each.path for directory_id, each in self.companions.items()}
 
-    def give_up_tier(self, topic_partition: TopicPartition, now: WallMs) -> None:
-        """Put a folder of segments into the trash: its log is whole without it.
+    def tiers_of(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return which partitions have segments on other disks, by the paths of these directories.
 
-        A crash leaves one behind, for example when the last segment had just come back.
+        Raises:
+            OSError: the disk refused.
         """
-        folder = f"{self.path}/{topic_partition}{TIER_SUFFIX}"
-        try:
-            if self.files.exists(folder):
-                self.files.rename(folder, self.free_name(topic_partition, now, DELETED))
-                self.files.fsync_directory(self.path)
-        except OSError as error:
-            _log.warning(
-                "segments that count no more stay where they are",
-                extra={"path": folder, "error": str(error)},
-            )
-
-    def retire_tiers(
-        self, directories: Mapping[TopicPartition, str], now: WallMs, suffix: str
-    ) -> None:
-        """Rename the folders of partitions' segments on other disks, durably.
-
-        Those disks' refusals do not keep the partitions: the folders are then left there.
-
-        Args:
-            directories: of the partitions.
-            now: the time.
-            suffix: of the new names.
-        """
-        touched: dict[str, None] = {}
-        for topic_partition, directory in directories.items():
+        found: dict[str, list[TopicPartition]] = {}
+        for each in topic_partitions:
             try:
-                tier = read_tier(self.files, directory, topic_partition, self._log_dirs)
-                if tier is not None and self.files.exists(tier.folder(topic_partition)):
-                    target = f"{tier.log_dir}/{topic_partition}.{now}{suffix}"
-                    self.files.rename(tier.folder(topic_partition), target)
-                    touched[tier.log_dir] = None
-            except (CorruptLogError, OSError) as error:
+                tier = read_tier(self.files, self.directory_of(each), each, self._log_dirs)
+            except CorruptLogError as error:
                 _log.warning(
                     "the segments of a partition on another disk stay there: remove them by hand",
-                    extra={"partition": str(topic_partition), "error": str(error)},
+                    extra={"partition": str(each), "error": error.message},
                 )
-        for log_dir in touched:
-            with suppress(OSError):  # What fails there fails its own directory.
-                self.files.fsync_directory(log_dir)
+            else:
+                if tier is not None:
+                    found.setdefault(tier.log_dir, []).append(each)
+        return found
+
+    def retire_tier(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> None:
+        """Rename the folder of a partition's segments here, if there is one.
+
+        The caller flushes the directory.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        folder = f"{self.path}/{topic_partition}{TIER_SUFFIX}"
+        if self.files.exists(folder):
+            self.files.rename(folder, self.free_name(topic_partition, now, suffix))
+        self.tiers.discard(topic_partition)
 
     def free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
         """Return a path that no directory has, even if the clock went back."""
