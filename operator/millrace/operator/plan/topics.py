@@ -5,12 +5,13 @@ also when a person set it at the command line: so drift is corrected. Topics wit
 left alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING, canonical_overrides
-from millrace.operator.model.conditions import Reason
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
 
@@ -66,6 +67,14 @@ class MoveReplicas:
     name: str
     replication_factor: int | None
     media: TopicMedia
+
+
+class RefusedMove(NamedTuple):
+    """A replica whose last move of a segment between SSD and HDD was refused, and why."""
+
+    partition: int
+    broker_id: int
+    problem: str
 
 
 class CannotBeError(Exception):
@@ -161,6 +170,21 @@ def misplaced(
     """
     lacking = {each for each, there in brokers.items() if there and not media.is_among(there)}
     return sum(not lacking.isdisjoint(each) for each in replicas)
+
+
+def tiered(refused: Sequence[RefusedMove]) -> Condition:
+    """Return the condition of a tiered topic: whether its closed segments can move."""
+    if not refused:
+        return Condition("Tiered", True, Reason.SEGMENTS_MOVE, "closed segments move to the HDDs")
+    first = min(refused)
+    return Condition(
+        "Tiered",
+        False,
+        Reason.CANNOT_MOVE,
+        f"closed segments of {len(refused)} replicas do not move to their HDD; of partition "
+        f"{first.partition} on broker {first.broker_id}: {first.problem}. Appends go on while the "
+        "SSD has room: make the HDD's volume larger, or keep fewer records (retention.ms)",
+    )
 
 
 def _check_media(
