@@ -138,6 +138,21 @@ def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(
     assert read_all(broker.address, TOPIC, COUNT // 2) == VALUES[: COUNT // 2]
 
 
+def test_an_ssd_that_fills_frees_itself_by_moving_segments_however_young(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    ssd, hdd = tmp_path / "ssd", tmp_path / "hdd"
+    # More than any disk has: as if it was full.
+    full = {**MOVING, "storage.tier_free_bytes_min": "1TiB"}
+    broker = start_broker(full, log_dirs=[ssd, hdd], media=["ssd", "hdd"])
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=1, config={**TIERED, "local.retention.ms": "-1"})
+    write(broker.address, 0, COUNT)
+    wait_until(lambda: len(segments(ssd)) == 1, "all closed segments have moved")
+    assert len(segments(hdd)) >= 5
+    assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+
+
 def test_a_deleted_topic_leaves_both_disks(broker: RunningBroker, tmp_path: Path) -> None:
     hdd = tmp_path / "hdd"
     with SyncAdmin(broker.address) as admin:

@@ -9,7 +9,13 @@ from typing import Final
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import MOVE_CUT
-from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.scenarios import (
+    ALL_DIE,
+    AllDeadAndAnyMayLead,
+    Scenario,
+    ScenarioCluster,
+    again,
+)
 from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND
 
@@ -50,6 +56,20 @@ class TieredAndCompacted(ScenarioCluster):
     )
 
 
+class TieredAndAnyMayLead(AllDeadAndAnyMayLead):
+    settings = Settings(has_hdd=True)
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={
+                **_CONFIG,
+                "min.insync.replicas": "1",
+                "unclean.leader.election.enable": "true",
+            },
+        ),
+    )
+
+
 TIER_SCENARIOS: Final = (
     Scenario(
         about="P76",
@@ -69,11 +89,20 @@ TIER_SCENARIOS: Final = (
         name="leaders of tiered logs die, and others come back with empty disks",
         cluster=Tiered,
         steps=[*again("F36", 8, 6, 3, 2), *again("F02", 10, 6, 4, 1)],
+        mutants=["a segment moves before it is committed"],
+    ),
+    Scenario(
+        about="P76",
+        name="all die, the first that is back lacks something, and the others cut their tiers",
+        cluster=TieredAndAnyMayLead,
+        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
+        mutants=["segments that were cut off still count on the other disk"],
     ),
     Scenario(
         about="P76",
         name="segments are cleaned and move, while power goes",
         cluster=TieredAndCompacted,
         steps=[*again("F04", 7, 2.3, 8, 0.7)],
+        mutants=["a copy counts although its segment was cleaned meanwhile"],
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.fakes.disk import Disk, Entry, PowerCut
+from tests.fakes.disk import Disk, Entry, Inode, PowerCut
 from tests.fakes.keyed_batches import keyed_batch, records_in
 from tests.fakes.log_on_disk import NOW, batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
@@ -44,9 +44,15 @@ EXPECTED: dict[int, bytes] = {batch.base_offset: bytes_of(batch) for batch in BA
 class TieredLog:
     """A log whose home is one log directory, with another one for its oldest segments."""
 
-    def __init__(self, disk: Disk, config: LogConfig = CONFIG, hdd_id: str = "hdd") -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        config: LogConfig = CONFIG,
+        hdd_id: str = "hdd",
+        ballast_bytes: int = 0,
+    ) -> None:
         self.disk = disk
-        self.ssd = _open(disk, SSD, Media.SSD, "ssd")
+        self.ssd = _open(disk, SSD, Media.SSD, "ssd", ballast_bytes)
         self.hdd = _open(disk, HDD, Media.HDD, hdd_id)
         moves = [self.ssd.moves, self.hdd.moves]
         connect(moves)
@@ -98,11 +104,13 @@ class TieredLog:
         self.hdd.close(clean=True)
 
 
-def _open(disk: Disk, path: str, media: Media, directory_id: str) -> LogDirectory:
+def _open(
+    disk: Disk, path: str, media: Media, directory_id: str, ballast_bytes: int = 0
+) -> LogDirectory:
     return LogDirectory.open(
         disk,
         path,
-        DirectoryConfig(media=media, ballast_bytes=0),
+        DirectoryConfig(media=media, ballast_bytes=ballast_bytes),
         cluster_id="cluster",
         broker_id=BrokerId(1),
         new_directory_id=directory_id,
@@ -386,6 +394,51 @@ def test_a_full_disk_refuses_the_move_and_appends_go_on() -> None:
     opened.check()
     opened.move_out()
     opened.check()
+
+
+class SmallSsd(Disk):
+    """A disk whose SSD takes so many bytes."""
+
+    ssd_bytes = 2**62
+    _used_last = ""
+
+    def inode_of(self, path: str) -> Inode:
+        self._used_last = path
+        return super().inode_of(path)
+
+    def free_space(self, path: str) -> int:
+        self._used_last = path
+        return self.room()
+
+    def room(self) -> int:
+        if not self._used_last.startswith(SSD):
+            return 2**62
+        used = sum(self.size(path) for path in self.files() if path.startswith(SSD))
+        return max(self.ssd_bytes - used, 0)
+
+
+def test_a_full_ssd_has_room_again_when_its_segments_have_moved() -> None:
+    disk = SmallSsd()
+    opened = TieredLog(disk, ballast_bytes=2000)
+    disk.ssd_bytes = 6000
+    with pytest.raises(StorageFullError):
+        opened.write(0, 14)
+    end = opened.log.log_end_offset
+    assert 6 < end < 14
+    opened.log.high_watermark = end
+    opened.move_out()
+    assert opened.in_tier == [0]
+    while end < 14:
+        try:
+            opened.write(end, 14)
+        except StorageFullError:
+            opened.log.high_watermark = opened.log.log_end_offset
+            opened.move_out()
+        end = opened.log.log_end_offset
+    opened.check()
+    opened.close()
+    disk.restart()
+    TieredLog(disk, ballast_bytes=2000).check()
 
 
 def test_a_disk_that_fails_during_a_move_does_not_fail_the_log() -> None:
