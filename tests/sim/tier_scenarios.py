@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
-from tests.sim.faults import MOVE_CUT
+from tests.sim.faults import MOVE_CUT, TIER_CHANGE
 from tests.sim.scenarios import (
     ALL_DIE,
     AllDeadAndAnyMayLead,
@@ -100,9 +100,18 @@ TIER_SCENARIOS: Final = (
     ),
     Scenario(
         about="P76",
+        name="segments come back to the SSD and leave again, while power goes",
+        cluster=Tiered,
+        steps=[*again(TIER_CHANGE, 8, 3, 8, 0.1), *again("F04", 9, 2.6, 9, 0.7)],
+        mutants=[
+            "the other disk is forgotten when the first segment has come back",
+            "a segment that comes back counts before it has its name",
+        ],
+    ),
+    Scenario(
+        about="P76",
         name="segments are cleaned and move, while power goes",
         cluster=TieredAndCompacted,
         steps=[*again("F04", 7, 2.3, 8, 0.7)],
-        mutants=["a copy counts although its segment was cleaned meanwhile"],
     ),
 )

@@ -50,11 +50,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     mutant(
-        "a copy counts although its segment was cleaned meanwhile",
+        "the other disk is forgotten when the first segment has come back",
+        "P76",
+        f"{_TIERING}:LogTiering.bring_back",
+        "is_last = found is segments[0]",
+        "is_last = True",
+    ),
+    mutant(
+        "a segment that comes back counts before it has its name",
         "P76",
         f"{_TIERING}:LogTiering.switch",
-        "found in state.segments and found not in state.held",
-        "True",
+        "name_copy()",
+        "pass",
     ),
     mutant(
         "segments that were cut off still count on the other disk",
