@@ -153,13 +153,22 @@ def test_an_ssd_that_fills_frees_itself_by_moving_segments_however_young(
     assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
 
 
-def test_a_deleted_topic_leaves_both_disks(broker: RunningBroker, tmp_path: Path) -> None:
+def test_a_deleted_topic_comes_back_from_both_disks_and_leaves_them_when_it_is_purged(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
     hdd = tmp_path / "hdd"
     with SyncAdmin(broker.address) as admin:
         admin.create_topic(TOPIC, partitions=1, config=TIERED)
         write(broker.address, 0, COUNT)
-        wait_until(lambda: tiers(hdd), "a segment has moved")
+        wait_until(lambda: len(segments(hdd)) >= 4, "closed segments have moved")
         admin.delete_topic(TOPIC)
+        assert len(segments(hdd)) >= 4
+        admin.undelete_topic(TOPIC)
+        assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
+        write(broker.address, COUNT, COUNT + 300)
+        assert read_all(broker.address, TOPIC, COUNT + 300) == VALUES[: COUNT + 300]
+        admin.delete_topic(TOPIC)
+        admin.purge_topic(TOPIC)
         wait_until(lambda: not tiers(hdd), "it is in the trash")
     assert list(hdd.glob("*.deleted"))
 
