@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from millrace.client import SyncAdmin
 START_TIMEOUT_S = 60
 
 CONFIG = """\
-log_dirs = ["{directory}/log"]
+log_dirs = {log_dirs}
 [node]
 name = "bench"
 [coordination]
@@ -76,19 +76,23 @@ def metrics_of(millrace: Millrace) -> dict[str, float]:
 
 
 @contextmanager
-def running_millrace(directory: Path, *, storage: str = "") -> Iterator[Millrace]:
+def running_millrace(
+    directory: Path, *, storage: str = "", media: Sequence[str] = ()
+) -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
 
     Args:
         directory: made if it is missing.
         storage: more lines for `[storage]`.
+        media: of each of its log directories; by default it has one of the default media.
 
     Raises:
         LoadFailedError: it did not start; the message has the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"
-    config.write_text(CONFIG.format(directory=directory) + f"{storage}\n")
+    log_dirs = json.dumps([f"{each}:{directory / each}" for each in media] or [f"{directory}/log"])
+    config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + f"{storage}\n")
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
     command = [

@@ -1,7 +1,6 @@
 """Latency while a log is compacted, over the latency without: the worse of reading and writing.
 
-One broker. A paced load of 1,000 records a second on a topic of its own: end to end, from due time
-to receipt, and from `send()` to the acknowledgement; the p99 of each. Another topic has 2 M keys
+One broker. `bench.paced_latency` has the load that is measured. Another topic has 2 M keys
 and gets a few records a second, and its segments end every second. While it is compacted, the
 cleaner copies all of it again and again; without, its `min.compaction.lag.ms` holds the cleaner
 back.
@@ -11,26 +10,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from statistics import median
 
-import numpy
 from bench.comparisons.compaction import BACKOFF_MS, FREE, HELD, numbered_cells
-from bench.loads.paced import WARM_UP_S
-from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Bound, Outcome, figure, say, settle
+from bench.measure import Bench, Outcome, figure, say, settle
 from bench.millrace_broker import Millrace, metrics_of, running_millrace
-from bench.processes import LoadFailedError, last_json, run_loads
+from bench.paced_latency import latencies, over
+from bench.processes import LoadFailedError
 from bench.records import KEY_BYTES, read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
-from bench.sides import GRACE_S, fresh_topic
-from bench.steady_load import steady_load
 
 from millrace.client import SyncAdmin, SyncProducer
 
 TOPIC = "compacted"
 KEYS = 2_000_000
-RATE = 1000
-PARTITIONS = 4
 TIMES_MAX = 2
 CLEANING_SHARE_MIN = 0.5
 """Of a run, at least, in which the cleaner must have been at work."""
@@ -57,24 +49,7 @@ def measure(bench: Bench) -> Outcome:
                 time.sleep(2)  # A pass ends, or begins.
                 found[name].append(_latencies(bench, millrace, is_cleaning=name == "cleaning"))
                 say(f"round {number + 1}/{bench.rounds} {name:9} {found[name][-1]}")
-    over = {
-        what: median(
-            cleaning[what] / idle[what]
-            for cleaning, idle in zip(found["cleaning"], found["idle"], strict=True)
-        )
-        for what in ("end_to_end_p99_ms", "produce_p99_ms")
-    }
-    return Outcome(
-        bounds=[Bound(what="p99 over p99", value=max(over.values()), at_most=TIMES_MAX)],
-        detail={
-            "over": over,
-            **{
-                f"{name}_{what}": median(each[what] for each in runs)
-                for name, runs in found.items()
-                for what in runs[0]
-            },
-        },
-    )
+    return over(found, "cleaning", TIMES_MAX)
 
 
 @contextmanager
@@ -103,57 +78,11 @@ def _trickle(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
 
 def _latencies(bench: Bench, millrace: Millrace, *, is_cleaning: bool) -> dict[str, float]:
     began_at, before = time.monotonic(), metrics_of(millrace)[_SECONDS]
-    found = {
-        "end_to_end_p99_ms": _end_to_end(bench, millrace),
-        "produce_p99_ms": _produce(bench, millrace),
-    }
+    found = latencies(bench, millrace)
     share = (metrics_of(millrace)[_SECONDS] - before) / (time.monotonic() - began_at)
     if is_cleaning and share < CLEANING_SHARE_MIN:
         raise LoadFailedError(f"the cleaner was at work for {share:.0%} of the run only")
     return {**found, "cleaning_share": share}
-
-
-def _end_to_end(bench: Bench, millrace: Millrace) -> float:
-    """Return the p99 from due time to receipt."""
-    with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic:
-        commands = [
-            command_line(
-                "latency_millrace",
-                Load(
-                    address=millrace.address,
-                    topic=topic,
-                    partitions=PARTITIONS,
-                    seconds=bench.seconds,
-                    rate=RATE,
-                    way=way,
-                    settings=settings,
-                ),
-            )
-            for way, settings in (("consume", {}), ("produce", {"linger_ms": 0}))
-        ]
-        log = bench.directory / "latency.log"
-        (printed, _), _ = run_loads(commands, log, bench.seconds + WARM_UP_S + GRACE_S)
-        return float(Moved(**last_json(printed)).detail["p99_ms"])
-
-
-def _produce(bench: Bench, millrace: Millrace) -> float:
-    """Return the p99 from `send()` to the acknowledgement."""
-    with (
-        fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic,
-        steady_load(
-            bench.directory,
-            millrace.address,
-            "steady_millrace",
-            topic=topic,
-            partitions=PARTITIONS,
-            rate=RATE,
-        ) as load,
-    ):
-        load.begin()
-        time.sleep(bench.seconds)
-        records = load.end()
-    taken_ns = records["acknowledged_ns"] - records["sent_ns"]
-    return float(numpy.percentile(taken_ns, 99)) / 1e6
 
 
 if __name__ == "__main__":

@@ -270,6 +270,12 @@ TOPICS: Final = (
         reason="NoMedia",
         says=("1 replicas on hdd", "add a pool with a volume of media hdd", "spec.media"),
     ),
+    Case(
+        name="tiers that no broker has",
+        resource=topic(replicas=1, media="tiered"),
+        reason="NoMedia",
+        says=("1 replicas on tiered", "add a pool with volumes of media ssd and of hdd"),
+    ),
     # What must not change.
     Case(
         name="another cluster",

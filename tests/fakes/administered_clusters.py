@@ -12,9 +12,11 @@ from millrace.client import (
     BrokerInfo,
     ClusterDescription,
     ConfigValue,
+    LogDescription,
     PartitionDescription,
     QuotaDescription,
     QuotaUse,
+    TierDescription,
     TopicDescription,
 )
 from millrace.client._admin.quotas import described
@@ -24,10 +26,11 @@ from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     TopicId,
 )
-from millrace.core.media import Media
+from millrace.core.media import Media, TopicMedia
 from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.reconcile.brokers import Brokers, Found
@@ -49,6 +52,7 @@ class FakeCluster:
     Attributes:
         uses: what brokers tell of the use of quotas, by their names.
         measurements: how often they were asked for it.
+        hdd_problem: why segments do not move to the brokers' HDDs; empty: they do.
         on_write: called before each requested change.
     """
 
@@ -58,6 +62,7 @@ class FakeCluster:
         self.topics: dict[str, _Topic] = {}
         self.quotas: dict[str, Quota] = {}
         self.measurements = 0
+        self.hdd_problem = ""
         self.uses: dict[str, tuple[QuotaUse, ...]] = {}
         self.on_write: Callable[[str], None] = lambda what: None
 
@@ -152,6 +157,17 @@ class _FakeAdmin:
         found = self._cluster.describe_topics()
         return {name: found[name] for name in names}
 
+    async def describe_logs(self, topic: str) -> list[LogDescription]:
+        if not self._cluster.is_alive:
+            raise ConnectionFailedError("no broker answers")
+        zero = Offset(0)
+        tier = TierDescription("", zero, 0, self._cluster.hdd_problem)
+        return [
+            LogDescription(topic, number, broker, zero, zero, zero, zero, 0, 1, "/ssd", tier=tier)
+            for number, replicas in enumerate(self._cluster.topics[topic].replicas)
+            for broker in replicas
+        ]
+
     async def drain_broker(self, broker: BrokerId) -> None:
         self._mark(broker, is_drained=True)
 
@@ -184,7 +200,8 @@ class _FakeAdmin:
         brokers = [
             each.broker_id
             for each in self._cluster.brokers.values()
-            if not each.is_fenced and config.get("media", each.media[0]) in each.media
+            if not each.is_fenced
+            and TopicMedia(config.get("media", TopicMedia.ANY)).is_among(each.media)
         ]
         count = replication_factor or 3
         self._cluster.topics[name] = _Topic(

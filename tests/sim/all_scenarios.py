@@ -9,6 +9,7 @@ from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.quota_scenarios import QUOTA_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
+from tests.sim.tier_scenarios import TIER_SCENARIOS
 
 ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *SCENARIOS,
@@ -18,4 +19,5 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *GROUP_SCENARIOS,
     *QUOTA_SCENARIOS,
     *COMPACTION_SCENARIOS,
+    *TIER_SCENARIOS,
 )

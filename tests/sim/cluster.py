@@ -37,7 +37,7 @@ from tests.sim.clients import (
 from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
-from tests.sim.faults import FAMILIES, Family
+from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
@@ -903,6 +903,10 @@ class BrokerCluster(SimulatedCluster):
             self.topics.append(returning_topic(world.random("returning topic")))
         if world.random("compaction").random() < 0.4:
             self.topics.append(compacted_topic(world.random("compacted topic")))
+        self.families = ALL_FAMILIES
+        if is_tiered := world.random("tiers").random() < 0.3:
+            self.topics.append(tiered_topic(world.random("tiered topic")))
+            self.families = (*ALL_FAMILIES, MOVE_CUT, TIER_CHANGE)
         if world.random("store").random() < 0.5:
             self.new_store = open_kubernetes_store
         self.settings = Settings(
@@ -910,6 +914,7 @@ class BrokerCluster(SimulatedCluster):
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
             ),
             cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
+            has_hdd=is_tiered,
         )
 
 
@@ -999,6 +1004,25 @@ def compacted_topic(dice: random.Random) -> TopicPlan:
             "durability": dice.choice(("fsync", "fsync", "replicated")),
         },
         loads=dice.choice(((patient,), (patient, impatient))),
+        reads_followers=dice.random() < 0.5,
+        asks_ends=dice.random() < 0.5,
+    )
+
+
+def tiered_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic whose closed segments move to an HDD, and come back."""
+    compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    return TopicPlan(
+        name="tiered",
+        partitions=dice.choice((1, 2)),
+        config={
+            "media": "tiered",
+            "local.retention.ms": dice.choice(("0", "0", "5000")),
+            "segment.ms": dice.choice(("1000", "4000")),
+            **(compaction if dice.random() < 0.3 else drawn_config(dice)),
+        },
+        loads=(Load(every_us=dice.choice((100, 300, 1000)) * MILLISECOND, burst_max=3),),
+        polls_every_us=300 * MILLISECOND,
         reads_followers=dice.random() < 0.5,
         asks_ends=dice.random() < 0.5,
     )

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from tests.fakes.disk import SECTOR_BYTES
@@ -24,6 +25,7 @@ from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.broker.storage.scan import DAMAGE
 from millrace.broker.storage.segment_swap import SUFFIX as SWAP
+from millrace.broker.storage.tier import FILE_NAME as TIER
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.model import ClusterState, DeletedTopic, PartitionState, Topic
@@ -339,6 +341,25 @@ def cut_power_in_a_replacement(scene: Scene) -> Undo | None:
         machine.start()
 
     return undo
+
+
+def _cut_power_in_a_move(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    machine.disk.cut_power_after_rename(f"/{TIER}", 1 + scene.dice.randrange(6))
+
+    def undo() -> None:
+        machine.disk.cut_power_at = None
+        machine.start()
+
+    return undo
+
+
+MOVE_CUT: Final = Family(
+    "F75", "power goes while a segment moves to an HDD", _cut_power_in_a_move, _SHORT
+)
+"""For tiered topics."""
 
 
 @family("F38", "the controller is killed")
@@ -854,20 +875,31 @@ def change_settings(scene: Scene) -> Undo | None:
     return lambda: _until_done(scene, ask, is_needed, looks=_TRIED_FOR_S)
 
 
-def _change_media(scene: Scene) -> Undo | None:
+def _change_media(scene: Scene, one: TopicMedia, other: TopicMedia) -> Undo | None:
     found, administered = _any_partition(scene), scene.administered
     if found is None or administered is None:
         return None
     topic_id = found[0].topic_id
-    media = administered.stored_topics[topic_id].config.media
-    other = TopicMedia.SSD if media is TopicMedia.HDD else TopicMedia.HDD
-    change = TopicChange(topic=TopicRef(topic_id=topic_id), set_config={"media": other.value})
+    media = other if administered.stored_topics[topic_id].config.media is one else one
+    change = TopicChange(topic=TopicRef(topic_id=topic_id), set_config={"media": media.value})
     administered.administer(AlterTopics(changes=[change]))
     return lambda: None
 
 
-MEDIA_CHANGE: Final = Family("F72", "a topic asks for the other media", _change_media, _SHORT)
+MEDIA_CHANGE: Final = Family(
+    "F72",
+    "a topic asks for the other media",
+    partial(_change_media, one=TopicMedia.HDD, other=TopicMedia.SSD),
+    _SHORT,
+)
 """For brokers with log directories on both."""
+TIER_CHANGE: Final = Family(
+    "F72",
+    "a topic is tiered, or no more",
+    partial(_change_media, one=TopicMedia.TIERED, other=TopicMedia.SSD),
+    _SHORT,
+)
+"""Likewise."""
 
 
 @family("F73", "an operator elects whoever is there where nobody leads", _SHORT)

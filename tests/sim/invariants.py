@@ -29,6 +29,7 @@ from tests.sim.world import MILLISECOND, Violation
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_directory import is_log_directory, read_identity
 from millrace.core.controller.partitions.elections import Rules
 from millrace.core.ids import (
     NO_BROKER,
@@ -500,8 +501,10 @@ class Invariants:
 
 def _end_on_disk(disk: SimulatedDisk, topic_partition: TopicPartition) -> tuple[int, int]:
     """Epoch and end of a log as the next life of its broker will find it."""
-    there = (path for path in DIRECTORIES if disk.exists(path))
-    for partition in chain.from_iterable(inspection.partitions(disk, path) for path in there):
+    there = [path for path in DIRECTORIES if is_log_directory(disk, path)]
+    log_dirs = {read_identity(disk, path).directory_id: path for path in there}
+    found = (inspection.partitions(disk, path, log_dirs) for path in there)
+    for partition in chain.from_iterable(found):
         if partition.topic_partition == topic_partition:
             end = inspection.verify_partition(disk, partition).log_end_offset
             epochs = (

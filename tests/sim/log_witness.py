@@ -8,6 +8,8 @@ it, and not when the power fails.
   replaced as a whole (P69), and every leader epoch that recovery cannot reconstruct (P2).
 - A log that is opened holds what was flushed (P65), in whole batches (P66). It knows their epochs
   and producers (P45). Its closed segments match their files (P68).
+- A segment that moves to another disk is on its platter before it counts there, and the original
+  counts until then (P76).
 - A directory counts as cleanly closed only if it was (P27).
 
 After a fault has changed bytes, the witness judges only what recovery can know.
@@ -22,11 +24,13 @@ from tests.sim.world import Violation
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.producer_snapshots import SUFFIX as SNAPSHOT
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
-from millrace.broker.storage.segment import parse_offset_name
-from millrace.core.errors import CorruptBatchError, UnsupportedFormatError
+from millrace.broker.storage.segment import Segment, parse_offset_name
+from millrace.broker.storage.tier import FILE_NAME as TIER
+from millrace.core.errors import CorruptBatchError, CorruptLogError, UnsupportedFormatError
 from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN
 from millrace.core.records.batch import walk
@@ -193,6 +197,13 @@ class LogWitness:
         self.on_flushed(machine, log)
         self.judge_contents(machine, log)
 
+    def on_refused(self, machine: BrokerMachine, path: str, error: CorruptLogError) -> None:
+        """A log was found damaged; one in two places is, if the broker has lost a part (P76)."""
+        disk = machine.disk
+        was_changed = disk.failures or disk.is_damaged or disk.is_older_copy or disk.set_backs
+        if not was_changed and disk.exists(f"{path}/{TIER}"):
+            raise Violation(f"{machine.name} has lost a part of a log: {error.message}")
+
     def on_cut(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """A log was truncated."""
         for name in machine.disk.list(log.directory):
@@ -207,6 +218,23 @@ class LogWitness:
         active = log.segments[-1]
         if machine.disk.size(active.path) != active.size:
             raise Violation(f"{machine.name} leaves half a batch in {active.path}")
+
+    def on_segment_moving(self, machine: BrokerMachine, state: LogState, found: Segment) -> None:
+        """A segment is about to count on another disk (P76)."""
+        if found.next_offset > state.high_watermark and state.is_at_home(found):
+            raise Violation(f"{machine.name} moves {found.path}, which is not committed")
+
+    def on_segment_moved(self, machine: BrokerMachine, state: LogState, found: Segment) -> None:
+        """A segment counts on another disk (P76)."""
+        disk, note = machine.disk, f"{state.directory}/{TIER}"
+        if disk.exists(note) and not disk.is_durable(note):
+            raise Violation(f"{note} of {machine.name} would not survive a power cut")
+        folder = state.folder_of(found.base_offset)
+        if folder == found.folder:
+            raise Violation(f"{machine.name} moves {found.path}, and it still counts there")
+        path = f"{folder}/{found.path.rpartition('/')[2]}"
+        if not disk.failures and not disk.is_durable(path):
+            raise Violation(f"{machine.name} lets {path} count, and it would not survive")
 
     def judge_contents(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """Check a log's knowledge of its batches, at least of those in its last segment."""

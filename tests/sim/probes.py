@@ -24,13 +24,20 @@ from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log.cleaner import LogCleaner, _Copy
 from millrace.broker.storage.log.retention import LogRetention
+from millrace.broker.storage.log.tiering import LogTiering
 from millrace.broker.storage.log_directory import LogDirectory
+from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import host
 from millrace.core.compaction.batches import BatchCleaner, CleaningRules
 from millrace.core.controller.controller import Controller
 from millrace.core.controller.effects import Respond
-from millrace.core.errors import LogDirFailedError, MillraceError, StorageFullError
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageFullError,
+)
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
@@ -141,6 +148,7 @@ class Probes:
                 self._after_retention,
             )
             probe(LogRetention, "_delete_before", before=self._before_giving_up)
+            probe(LogTiering, "switch", self._on_segment_moved, self._before_segment_moves)
             probe(Partitions, "advance_log_start", before=self._before_deletion)
             probe(LogCleaner, "cleanable", self._on_log_looked_at)
             probe(LogCleaner, "_move_point", self._on_log_cleaned)
@@ -149,7 +157,12 @@ class Probes:
             probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
             probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
             probe(LogDirectory, "open", self._on_directory_open)
-            probe(LogDirectory, "open_partition", self._on_partition_open)
+            probe(
+                LogDirectory,
+                "open_partition",
+                self._on_partition_open,
+                failed=self._on_partition_refused,
+            )
             probe(LogDirectory, "delete_partitions", before=self._before_delete)
             probe(LogDirectory, "set_aside", before=self._before_set_aside)
             probe(LogDirectory, "checkpoint", self._on_checkpoint)
@@ -433,6 +446,23 @@ class Probes:
             epoch = state.epochs.current.latest_epoch
             self._cluster.invariants.on_given_up(state.topic_partition, epoch, offset)
 
+    def _before_segment_moves(
+        self, process: BrokerProcess, tiering: LogTiering, found: Segment, *_: Any
+    ) -> None:
+        self._logs.on_segment_moving(process.machine, tiering.state, found)
+
+    def _on_segment_moved(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        has_moved: bool,
+        tiering: LogTiering,
+        found: Segment,
+        *__: Any,
+    ) -> None:
+        if has_moved:
+            self._logs.on_segment_moved(process.machine, tiering.state, found)
+
     def _before_deletion(
         self, _: BrokerProcess, __: Partitions, partition: Partition, start_offset: Offset
     ) -> None:
@@ -478,6 +508,19 @@ class Probes:
     ) -> None:
         self._logs.on_opened(process.machine, log)
         self._cleaners.on_cut(process.machine, log)
+
+    def _on_partition_refused(
+        self,
+        process: BrokerProcess,
+        _: Any,
+        error: Exception,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        *__: Any,
+    ) -> None:
+        if isinstance(error, CorruptLogError):
+            path = f"{directory.path}/{topic_partition}"
+            self._logs.on_refused(process.machine, path, error)
 
     def _before_delete(
         self, process: BrokerProcess, _: LogDirectory, topic_partitions: Any, *__: Any

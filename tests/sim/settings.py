@@ -66,6 +66,8 @@ class Settings:
                 scrub_bytes_per_second=self.scrub_bytes_per_second,
                 cleaner_backoff_ms=1_000,
                 cleaner_dedupe_buffer_size=self.cleaner_dedupe_buffer_size,
+                tier_free_bytes_min=0,
+                tier_check_interval_ms=500,
                 slow_flush_ms=self.slow_flush_ms,
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),

@@ -57,6 +57,7 @@ from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.tier_movers import TierMovers
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
@@ -220,7 +221,7 @@ class Broker:
         self.controller: ControllerShell | None = None
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
-        self.cleaners: Cleaners | None = None
+        self._segment_duties: list[Cleaners | TierMovers] = []
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -257,7 +258,7 @@ class Broker:
         await controller.start()
 
         self._endings.push_async_callback(self._close_logs)
-        self._endings.push_async_callback(self._close_cleaners)
+        self._endings.push_async_callback(self._close_segment_duties)
         self._endings.push_async_callback(duties.end)
         channel = await self._open_channel(controller, cache)
         outside = self._find_outside_address(others)
@@ -269,8 +270,10 @@ class Broker:
 
         partitions = self.partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
-        cleaners = Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction)
-        self.cleaners = cleaners
+        self._segment_duties += [
+            Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction),
+            TierMovers(partitions, self._mailbox, config.storage, self._metrics.tiers),
+        ]
         groups = self._make_groups(partitions)
         fetcher = ReplicaFetcher(
             broker,
@@ -331,7 +334,8 @@ class Broker:
             await self._serve_clients(each, broker, channel, partitions, groups)
         duties.begin(housekeeping.run())
         duties.begin(lags.run())
-        duties.begin(cleaners.run())
+        for duty in self._segment_duties:
+            duties.begin(duty.run())
         duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
@@ -504,10 +508,10 @@ class Broker:
         duties.begin(lifecycle.run())
         await duties.unless_over(partitions.settled())
 
-    async def _close_cleaners(self) -> None:
-        """Let the steps of cleanings end; what they have not replaced yet stays as it was."""
-        if self.cleaners is not None:
-            await asyncio.to_thread(self.cleaners.close)
+    async def _close_segment_duties(self) -> None:
+        """Let the steps of cleanings and moves end; what is not replaced yet stays as it was."""
+        for each in self._segment_duties:
+            await asyncio.to_thread(each.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""

@@ -28,6 +28,7 @@ from millrace.client._admin.descriptions import (
     FollowerDescription,
     LogDescription,
     PartitionDescription,
+    TierDescription,
     TopicDescription,
 )
 from millrace.client._admin.groups import GroupDescription, GroupListing, Lag, MemberDescription
@@ -212,6 +213,7 @@ __all__ = [
     "SyncAdmin",
     "SyncConsumer",
     "SyncProducer",
+    "TierDescription",
     "TopicAlreadyExistsError",
     "TopicDescription",
     "TopicMedia",

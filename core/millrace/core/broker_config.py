@@ -421,6 +421,29 @@ class StorageConfig:
         visibility=Visibility.TUNING,
         kafka="log.cleaner.backoff.ms",
     )
+    tier_free_bytes_min: int = setting(
+        8 << 30,
+        "While an SSD has less free space than this, the oldest closed segments of the topics with "
+        "`media=tiered` on it move to an HDD, however young they are.",
+        unit=Unit.BYTES,
+        maximum=1 << 50,
+    )
+    tier_io_max_bytes_per_second: int = setting(
+        64 << 20,
+        "How much moves of segments between SSDs and an HDD may copy and verify in a second, for "
+        "each HDD.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+        minus_one=NO_LIMIT,
+    )
+    tier_check_interval_ms: int = setting(
+        15_000,
+        "Pause before the next look when no segment has to move between an SSD and an HDD.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        visibility=Visibility.TUNING,
+    )
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "A producer that wrote nothing for this long is forgotten; a later retry of its last "

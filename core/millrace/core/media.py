@@ -30,10 +30,28 @@ class TopicMedia(StrEnum):
     ANY = "any"
     SSD = "ssd"
     HDD = "hdd"
+    TIERED = "tiered"
+    """On an SSD; closed segments move to an HDD of the same broker (`tiers.py`)."""
 
     def is_among(self, there: Collection[Media]) -> bool:
         """Whether a broker with directories of these media can hold a replica on the right one.
 
         A broker of an earlier release names none.
         """
-        return self is TopicMedia.ANY or self.value in there
+        match self:
+            case TopicMedia.ANY:
+                return True
+            case TopicMedia.TIERED:
+                return {Media.SSD, Media.HDD} <= set(there)
+            case _:
+                return self.value in there
+
+    @property
+    def needed(self) -> str:
+        """The media of the log directories that a broker needs for it, in words."""
+        return "ssd and one on hdd" if self is TopicMedia.TIERED else self.value
+
+    def is_home_on(self, media: Media) -> bool:
+        """Whether the log directory of a replica, where it is written, may lie on this media."""
+        home = Media.SSD if self is TopicMedia.TIERED else self
+        return home is TopicMedia.ANY or home.value == media

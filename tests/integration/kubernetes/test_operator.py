@@ -159,6 +159,23 @@ def test_a_topic_that_is_protected_stays_with_its_resource_until_that_is_lifted(
     assert set(topics) == {kept}
 
 
+def test_a_tiered_topic_says_whether_its_segments_move_to_the_hdds(operated: Operated) -> None:
+    volumes = [{**VOLUME, "media": media, "name": media} for media in ("ssd", "hdd")]
+    operated.apply("clusters", "c", {"pools": [pool(volumes=volumes)]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "tiered", "replicas": 2})
+    settled = {"Ready": ("True", "Ready"), "Tiered": ("True", "SegmentsMove")}
+    operated.until(lambda: operated.conditions("topics", "t") == settled)
+    operated.fake().hdd_problem = "the disk is full"
+    operated.until(lambda: operated.conditions("topics", "t")["Tiered"] == ("False", "CannotMove"))
+    said = operated.told("topics", "t")["Tiered"][2]
+    assert "2 replicas do not move" in said
+    assert "the disk is full" in said
+    operated.fake().hdd_problem = ""
+    operated.until(lambda: operated.conditions("topics", "t") == settled)
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "ssd", "replicas": 2})
+    operated.until(lambda: operated.conditions("topics", "t") == {"Ready": ("True", "Ready")})
+
+
 def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
     operated: Operated,
 ) -> None:

@@ -74,7 +74,8 @@ def test_every_example_is_a_correct_command_line(
     (folder / "millrace").mkdir()
     profiles = "".join(f"[profiles.{each}]\nbootstrap = 'a:1'\n" for each in PROFILES)
     (folder / "millrace" / "config.toml").write_text(profiles)
-    (folder / "millrace-data").mkdir()
+    for name in ("millrace-data", "ssd", "hdd"):
+        (folder / name).mkdir()
     for word in words:
         if "." in word and not word.startswith("-") and "=" not in word and "/" not in word:
             (folder / word).touch()

@@ -14,7 +14,9 @@ from millrace.operator.plan.topics import (
     Create,
     FoundTopic,
     MoveReplicas,
+    RefusedMove,
     misplaced,
+    tiered,
     topic_name,
 )
 from millrace.operator.reconcile.resources import topic_of
@@ -130,3 +132,22 @@ def test_a_media_that_too_few_brokers_have_cannot_be_and_it_says_what_can() -> N
         with pytest.raises(CannotBeError, match=r"add a pool with a volume of media hdd") as info:
             actions(topic(media="hdd", replicas=3), there)
         assert info.value.reason == "NoMedia"
+
+
+def test_a_tiered_topic_takes_brokers_with_volumes_of_both_media() -> None:
+    (made,) = actions(topic(media="tiered", replicas=1), None, {0: SSD, 1: BOTH})
+    assert isinstance(made, Create)
+    assert made.config["media"] == "tiered"
+    with pytest.raises(CannotBeError, match=r"volumes of media ssd and of hdd") as info:
+        actions(topic(media="tiered", replicas=2), None, {0: SSD, 1: BOTH, 2: HDD})
+    assert info.value.reason == "NoMedia"
+    assert misplaced([(0, 1), (1,)], TopicMedia.TIERED, {0: SSD, 1: BOTH}) == 1
+
+
+def test_segments_that_cannot_move_are_told_with_the_broker_and_what_to_do() -> None:
+    assert (tiered([]).is_true, tiered([]).reason) == (True, "SegmentsMove")
+    said = tiered([RefusedMove(2, 7, "the disk is full"), RefusedMove(1, 4, "it is gone")])
+    assert (said.type, said.is_true, said.reason) == ("Tiered", False, "CannotMove")
+    assert "segments of 2 replicas" in said.message
+    assert "partition 1 on broker 4: it is gone" in said.message
+    assert "make the HDD's volume larger" in said.message

@@ -23,10 +23,12 @@ from millrace.core.callers import Caller
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InconsistentClusterIdError,
+    LogDirFailedError,
     MillraceError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
+from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Listener
@@ -310,6 +312,7 @@ class ClusterService:
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),
                     compaction=self._describe_compaction(partition),
+                    tier=self._describe_tier(partition),
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
@@ -323,6 +326,27 @@ class ClusterService:
             dirty_ratio=log.cleanable(wall_now()).dirty_ratio,
             compacted_at=log.cleaner_point.cleaned_at,
         )
+        if refused is not None:
+            error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
+            described.error.CopyFrom(error)
+        return described
+
+    def _describe_tier(self, partition: Partition) -> pb.TierDescription | None:
+        log = partition.log
+        refused: MillraceError | None = partition.unmovable
+        is_tiered = partition.config.media is TopicMedia.TIERED
+        if log.tier is None and not is_tiered:
+            return None
+        if is_tiered and self._partitions.placement.tier_for(partition.topic_partition) is None:
+            refused = LogDirFailedError(
+                "no segment can move: this broker has no log directory on an HDD that works, or "
+                "the log lies on an HDD itself"
+            )
+        described = pb.TierDescription()
+        if log.tier is not None:
+            described.log_dir = log.tier.folder(partition.topic_partition)
+            described.end_offset = log.tier.end_offset
+            described.size_bytes = log.tier_bytes
         if refused is not None:
             error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
             described.error.CopyFrom(error)

@@ -561,7 +561,7 @@ class _FetchStream:
             return _plan_read(log, offset, max_bytes, wanted, may_block=False)
         except BlockingIOError:
             planned: ReadPlan | None = await self._service.reader.call(
-                log.log_dir, _plan_read, log, offset, max_bytes, wanted
+                log.log_dir_of(offset), _plan_read, log, offset, max_bytes, wanted
             )
             return planned
 

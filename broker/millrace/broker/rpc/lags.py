@@ -73,7 +73,7 @@ class Lags:
             lag.log_start_offset, lag.end_offset = log.log_start_offset, end
             if query.offset < end:
                 unread = _Unread(query.topic_partition, lag, log, Offset(query.offset), end)
-                asked.setdefault(log.log_dir, []).append(unread)
+                asked.setdefault(log.log_dir_of(unread.offset), []).append(unread)
         reads = (self._reader.call(log_dir, _measure, some) for log_dir, some in asked.items())
         await asyncio.gather(*reads)
         now = wall_now()

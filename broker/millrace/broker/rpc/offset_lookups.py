@@ -132,10 +132,11 @@ class OffsetLookups:
                     log, log.offset_for_timestamp, WallMs(query.timestamp), end
                 )
             case "bytes_after":
+                start = Offset(query.bytes_after.offset)
                 offset = await self._reader.call(
-                    log.log_dir,
+                    log.log_dir_of(start),
                     log.offset_after_bytes,
-                    Offset(query.bytes_after.offset),
+                    start,
                     query.bytes_after.size,
                     end,
                 )
@@ -152,7 +153,9 @@ class OffsetLookups:
     async def _look_up(
         self, log: PartitionLog, search: Callable[..., TimestampedOffset | None], *args: int
     ) -> TimestampedOffset:
-        found = await self._reader.call(log.log_dir, search, *args)
+        # On a thread of the disk with the oldest segments, which may all be read.
+        log_dir = log.log_dir_of(log.log_start_offset)
+        found = await self._reader.call(log_dir, search, *args)
         return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
     async def offsets_for_leader_epoch(

@@ -183,7 +183,7 @@ class Cleaners:
             partition.on_corrupt(error)
         elif isinstance(error, LogDirFailedError):
             for opened in self._partitions.directories:
-                if opened.directory.path == log.log_dir:
+                if opened.directory.path == log.failed_log_dir:
                     opened.appender.fail(error)
 
 

@@ -19,6 +19,7 @@ from millrace.broker.storage.log_directory import (
     DirectoryConfig,
     Identity,
     LogDirectory,
+    connect,
     read_identity,
     read_seen,
     settle_moves,
@@ -135,6 +136,7 @@ class LogDirectories:
             )
             self.opened.append(directory)
             self.misses_some |= found is None or directory.companions is None
+        connect([each.moves for each in self.opened])
         if self.opened:
             await self._reader.call(
                 self.opened[0].path, settle_moves, [each.moves for each in self.opened]

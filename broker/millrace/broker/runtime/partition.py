@@ -56,6 +56,7 @@ class Partition:
         is_internal: the topic is the cluster's own; clients only read it.
         limits: for batches of clients; the checking thread reads them, too.
         uncleanable: why its log could not be compacted; None: it could.
+        unmovable: why no segment could move to an HDD, or back; None: it could.
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class Partition:
         "topic",
         "topic_partition",
         "uncleanable",
+        "unmovable",
     )
 
     def __init__(
@@ -100,6 +102,7 @@ class Partition:
         self._followers: dict[tuple[Reader, int], None] = {}
         self.generation_written = 0
         self.uncleanable: StorageError | None = None
+        self.unmovable: StorageError | None = None
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

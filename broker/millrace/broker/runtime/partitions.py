@@ -324,7 +324,7 @@ class Partitions:
             "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
         )
         for topic_partition in list(self._open_here):
-            if topic_partition in opened.replicas:
+            if topic_partition in opened.replicas or topic_partition in opened.tiers:
                 self.perform(self.replicas.on_failed(topic_partition, error))
                 self._forget(topic_partition)
         if self.placement.has_failed:

@@ -73,12 +73,12 @@ class LogReader:
         """Read on threads. Reads of files deleted meanwhile return fewer bytes than planned."""
         by_log_dir: dict[str, list[Read]] = {}
         for read in reads:
-            by_log_dir.setdefault(read[0].log_dir, []).append(read)
+            by_log_dir.setdefault(read[1].segment.log_dir, []).append(read)
         found = await asyncio.gather(
             *(self.call(log_dir, _read, there) for log_dir, there in by_log_dir.items())
         )
         of = dict(zip(by_log_dir, map(iter, found), strict=True))
-        return [next(of[log.log_dir]) for log, _ in reads]
+        return [next(of[plan.segment.log_dir]) for _, plan in reads]
 
     def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run another job that may wait for the disk, on a thread of its log directory."""

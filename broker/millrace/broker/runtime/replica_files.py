@@ -6,7 +6,7 @@ copies it to another directory. The owner gets the outcomes on the event loop.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -166,6 +166,7 @@ class ReplicaFiles:
 
     def on_closed(self, topic_partition: TopicPartition) -> None:
         """A replica is given up, or offline."""
+        self.placement.on_tier(topic_partition, None)
         self.placement.moves.on_closed(topic_partition)
         self._jobs.on_closed(topic_partition)
         self._begin()
@@ -257,8 +258,20 @@ class ReplicaFiles:
             opened.appender.fail(error)
             raise
         opened.check()  # It may have failed before this log was open.
+        self._note_tier(topic_partition, log)
         if not self._jobs.is_void(job):
             self._owner.on_log_opened(topic_partition, topic, log, opened.appender)
+
+    def _note_tier(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
+        """Note in which log directory the oldest segments of a replica lie.
+
+        Raises:
+            LogDirFailedError: it has failed.
+        """
+        for each in self.placement.directories:
+            if log.tier is not None and each.directory.path == log.tier.log_dir:
+                each.check()
+                self.placement.on_tier(topic_partition, each)
 
     async def _change(self, job: ChangeLog) -> None:
         partition = self._owner.find(job.topic_partition)
@@ -309,21 +322,59 @@ class ReplicaFiles:
                 some = replicas[at : at + _DELETED_AT_ONCE]
                 # The time since the deletion, when they could be brought back, counts already.
                 await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
+        left = {
+            each.directory.path: each.directory.left_of(frozenset(topic_ids))
+            for each in self.placement.working
+        }
+        await self._retire_tiers(left, wall_now())
         await self._confirm(topic_ids)
 
     async def _delete_files(
         self, opened: OpenDirectory, topic_partitions: Sequence[TopicPartition], since: WallMs
     ) -> None:
         if opened.failure is None:
-            delete = opened.directory.delete_partitions
-            await opened.appender.call(delete, topic_partitions, since)
+            directory, call = opened.directory, opened.appender.call
+            # First the other disks: a crash leaves what names them.
+            await self._retire_tiers(await call(directory.let_go, topic_partitions), since)
+            await call(directory.delete_partitions, topic_partitions, since)
             self.placement.on_deleted(opened, topic_partitions)
+
+    async def _retire_tiers(
+        self,
+        topic_partitions: Mapping[str, Sequence[TopicPartition]],
+        now: WallMs,
+        *,
+        is_damaged: bool = False,
+    ) -> None:
+        """Put segments of logs that are closed into the trash of other disks, or set them aside.
+
+        By log directory, each on its own thread. What a disk refuses stays there.
+        """
+        for opened in self.placement.directories:
+            there = topic_partitions.get(opened.directory.path)
+            if not there:
+                continue
+            try:
+                opened.check()
+                retire = opened.directory.retire_tiers
+                await opened.appender.call(retire, there, now, is_damaged)
+            except StorageError as error:
+                _log.warning(
+                    "segments of partitions on another disk stay there: remove them by hand",
+                    extra={
+                        "log_dir": opened.directory.path,
+                        "partitions": [str(each) for each in there],
+                        "error": error.message,
+                    },
+                )
 
     async def _set_aside(self, topic_partition: TopicPartition) -> None:
         opened = self.placement.holder(topic_partition)
         assert opened is not None
-        set_aside = opened.directory.set_aside
-        path: str = await opened.appender.call(set_aside, topic_partition, wall_now())
+        directory, call, now = opened.directory, opened.appender.call, wall_now()
+        tiers = await call(directory.tiers_of, [topic_partition])
+        path: str = await call(directory.set_aside, topic_partition, now)
+        await self._retire_tiers(tiers, now, is_damaged=True)
         self._owner.on_set_aside(topic_partition, path)
 
     async def _move(self, move: Move[OpenDirectory]) -> None:
@@ -332,9 +383,12 @@ class ReplicaFiles:
         if partition is not None:
             told = self._told(move)
             _log.info("a replica moves to the media that its topic asks for", extra=told)
+            log = partition.log
             await self._mover.move(partition, source, target)
             if topic_partition in target.replicas:
                 _log.info("a replica has moved", extra=told)
+                if log.tier is not None:
+                    await self._retire_tiers({log.tier.log_dir: [topic_partition]}, wall_now())
         self.placement.moves.on_ended(topic_partition, monotonic_now())
 
     def _told(self, move: Move[OpenDirectory]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 A running broker goes on appending; the end of its active segments may then look torn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -19,6 +19,8 @@ from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, Reco
 from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
+from millrace.broker.storage.tier import NO_LOG_DIRS, read_tier
+from millrace.core.errors import CorruptLogError
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
 from millrace.core.log.leader_epochs import EpochStart
 from millrace.core.records.header import BatchHeader
@@ -41,6 +43,8 @@ class PartitionFiles:
 
     `point` is None when the recovery checkpoint is missing, damaged, or does not name it.
     `leader_epochs` is None when its file is missing, damaged, or another partition's.
+    `lacks_tier` says why the oldest segments, which lie in another log directory, are left out;
+    empty when all are there.
     """
 
     topic_partition: TopicPartition
@@ -49,6 +53,7 @@ class PartitionFiles:
     point: RecoveryPoint | None
     is_checkpoint_lost: bool
     leader_epochs: tuple[EpochStart, ...] | None
+    lacks_tier: str = ""
 
 
 class StoredBatch(NamedTuple):
@@ -104,31 +109,45 @@ def log_directories(files: FileSystem, root: str) -> list[tuple[str, Identity]]:
     return [(path, read_identity(files, path)) for path in paths if is_log_directory(files, path)]
 
 
-def partitions(files: FileSystem, log_directory: str) -> list[PartitionFiles]:
-    """Return the partitions of a log directory, trash left out."""
+def partitions(
+    files: FileSystem, log_directory: str, log_dirs: Mapping[str, str] = NO_LOG_DIRS
+) -> list[PartitionFiles]:
+    """Return the partitions of a log directory, trash left out.
+
+    Args:
+        files: where.
+        log_directory: its path.
+        log_dirs: paths of the broker's other log directories, by id: segments may lie there.
+    """
     checkpoint = RecoveryCheckpoint(files, log_directory)
     checkpoint.read()
     names = {name: parse_topic_partition(name) for name in files.list(log_directory)}
     return [
-        _partition(files, f"{log_directory}/{name}", found, checkpoint)
+        _partition(files, f"{log_directory}/{name}", found, checkpoint, log_dirs)
         for name, found in names.items()
         if found is not None
     ]
 
 
 def _partition(
-    files: FileSystem, directory: str, found: TopicPartition, checkpoint: RecoveryCheckpoint
+    files: FileSystem,
+    directory: str,
+    found: TopicPartition,
+    checkpoint: RecoveryCheckpoint,
+    log_dirs: Mapping[str, str],
 ) -> PartitionFiles:
-    names = files.list(directory)
-    swaps = [swap for name in names if (swap := segment_swap.parse_swap(name)) is not None]
-    # A cleaned segment counts, and those that it is replacing do not.
-    bases = {swap.base_offset: swap.name for swap in swaps}
-    for name in names:
-        base_offset = parse_offset_name(name, segment.SUFFIX)
-        if base_offset is not None and not any(swap.covers(base_offset) for swap in swaps):
-            bases[base_offset] = name
-    paths = {base: f"{directory}/{name}" for base, name in sorted(bases.items())}
-    segments = [SegmentFile(path, base, files.size(path)) for base, path in paths.items()]
+    tier, lacks_tier = None, ""
+    try:
+        tier = read_tier(files, directory, found, log_dirs)
+    except CorruptLogError as error:
+        lacks_tier = f"{error.message}. Without a broker, --log-dir names that directory"
+    paths = _segment_paths(files, directory)
+    if tier is not None:
+        end_offset, folder = tier.end_offset, tier.folder(found)
+        there = _segment_paths(files, folder) if files.exists(folder) else {}
+        paths = {base: path for base, path in paths.items() if base >= end_offset}
+        paths |= {base: path for base, path in there.items() if base < end_offset}
+    segments = [SegmentFile(path, base, files.size(path)) for base, path in sorted(paths.items())]
     epochs = read_epochs(files, directory, found)
     return PartitionFiles(
         found,
@@ -137,7 +156,21 @@ def _partition(
         checkpoint.get(found),
         checkpoint.is_lost,
         None if epochs is None else epochs.entries,
+        lacks_tier,
     )
+
+
+def _segment_paths(files: FileSystem, folder: str) -> dict[Offset, str]:
+    """Return the segments in a folder by their first offset."""
+    names = files.list(folder)
+    swaps = [swap for name in names if (swap := segment_swap.parse_swap(name)) is not None]
+    # A cleaned segment counts, and those that it is replacing do not.
+    bases = {swap.base_offset: swap.name for swap in swaps}
+    for name in names:
+        base_offset = parse_offset_name(name, segment.SUFFIX)
+        if base_offset is not None and not any(swap.covers(base_offset) for swap in swaps):
+            bases[base_offset] = name
+    return {base: f"{folder}/{name}" for base, name in bases.items()}
 
 
 def batches(
@@ -173,6 +206,10 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
         message = "the log is being emptied to start over: the broker completes that at its start"
         seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
         return seen
+    if partition.lacks_tier:
+        seen.findings.append(
+            Finding(Severity.CORRUPT, partition.directory, None, partition.lacks_tier)
+        )
     if not partition.segments:
         if partition.point is not None or partition.leader_epochs:
             message = "all its segments are missing"

@@ -6,9 +6,11 @@ from typing import Final, Self
 from millrace.core.broker_config import StorageConfig
 from millrace.core.compaction.cleanable import CompactionLags
 from millrace.core.metadata.topic_config import CleanupPolicy, TopicConfig
+from millrace.core.tiers import LocalRetention
 
 UNLIMITED: Final = -1
 _LAGS: Final = CompactionLags()
+_LOCAL: Final = LocalRetention()
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class LogConfig:
     """How long a cleaned log keeps tombstones."""
     max_message_bytes: int = 1_048_588
     """A batch that a cleaning puts together is no larger."""
+    local_retention: LocalRetention = _LOCAL
+    """How much of a tiered log stays on the SSD."""
     checkpoint_bytes: int = 64 * 2**20
     """The recovery point advances after this many appended bytes; at twice that an append waits for
     it."""
@@ -65,6 +69,7 @@ class LogConfig:
             ),
             delete_retention_ms=topic.delete_retention_ms,
             max_message_bytes=topic.max_message_bytes,
+            local_retention=LocalRetention(topic.local_retention_ms, topic.local_retention_bytes),
             checkpoint_bytes=storage.recovery_point_bytes,
             checkpoint_ms=storage.recovery_point_interval_ms,
         )

@@ -21,7 +21,8 @@ producer snapshots that are damaged, or another log's, are rebuilt from the batc
 names them. The last batch is always read: it must be the partition's own, and epochs that do not
 know it are older than the log.
 
-A cleaned segment that was replacing others goes on to do so: see `segment_swap.py`.
+A cleaned segment that was replacing others goes on to do so: see `segment_swap.py`. A segment
+counts in the one of two places that the file `tier` says: see `tier.py`.
 
 A log that was found damaged leaves a mark, too: recovery alone would not see the damage (P65). Then
 all of it is verified, and the mark is removed once all is sound, for example after a person has
@@ -45,6 +46,7 @@ from millrace.broker.storage.refusals import corrupt_log
 from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
 from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
+from millrace.broker.storage.tier import Tier, write_tier
 from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import (
@@ -75,6 +77,7 @@ class RecoveredLog:
     log_start_offset: Offset
     recovery_point: Offset
     cleaner_point: CleanerPoint
+    tier: Tier | None
     names_are_durable: bool
     scanned_bytes: int
     truncated_bytes: int
@@ -94,6 +97,7 @@ class LogRecovery:
         cache: the indexes that are loaded.
         is_clean: whether the log directory was closed cleanly.
         now: the time.
+        tier: where the oldest segments lie, if not in the directory.
     """
 
     def __init__(
@@ -108,7 +112,9 @@ class LogRecovery:
         cache: IndexCache,
         is_clean: bool,
         now: WallMs,
+        tier: Tier | None = None,
     ) -> None:
+        self._tier = tier
         self._files = files
         self._directory = directory
         self._topic_partition = topic_partition
@@ -132,11 +138,7 @@ class LogRecovery:
         self._files.make_directory(self._directory)
         self._finish_swaps()
         names = self._files.list(self._directory)
-        bases = [
-            base
-            for base in (parse_offset_name(name, segment.SUFFIX) for name in names)
-            if base is not None
-        ]
+        bases = self._bases()
         if not bases:
             return self._begin(names)
         epochs = self._read_epochs(names)
@@ -209,6 +211,7 @@ class LogRecovery:
             active.file.fdatasync()
             self._files.unlink(f"{self._directory}/{FAILED}")
         self._remove_leftovers(bases)
+        self._lower_tier(active)
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
@@ -221,6 +224,7 @@ class LogRecovery:
             log_start_offset,
             recovery_point,
             read_point(self._files, self._directory, self._topic_partition),
+            self._tier,
             names_are_durable=self._is_clean,
             scanned_bytes=file_bytes - scan_from,
             truncated_bytes=file_bytes - active.size,
@@ -228,10 +232,42 @@ class LogRecovery:
         )
 
     def _finish_swaps(self) -> None:
-        for name in self._files.list(self._directory):
-            swap = segment_swap.parse_swap(name)
-            if swap is not None:
-                segment_swap.carry_out(self._files, self._directory, swap)
+        for folder in self._folders:
+            for name in self._files.list(folder):
+                swap = segment_swap.parse_swap(name)
+                if swap is not None:
+                    segment_swap.carry_out(self._files, folder, swap, indexes=self._directory)
+
+    @property
+    def _folders(self) -> list[str]:
+        """The directories that may hold segments: the tier, if it is there, and the home."""
+        tier = [] if self._tier is None else [self._tier.folder(self._topic_partition)]
+        return [each for each in (*tier, self._directory) if self._files.exists(each)]
+
+    def _folder_of(self, base: Offset) -> str:
+        """Return the only directory in which a segment counts."""
+        if self._tier is None or base >= self._tier.end_offset:
+            return self._directory
+        return self._tier.folder(self._topic_partition)
+
+    def _bases(self) -> list[Offset]:
+        """Return the first offsets of the segments, ascending."""
+        found = (
+            (folder, parse_offset_name(name, segment.SUFFIX))
+            for folder in self._folders
+            for name in self._files.list(folder)
+        )
+        return [
+            base for folder, base in found if base is not None and folder == self._folder_of(base)
+        ]
+
+    def _lower_tier(self, active: Segment) -> None:
+        """Complete a cut of the log within its tier: see `LogTruncation`."""
+        tier = self._tier
+        if tier is not None and active.folder != self._directory:
+            self._tier = tier._replace(end_offset=Offset(active.base_offset + 1))
+            if self._tier != tier:
+                write_tier(self._files, self._directory, self._topic_partition, self._tier)
 
     def _begin(self, names: list[str]) -> RecoveredLog:
         snapshots = self._snapshots(names)
@@ -240,6 +276,7 @@ class LogRecovery:
             snapshots.offsets
             or (epochs is not None and epochs.entries)
             or self._orphans(names, [Offset(-1)])
+            or self._tier is not None
         )
         if self._point is not None or had_records:
             raise self._corrupt("all its segments are missing")
@@ -254,6 +291,7 @@ class LogRecovery:
             Offset(0),
             Offset(0),
             CleanerPoint(Offset(0)),
+            self._tier,
             names_are_durable=False,
             scanned_bytes=0,
             truncated_bytes=0,
@@ -384,15 +422,27 @@ class LogRecovery:
 
     def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove the leftovers of an interrupted deletion or file write."""
-        for name in self._files.list(self._directory):
-            is_segment = parse_offset_name(name, segment.SUFFIX)
-            is_index = parse_offset_name(name, sparse_index.SUFFIX)
-            base = is_segment if is_segment is not None else is_index
-            if name.endswith(TEMPORARY_SUFFIX) or (base is not None and base not in bases):
-                self._files.unlink(f"{self._directory}/{name}")
+        for folder in self._folders:
+            for name in self._files.list(folder):
+                is_segment = parse_offset_name(name, segment.SUFFIX)
+                is_index = parse_offset_name(name, sparse_index.SUFFIX)
+                base = is_segment if is_segment is not None else is_index
+                does_not_count = base is not None and (
+                    base not in bases
+                    or (is_segment is not None and folder != self._folder_of(base))
+                )
+                if name.endswith(TEMPORARY_SUFFIX) or does_not_count:
+                    self._files.unlink(f"{folder}/{name}")
 
     def _segment(self, base: Offset) -> Segment:
-        return Segment(self._files, self._directory, self._topic_partition, base, self._cache)
+        return Segment(
+            self._files,
+            self._directory,
+            self._topic_partition,
+            base,
+            self._cache,
+            folder=self._folder_of(base),
+        )
 
     def _snapshots(self, names: list[str]) -> ProducerSnapshots:
         return ProducerSnapshots(self._files, self._directory, self._topic_partition, names)

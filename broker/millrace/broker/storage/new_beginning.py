@@ -47,8 +47,16 @@ def carry_out(
     directory: str,
     topic_partition: TopicPartition,
     checkpoints: RecoveryCheckpoint,
+    tier_folder: str | None = None,
 ) -> None:
     """Carry out a mark, and remove it; do nothing without a mark.
+
+    Args:
+        files: where.
+        directory: of the log.
+        topic_partition: the log's.
+        checkpoints: the log directory's recovery points.
+        tier_folder: where its oldest segments lie, if not there.
 
     Raises:
         CorruptLogError: the mark cannot be read, or is another partition's.
@@ -60,6 +68,10 @@ def carry_out(
         raise corrupt_log(topic_partition, directory, str(error)) from None
     if offset is None:
         return
+    if tier_folder is not None and files.exists(tier_folder):  # Before the file that names it.
+        for name in files.list(tier_folder):
+            files.unlink(f"{tier_folder}/{name}")
+        files.fsync_directory(tier_folder)
     for name in files.list(directory):
         if name != MARK:
             files.unlink(f"{directory}/{name}")

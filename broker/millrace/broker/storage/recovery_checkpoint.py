@@ -39,6 +39,7 @@ class RecoveryCheckpoint:
 
     Attributes:
         is_lost: whether the file was missing or damaged when it was read.
+        with_room: runs a write of a small file, and once more with room if the disk is full.
 
     Args:
         files: where.
@@ -52,9 +53,9 @@ class RecoveryCheckpoint:
         "_lock",
         "_path",
         "_points",
-        "_with_room",
         "_write_lock",
         "is_lost",
+        "with_room",
     )
 
     def __init__(
@@ -65,7 +66,7 @@ class RecoveryCheckpoint:
     ) -> None:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
-        self._with_room = with_room
+        self.with_room = with_room
         self._points: dict[TopicPartition, RecoveryPoint] = {}
         self._is_dirty = False
         self.is_lost = False
@@ -124,7 +125,7 @@ class RecoveryCheckpoint:
                 payload = self._payload()
                 self._is_dirty = False
             try:
-                self._with_room(partial(write_sealed, self._files, self._path, _KIND, payload))
+                self.with_room(partial(write_sealed, self._files, self._path, _KIND, payload))
             except OSError:
                 self._is_dirty = True
                 raise

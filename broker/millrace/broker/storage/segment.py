@@ -56,8 +56,17 @@ class Segment:
     It only ever grows: a log that is cut goes on with a `successor`, and one that is cleaned with
     another segment.
 
+    Args:
+        files: where.
+        directory: of the log, with the index.
+        topic_partition: the partition that the batches must belong to.
+        base_offset: the first offset.
+        cache: the indexes that are loaded.
+        folder: where the file is; None: in the log's directory.
+
     Attributes:
         topic_partition: the partition that the batches must belong to.
+        folder: the directory of the file.
         size: bytes of whole batches; never more than the file has.
         next_offset: offset behind the last batch.
         largest_timestamp: of all its batches, -1 when it is empty.
@@ -74,6 +83,7 @@ class Segment:
         "closed_at",
         "created_at",
         "file",
+        "folder",
         "index",
         "is_retired",
         "largest_timestamp",
@@ -90,9 +100,12 @@ class Segment:
         topic_partition: TopicPartition,
         base_offset: Offset,
         cache: IndexCache,
+        *,
+        folder: str | None = None,
     ) -> None:
         stem = f"{directory}/{offset_name(base_offset)}"
-        self.path = stem + SUFFIX
+        self.folder = directory if folder is None else folder
+        self.path = f"{self.folder}/{offset_name(base_offset)}{SUFFIX}"
         self.topic_partition = topic_partition
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -194,6 +207,27 @@ class Segment:
         self.file.retire()
         self.index.close()
 
+    @property
+    def log_dir(self) -> str:
+        """The path of the log directory that the file is in."""
+        return self.folder.rpartition("/")[0]
+
+    def moved_to(
+        self, files: FileSystem, directory: str, cache: IndexCache, folder: str
+    ) -> "Segment":
+        """Return the segment with an equal file in another folder, and with this one's index."""
+        made = Segment(
+            files, directory, self.topic_partition, self.base_offset, cache, folder=folder
+        )
+        made.restore(self.coverage)
+        made.index = self.index
+        return made
+
+    def move_away(self) -> None:
+        """Give up the file, now that another object has it elsewhere, and the index, too."""
+        self.is_retired = True
+        self.file.retire()
+
     def successor(
         self, files: FileSystem, directory: str, cache: IndexCache, place: Place
     ) -> "Segment":
@@ -202,7 +236,9 @@ class Segment:
         It knows the batches before the last remaining entry of the index; those between that and
         the place are for `rescan`. The caller cuts the file. Readers of this object go on.
         """
-        made = Segment(files, directory, self.topic_partition, self.base_offset, cache)
+        made = Segment(
+            files, directory, self.topic_partition, self.base_offset, cache, folder=self.folder
+        )
         last = made.index.take_before(self.index, place.position)
         if last is not None:
             start, largest_timestamp = last

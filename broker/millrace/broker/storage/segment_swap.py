@@ -82,19 +82,26 @@ def take_back(files: FileSystem, directory: str, swap: Swap) -> None:
     files.fsync_directory(directory)
 
 
-def carry_out(files: FileSystem, directory: str, swap: Swap) -> None:
+def carry_out(files: FileSystem, directory: str, swap: Swap, indexes: str | None = None) -> None:
     """Replace the segments; to be repeated after an error or a crash.
+
+    Args:
+        files: where.
+        directory: of the segments.
+        swap: the cleaned one, and what it replaces.
+        indexes: the directory of their indexes; None: the same.
 
     Raises:
         OSError: the disk refused.
     """
-    names = files.list(directory)
-    for suffix in (segment.SUFFIX, sparse_index.SUFFIX):
-        for name in reversed(names):
+    indexes = indexes or directory
+    for folder, suffix in ((directory, segment.SUFFIX), (indexes, sparse_index.SUFFIX)):
+        for name in reversed(files.list(folder)):
             base = parse_offset_name(name, suffix)
             is_target = name == swap.target
             if base is not None and swap.covers(base) and not is_target:
-                files.unlink(f"{directory}/{name}")
-    files.fsync_directory(directory)
+                files.unlink(f"{folder}/{name}")
+    for folder in {directory: None, indexes: None}:
+        files.fsync_directory(folder)
     files.rename(f"{directory}/{swap.name}", f"{directory}/{swap.target}")
     files.fsync_directory(directory)

@@ -403,10 +403,15 @@ class SparseIndex:
     def _place(self, relative: int, position: int) -> Place:
         return Place(Offset(self._base_offset + relative), position)
 
-    def verify(self) -> None:
-        """Read the file again, even if it is loaded, to find out whether it is damaged."""
+    def verify(self) -> int:
+        """Read the file again, even if it is loaded, to find out whether it is damaged.
+
+        Returns:
+            Its bytes.
+        """
         if self._chunks and not self.is_damaged:
             self.is_damaged = self._read_sound() is None
+        return self._file_bytes
 
     def close(self) -> None:
         """Release the loaded entries."""

@@ -10,6 +10,7 @@ from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import BatchHeader
 
@@ -129,6 +130,7 @@ class BrokerMetrics:
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
+        self.tiers = TierMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +55,14 @@ _directory_argument = click.argument("directory", type=click.Path(exists=True, f
 
 def _choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
+        "--log-dir",
+        "other_log_dirs",
+        type=click.Path(exists=True, file_okay=False),
+        multiple=True,
+        help="Another log directory of the same broker, where closed segments of tiered topics "
+        "lie; can be given more than once.",
+    )(command)
+    command = click.option(
         "--partition", "-p", type=click.IntRange(0), help="Only the partition of this number."
     )(command)
     return click.option("--topic", metavar="TOPIC", help="Only this topic, by name or id.")(command)
@@ -79,6 +87,7 @@ def dump(
     directory: str,
     topic: str | None,
     partition: int | None,
+    other_log_dirs: tuple[str, ...],
     start: int,
     batches_max: int | None,
     records: bool,
@@ -93,7 +102,7 @@ def dump(
     count = 0
     if not records and output == "table":
         click.echo(_BATCH_LINE.format(*(name.upper() for name in _BATCH_COLUMNS)))
-    for place in _places(files, directory, topic, partition):
+    for place in _places(files, directory, other_log_dirs, topic, partition):
         for batch in inspection.batches(files, place.files, Offset(start)):
             if count == batches_max:
                 return
@@ -112,12 +121,20 @@ def dump(
     examples="""
     millrace log verify ./millrace-data
     millrace log verify ./millrace-data --topic flights --output json
+    millrace log verify ./ssd --log-dir ./hdd
     """,
 )
 @_directory_argument
 @_choice_options
 @output_option
-def verify(*, directory: str, topic: str | None, partition: int | None, output: str) -> None:
+def verify(
+    *,
+    directory: str,
+    topic: str | None,
+    partition: int | None,
+    other_log_dirs: tuple[str, ...],
+    output: str,
+) -> None:
     """Read every byte of a log and check it against its checksums.
 
     Ends with 6 when records are damaged or missing. What the broker mends by itself, such as a
@@ -129,7 +146,7 @@ def verify(*, directory: str, topic: str | None, partition: int | None, output: 
     files = PosixFileSystem()
     results = [
         (place, inspection.verify_partition(files, place.files))
-        for place in _places(files, directory, topic, partition)
+        for place in _places(files, directory, other_log_dirs, topic, partition)
     ]
     if output == "json":
         print_json([_verified_document(place, verified) for place, verified in results])
@@ -141,7 +158,11 @@ def verify(*, directory: str, topic: str | None, partition: int | None, output: 
 
 
 def _places(
-    files: "FileSystem", directory: str, topic: str | None, partition: int | None
+    files: "FileSystem",
+    directory: str,
+    other_log_dirs: Sequence[str],
+    topic: str | None,
+    partition: int | None,
 ) -> Iterator[_Place]:
     """Yield the chosen partitions, by topic and number.
 
@@ -154,6 +175,9 @@ def _places(
 
     try:
         found = inspection.log_directories(files, directory)
+        others = [
+            each for path in other_log_dirs for each in inspection.log_directories(files, path)
+        ]
     except DamagedFileError as error:
         raise Failure(f"{directory}: {error}", exit_code=ExitCode.DAMAGED) from error
     if not found:
@@ -162,10 +186,11 @@ def _places(
             "name the --data-dir of `millrace up`, or one of a broker's log_dirs",
             exit_code=ExitCode.NOT_FOUND,
         )
+    log_dirs = {identity.directory_id: path for path, identity in (*found, *others)}
     names = topic_names(Path(directory))
     places = []
     for path, _ in found:
-        for each in inspection.partitions(files, path):
+        for each in inspection.partitions(files, path, log_dirs):
             topic_id = each.topic_partition.topic_id
             places.append(_Place(names.get(topic_id, topic_id.hex()), each))
     chosen = [

@@ -236,9 +236,10 @@ def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: st
     in-sync one is left. OFFLINE: on a broker that is down, or with a damaged or lost log;
     an offline leader does not lead. LAG: how many records each follower is behind its leader, and
     for how long. Of a compacted topic a second table shows each replica: up to which offset it is
-    compacted, and which part of what may be compacted is not. Replicas that lie on another media
-    than the topic asks for are named below. With
-    --output json, several topics are a list.
+    compacted, and which part of what may be compacted is not. Of a tiered topic a table shows how
+    much of each replica lies on an SSD and on an HDD, and why nothing moves. Replicas that lie on
+    another media than the topic asks for are named below. With --output json, several topics are
+    a list.
     """
     with connect_admin(bootstrap) as admin:
         found = [
@@ -309,6 +310,12 @@ def _print_description(found: _Found) -> None:
         print_table(
             ["PARTITION", "BROKER", "COMPACTED TO", "DIRTY", "LAST COMPACTED", "PROBLEM"],
             [_compaction_row(log) for log in found.logs],
+        )
+    if any(log.tier is not None for log in found.logs):
+        put()
+        print_table(
+            ["PARTITION", "BROKER", "ON SSD", "ON HDD", "HDD TO OFFSET", "PROBLEM"],
+            [_tier_row(log) for log in found.logs],
         )
     print_damage(damaged)
     for line in _misplaced(description.misplaced(logs.values()), description.media):
@@ -656,6 +663,20 @@ def _compaction_row(log: "LogDescription") -> list[object]:
     ]
 
 
+def _tier_row(log: "LogDescription") -> list[object]:
+    tier = log.tier
+    if tier is None:
+        return [log.partition, log.broker_id, size(log.size_bytes), None, None, None]
+    return [
+        log.partition,
+        log.broker_id,
+        size(log.size_bytes - tier.size_bytes),
+        size(tier.size_bytes),
+        tier.end_offset,
+        tier.problem or None,
+    ]
+
+
 def _log_document(log: "LogDescription") -> dict[str, Any]:
     return {
         "partition": log.partition,
@@ -680,6 +701,7 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
             for each in log.followers
         ],
         "compaction": None if log.compaction is None else asdict(log.compaction),
+        "tier": None if log.tier is None else asdict(log.tier),
     }
 
 

@@ -147,7 +147,7 @@ class TopicDescription:
             for each in logs
             if each.topic == self.name
             and each.media is not None
-            and not self.media.is_among([each.media])
+            and not self.media.is_home_on(each.media)
         ]
 
     def min_insync_replicas(self, partition: PartitionDescription) -> int:
@@ -211,6 +211,19 @@ class CompactionDescription:
 
 
 @dataclass(slots=True, frozen=True)
+class TierDescription:
+    """The oldest closed segments of a log, which lie on another disk than the rest."""
+
+    log_dir: str
+    """Where they are on the broker; empty: there are none."""
+    end_offset: Offset
+    """The later segments, which begin there, are where the log is."""
+    size_bytes: int
+    problem: str
+    """Why the last move of a segment to that disk, or back, was refused; empty: it was not."""
+
+
+@dataclass(slots=True, frozen=True)
 class LogDescription:
     """One replica's log on one broker."""
 
@@ -233,6 +246,8 @@ class LogDescription:
     """Its media; None: the broker does not report it."""
     compaction: CompactionDescription | None = None
     """How far it is compacted; None: its topic is not."""
+    tier: TierDescription | None = None
+    """What of it lies on another disk; None: its topic is not tiered, and was not."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -323,6 +338,13 @@ def log_from_wire(
         ),
         media_from_wire(log.media),
         _compaction_from_wire(log.compaction) if log.HasField("compaction") else None,
+        _tier_from_wire(log.tier) if log.HasField("tier") else None,
+    )
+
+
+def _tier_from_wire(found: cluster_pb2.TierDescription) -> TierDescription:
+    return TierDescription(
+        found.log_dir, Offset(found.end_offset), found.size_bytes, found.error.message
     )
 
 

@@ -312,11 +312,14 @@ def _brokers_for(
             f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
             f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
         )
+    is_tiered = media is TopicMedia.TIERED
+    it = "both ssd and hdd" if is_tiered else "it"
+    wanted = "ssd:PATH and one hdd:PATH" if is_tiered else f"{media}:PATH"
     raise InvalidReplicationFactorError(
         f"topic {str(name)!r}: {replication_factor} replicas with media={media} need as many "
-        f"brokers that have it, and {len(brokers)} of those can take partitions now: "
+        f"brokers that have {it}, and {len(brokers)} of those can take partitions now: "
         f"{_media_of_brokers(decided.cluster)}. Ask for fewer replicas or another media, or give "
-        f"brokers a log directory {media}:PATH (the setting log_dirs)"
+        f"brokers a log directory {wanted} (the setting log_dirs)"
     )
 
 

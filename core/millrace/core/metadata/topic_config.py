@@ -76,7 +76,8 @@ class TopicConfig:
         TopicMedia.ANY,
         "Media of the replicas: only brokers that have a log directory of this media get new ones, "
         "and put them there. After a change, replicas on another media stay and work until they "
-        "are moved, see [clusters.md](clusters.md).",
+        "are moved, see [clusters.md](clusters.md). `tiered`: on an SSD, and closed segments move "
+        "to an HDD of the same broker later, see `local.retention.*` and [tiers.md](tiers.md).",
         needs_restart=False,
     )
     retention_ms: int = setting(
@@ -100,6 +101,25 @@ class TopicConfig:
         "The oldest segments of a partition are deleted while the others have at least this many "
         "records. Segments go whole, and never the one that is written to: a partition keeps up to "
         "`segment.bytes`, or `segment.ms`, more.",
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    local_retention_ms: int = setting(
+        86_400_000,
+        "With `media=tiered`, closed segments whose newest record is older than this move from the "
+        "SSD to the HDD. They move earlier when the SSD fills, see "
+        "`storage.tier_free_bytes_min`.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    local_retention_bytes: int = setting(
+        -1,
+        "With `media=tiered`, the oldest closed segments of a partition move to the HDD while the "
+        "others on the SSD still have this many bytes.",
+        unit=Unit.BYTES,
         maximum=INT64_MAX,
         minus_one=NO_LIMIT,
         needs_restart=False,

@@ -6,7 +6,9 @@
   none of that media works, it goes to the working one with the fewest: it is assigned to this
   broker, and works on another media as well.
 - One that lies on another media than its topic asks for moves likewise (`replica_moves`).
-- A directory that fails takes its replicas offline, and only those (P63).
+- The oldest segments of a tiered one lie on a working HDD, the one with the fewest of them.
+- A directory that fails takes its replicas offline, and those with segments there, and only those
+  (P63).
 
 A replica from before this start that is on no directory is *lost* if one of the broker's
 directories is missing, or new: that one may have held it. An empty replica would hide the loss, so
@@ -16,7 +18,7 @@ Pure. Source: KIP-112 and KIP-113 for directories that fail and are chosen.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from millrace.core.errors import CorruptLogError, LogDirFailedError
@@ -34,6 +36,8 @@ class ReplicaDirectory:
     media: Media
     replicas: set[TopicPartition]
     """Replicas that it has, or will get."""
+    tiers: set[TopicPartition] = field(default_factory=set)
+    """Replicas of which it has the oldest segments, and another directory the rest."""
     failure: LogDirFailedError | None = None
 
     def check(self) -> None:
@@ -168,6 +172,27 @@ class ReplicaPlacement(Generic[_D]):
         state = topic.partitions[topic_partition.partition]
         return self._misses_a_directory and (len(state.replicas) == 1 or self._broker in state.isr)
 
+    def tier_for(self, topic_partition: TopicPartition) -> _D | None:
+        """Return the directory that has, or gets, the oldest segments of a tiered replica.
+
+        None: there is no working one for it, or the replica itself lies on an HDD.
+        """
+        home = self.holder(topic_partition)
+        known = next((each for each in self.directories if topic_partition in each.tiers), None)
+        if known is not None:
+            return known if known.failure is None else None
+        if home is None or home.media is Media.HDD:
+            return None
+        fitting = [each for each in self.working if each.media is Media.HDD]
+        return min(fitting, key=lambda each: len(each.tiers), default=None)
+
+    def on_tier(self, topic_partition: TopicPartition, directory: _D | None) -> None:
+        """A replica has its oldest segments in another directory, or in its own from now on."""
+        for each in self.directories:
+            each.tiers.discard(topic_partition)
+        if directory is not None:
+            directory.tiers.add(topic_partition)
+
     def on_deleted(self, directory: _D, topic_partitions: Iterable[TopicPartition]) -> None:
         """Replicas' files are gone from a directory."""
         directory.replicas.difference_update(topic_partitions)
@@ -210,12 +235,13 @@ class ReplicaPlacement(Generic[_D]):
         return target.failure is None and self.moves.is_wanted_on(topic_partition, target.media)
 
     def on_moved(self, move: Move[_D]) -> None:
-        """A replica's log is in the other directory from now on."""
+        """A replica's log, all of it, is in the other directory from now on."""
+        self.on_tier(move.topic_partition, None)
         move.source.replicas.discard(move.topic_partition)
         move.target.replicas.add(move.topic_partition)
 
 
 def _fewest(directories: Sequence[_D], wanted: TopicMedia) -> _D:
     return min(
-        directories, key=lambda each: (not wanted.is_among([each.media]), len(each.replicas))
+        directories, key=lambda each: (not wanted.is_home_on(each.media), len(each.replicas))
     )

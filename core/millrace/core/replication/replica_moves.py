@@ -52,7 +52,7 @@ class ReplicaMoves:
 
     def on_placed(self, topic_partition: TopicPartition, there: Media, wanted: TopicMedia) -> None:
         """A replica is open on a media; its topic asks for a media, which may have changed."""
-        if wanted.is_among([there]):
+        if wanted.is_home_on(there):
             self._misplaced.pop(topic_partition, None)
             return
         known = self._misplaced.get(topic_partition)
@@ -66,7 +66,7 @@ class ReplicaMoves:
     def is_wanted_on(self, topic_partition: TopicPartition, media: Media) -> bool:
         """Return whether a replica is misplaced, and would not be on this media."""
         known = self._misplaced.get(topic_partition)
-        return known is not None and known.wanted.is_among([media])
+        return known is not None and known.wanted.is_home_on(media)
 
     def begin(self, working: Collection[Media], now: MonotonicMs) -> list[TopicPartition]:
         """Return the replicas that begin to move now; `on_ended` must follow for each.

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct, field
 
-from millrace.core.media import Media
+from millrace.core.media import TopicMedia
 from millrace.operator.model.fields import ClusterReference, Rule
 
 PARTITIONS_MAX = 100_000
@@ -78,10 +78,11 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = None
     media: Annotated[
-        Media | None,
+        TopicMedia | None,
         Meta(
-            description="Where its replicas lie. A change moves them in the background. Unset: on "
-            "any volume."
+            description="Where its replicas lie. A change moves them in the background. `tiered`: "
+            "on an SSD, and closed segments move to an HDD of the same broker, by "
+            "`local.retention.ms` and when the SSD fills. `any`, or unset: on any volume."
         ),
     ] = None
     config: Annotated[

@@ -5,12 +5,13 @@ also when a person set it at the command line: so drift is corrected. Topics wit
 left alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING, canonical_overrides
-from millrace.operator.model.conditions import Reason
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
 
@@ -66,6 +67,14 @@ class MoveReplicas:
     name: str
     replication_factor: int | None
     media: TopicMedia
+
+
+class RefusedMove(NamedTuple):
+    """A replica whose last move of a segment between SSD and HDD was refused, and why."""
+
+    partition: int
+    broker_id: int
+    problem: str
 
 
 class CannotBeError(Exception):
@@ -163,20 +172,37 @@ def misplaced(
     return sum(not lacking.isdisjoint(each) for each in replicas)
 
 
+def tiered(refused: Sequence[RefusedMove]) -> Condition:
+    """Return the condition of a tiered topic: whether its closed segments can move."""
+    if not refused:
+        return Condition("Tiered", True, Reason.SEGMENTS_MOVE, "closed segments move to the HDDs")
+    first = min(refused)
+    return Condition(
+        "Tiered",
+        False,
+        Reason.CANNOT_MOVE,
+        f"closed segments of {len(refused)} replicas do not move to their HDD; of partition "
+        f"{first.partition} on broker {first.broker_id}: {first.problem}. Appends go on while the "
+        "SSD has room: make the HDD's volume larger, or keep fewer records (retention.ms)",
+    )
+
+
 def _check_media(
     topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
 ) -> None:
-    if topic.spec.media is None:
+    media = topic.spec.media
+    if media is None or media is TopicMedia.ANY:
         return
-    media = TopicMedia(topic.spec.media)
     count = topic.spec.replicas or (1 if found is None else found.replication_factor)
     there = sum(not each or media.is_among(each) for each in brokers.values())
     if there < count:
         reference = topic.spec.cluster_ref
+        is_tiered = media is TopicMedia.TIERED
+        volume = "volumes of media ssd and of hdd" if is_tiered else f"a volume of media {media}"
         raise CannotBeError(
             Reason.NO_MEDIA,
-            f"{count} replicas on {media} need as many brokers with such a volume, and the cluster "
-            f"has {there}: add a pool with a volume of media {media} to the Cluster "
+            f"{count} replicas on {media} need as many brokers with such volumes, and the cluster "
+            f"has {there}: add a pool with {volume} to the Cluster "
             f"{reference.namespace or topic.namespace}/{reference.name}, or set spec.media to "
             "another one, or take it away",
         )

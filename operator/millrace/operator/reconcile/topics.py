@@ -25,7 +25,7 @@ from millrace.core.errors import (
     RetriableError,
 )
 from millrace.core.ids import BrokerId
-from millrace.core.media import Media
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
 from millrace.operator.kube.api import Api
@@ -41,9 +41,11 @@ from millrace.operator.plan.topics import (
     Create,
     FoundTopic,
     MoveReplicas,
+    RefusedMove,
     actions,
     misplaced,
     protects,
+    tiered,
     topic_name,
 )
 from millrace.operator.reconcile.brokers import Brokers, Found
@@ -197,7 +199,10 @@ class _Work:
             return False
         document = await hold(self.api, document, FINALIZER)
         outcome, described = await self._work(topic, self.found.topics.get(name), name)
-        await self._tell(document, outcome.condition, described)
+        conditions = [outcome.condition]
+        if described is not None and described.media is TopicMedia.TIERED:
+            conditions.append(await self._tiered(name))
+        await self._tell(document, *conditions, described=described)
         return outcome.is_settled
 
     async def _work(
@@ -239,6 +244,19 @@ class _Work:
                 message += f"; those of {wrong} are still to be moved to {described.media}"
             return _Outcome(Condition("Ready", True, Reason.MOVING, message), False)
         return _Outcome(Condition("Ready", True, Reason.READY, "it is as it should be"))
+
+    async def _tiered(self, name: str) -> Condition:
+        try:
+            logs = await self.admin.describe_logs(name)
+        except MillraceError as error:
+            return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, str(error))
+        return tiered(
+            [
+                RefusedMove(each.partition, each.broker_id, each.tier.problem)
+                for each in logs
+                if each.tier is not None and each.tier.problem
+            ]
+        )
 
     @property
     def _media(self) -> Mapping[int, tuple[Media, ...]]:
@@ -355,7 +373,10 @@ class _Work:
         )
 
     async def _tell(
-        self, document: Document, condition: Condition, described: TopicDescription | None = None
+        self,
+        document: Document,
+        *conditions: Condition,
+        described: TopicDescription | None = None,
     ) -> None:
         content: dict[str, Any] = {}
         if described is not None:
@@ -366,7 +387,7 @@ class _Work:
                 "replicas": described.replication_factor,
                 "moving": sum(each.is_reassigning for each in described.partitions) or None,
             }
-        await write_status(self.api, document, [condition], content)
+        await write_status(self.api, document, conditions, content)
 
 
 def found_topic(described: TopicDescription) -> FoundTopic:

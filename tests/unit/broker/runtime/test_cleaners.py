@@ -41,7 +41,7 @@ class Log:
         self.is_old = False
         self.cleaned = 0
         self.left = 0
-        self.log_dir = "/data"
+        self.failed_log_dir = "/data"
         self.size_bytes = 100
         self.cleaner_point = CleanerPoint(Offset(0))
         self.on_step: Callable[[], None] = lambda: None

@@ -3,10 +3,10 @@
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from millrace.broker.runtime.mailbox import Mailbox
-from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.reader import LogReader, Read
 from millrace.broker.storage.segment import ReadPlan
 from millrace.core.ids import Offset
 
@@ -81,23 +81,22 @@ class Disk:
 
 
 async def _two_disks() -> None:
-    found: Any = object()
     first, second = Disk("/0", b"abcdef"), Disk("/1", b"123456")
-    log, other = cast(Any, first), cast(Any, second)
     reader = LogReader(Mailbox(asyncio.get_running_loop()), threads=2, buffer_bytes=10)
 
-    def plan(at: int) -> ReadPlan:
-        return ReadPlan(found, at, 1, Offset(0))
+    def read(disk: Any, at: int) -> Read:
+        # The disk stands for the log and for its segment: they may lie on two disks.
+        return disk, ReadPlan(disk, at, 1, Offset(0))
 
     try:
         second.answers.set()
-        hanging = [asyncio.create_task(reader.read([(log, plan(0))])) for _ in range(5)]
+        hanging = [asyncio.create_task(reader.read([read(first, 0)])) for _ in range(5)]
         for _ in range(5):
-            assert await asyncio.wait_for(reader.read([(other, plan(1))]), 60) == [b"2"]
+            assert await asyncio.wait_for(reader.read([read(second, 1)]), 60) == [b"2"]
         assert not any(task.done() for task in hanging)
         first.answers.set()
         assert await asyncio.gather(*hanging) == [[b"a"]] * 5
-        mixed = [(log, plan(3)), (other, plan(4)), (log, plan(5)), (other, plan(0))]
+        mixed = [read(first, 3), read(second, 4), read(first, 5), read(second, 0)]
         assert await reader.read(mixed) == [b"d", b"5", b"f", b"1"]
         assert await reader.read([]) == []
     finally:

@@ -18,6 +18,8 @@ def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
         "retention.ms": 604_800_000,
         "retention.bytes": -1,
         "retention.records": -1,
+        "local.retention.ms": 86_400_000,
+        "local.retention.bytes": -1,
         "cleanup.policy": "delete",
         "min.cleanable.dirty.ratio": 0.5,
         "min.compaction.lag.ms": 0,

@@ -216,3 +216,45 @@ def test_a_move_is_not_wanted_any_more_when_its_target_fails_or_the_media_is_ano
     assert [placed.is_to_move(of(number), target) for number in (0, 1)] == [False, True]
     placed.on_failed(target, GONE)
     assert not placed.is_to_move(of(1), target)
+
+
+# --- Tiers -------------------------------------------------------------------------------------
+
+
+def test_a_tiered_replica_lies_on_an_ssd_and_its_old_segments_on_the_hdd_with_the_fewest() -> None:
+    hdd, other, ssd = directory(HDD), directory(HDD), directory(SSD, of(8))
+    placed = placement(hdd, other, ssd)
+    assert place(placed, of(0), topic("tiered")) is ssd
+    assert placed.tier_for(of(0)) is hdd
+    placed.on_tier(of(0), hdd)
+    assert placed.tier_for(of(0)) is hdd
+    assert placed.tier_for(of(8)) is other
+    placed.on_tier(of(0), None)
+    assert (hdd.tiers, placed.tier_for(of(8))) == (set(), hdd)
+
+
+def test_segments_go_to_no_other_disk_than_the_one_that_has_the_others() -> None:
+    hdd, other, ssd = directory(HDD), directory(HDD), directory(SSD, of(0), of(1))
+    placed = placement(hdd, other, ssd)
+    placed.on_tier(of(0), hdd)
+    placed.on_failed(hdd, GONE)
+    assert placed.tier_for(of(0)) is None
+    assert placed.tier_for(of(1)) is other
+    placed.on_failed(other, GONE)
+    assert placed.tier_for(of(1)) is None
+
+
+def test_a_replica_on_an_hdd_has_no_tier_and_moves_to_an_ssd_when_its_topic_becomes_tiered() -> (
+    None
+):
+    hdd, ssd = directory(HDD, of(0)), directory(SSD)
+    placed = placement(hdd, ssd)
+    assert placed.tier_for(of(0)) is None
+    placed.on_opened(of(0), TopicMedia.TIERED)
+    (move,) = placed.begin_moves(NOW)
+    assert move == Move(of(0), hdd, ssd)
+    placed.on_tier(of(0), hdd)
+    placed.on_moved(move)
+    assert (ssd.replicas, hdd.tiers) == ({of(0)}, set())
+    placed.on_opened(of(0), TopicMedia.TIERED)
+    assert len(placed.moves) == 0

@@ -10,6 +10,7 @@
         damaged                         it was found damaged, likewise
         begins-anew                     the log starts again without these files, new_beginning.py
         cleaner-point                   how far it is compacted, see cleaner_point.py
+        tier                            where its oldest segments lie instead, see tier.py
         ...-00000000000000009000.swap   a cleaned segment replaces others, see segment_swap.py
 
 The broker uses only `PartitionLog`. It passes each call to one of the parts, and all parts work on
@@ -19,6 +20,7 @@ one `LogState`. Imports go down this table:
 |-----------------|--------------------------------------------------------------------------------|
 | `partition_log` | the log as the broker sees it: opening, closing, and one method for each use   |
 | `cleaner`       | replaces segments by their compacted copies                                    |
+| `tiering`       | moves closed segments to another disk, and back                                |
 | `retention`     | deletes the oldest segments, and advances the log's start                      |
 | `writer`        | appends batches, and begins a new segment                                      |
 | `truncation`    | ends the log at an earlier offset, or empties it                               |
@@ -33,5 +35,6 @@ one `LogState`. Imports go down this table:
 
 from millrace.broker.storage.log.partition_log import PartitionLog, open_log
 from millrace.broker.storage.log.reader import Unread
+from millrace.broker.storage.log.tiering import Moving, abandon
 
-__all__ = ["PartitionLog", "Unread", "open_log"]
+__all__ = ["Moving", "PartitionLog", "Unread", "abandon", "open_log"]

@@ -4,8 +4,11 @@ The copy is written beside the log, in groups of segments that become one, and r
 before the next one is begun: so at most one more segment is on the disk. Appends and reads go on
 meanwhile. A reader of a replaced segment finds that out (`Segment.is_retired`) and asks again.
 
-A segment that is cut, deleted by retention, or moved away during the copy is another object
-afterwards, or gone: then the copy of its group is dropped.
+A segment that is cut, or deleted by retention, during the copy is another object afterwards, or
+gone: then the copy of its group is dropped. A segment that moves to another disk is another
+object, too, with the same batches. So a cleaning *holds* the segments that it reads
+(`LogState.held`): they do not move meanwhile. It looks for the others again when it comes to them.
+Else a log whose segments move all the time would never be cleaned to its end.
 
 `clean` is a generator, so that its caller decides how fast it goes and whether it goes on. What it
 has replaced until then stays, and the cleaner point moves only at the end. If it is left in the
@@ -17,6 +20,7 @@ Source: Kafka's Cleaner.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from millrace.broker.storage import scan, segment_swap
@@ -24,7 +28,7 @@ from millrace.broker.storage.cleaner_point import write_point
 from millrace.broker.storage.file_system import BUFFERS_MAX, File
 from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.state import LogState
-from millrace.broker.storage.segment import Segment
+from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.segment_swap import Swap
 from millrace.core.compaction.batches import (
     BatchCleaner,
@@ -124,10 +128,14 @@ class LogCleaner:
             )
             cleaner = BatchCleaner(rules, offset_map, hasher)
             concerned = [each for each in closed if each.base_offset < rules.end_offset]
-            for group in groups(concerned, config.segment_bytes):
+            while concerned:
+                group = self._hold(concerned, config.segment_bytes)
                 yield from _Copy(state, self, group).run(cleaner)
+                del concerned[: len(group)]
         except _Overtaken:
             return
+        finally:
+            state.held = ()
         self._move_point(point, CleanerPoint(rules.end_offset, cleaner.counts.next_horizon, now))
 
     def _collect(
@@ -136,11 +144,30 @@ class LogCleaner:
         for found in closed:
             if found.next_offset <= collector.end_offset:
                 continue
-            for group, size in opened_batches(self._state, found, collector.end_offset):
+            (held,) = self._hold([found], found.size)
+            for group, size in opened_batches(self._state, held, collector.end_offset):
                 collector.take(group)
                 yield CleaningStep(read_bytes=size)
                 if collector.is_full:
                     return
+
+    def _hold(self, wanted: Sequence[Segment], bytes_max: int) -> list[Segment]:
+        """Return the first of the segments, of one disk, that become one; none of them moves now.
+
+        Raises:
+            _Overtaken: one was cut or deleted meanwhile.
+        """
+        state = self._state
+        with state.lock:
+            first = max(segment_of(state.segments, wanted[0].base_offset), 0)
+            found = state.segments[first : first + len(wanted)]
+            # One that has moved keeps its index, and any other replacement has a new one.
+            if [each.index for each in found] != [each.index for each in wanted]:
+                raise _Overtaken
+            of_one_disk = takewhile(lambda each: each.folder == found[0].folder, found)
+            held = next(groups(of_one_disk, bytes_max))
+            state.held = tuple(held)
+        return held
 
     def _move_point(self, before: CleanerPoint, point: CleanerPoint) -> None:
         """Move the cleaner point, unless the log was cut or emptied since."""
@@ -171,8 +198,9 @@ class _Copy:
         self._state = state
         self._cleaner = cleaner
         self._group = group
+        self._folder = group[0].folder
         self._swap = Swap(group[0].base_offset, group[-1].next_offset)
-        self._path = f"{state.directory}/{self._swap.temporary}"
+        self._path = f"{self._folder}/{self._swap.temporary}"
         self._file: File | None = None
         self._written = 0
         self._unflushed = 0
@@ -243,7 +271,7 @@ class _Copy:
         size = sum(map(len, buffers))
         if self._checked(file.append, buffers) != size:
             raise StorageFullError(
-                f"cleaning {self._state.directory}: the disk is full",
+                f"cleaning {self._folder}: the disk is full",
                 topic_partition=self._state.topic_partition,
             )
         self._written += size
@@ -266,16 +294,18 @@ class _Copy:
             if segments[at : at + len(group)] != tuple(group):
                 raise _Overtaken
             try:
-                segment_swap.decide(state.files, state.directory, self._swap)
+                segment_swap.decide(state.files, self._folder, self._swap)
             except OSError as error:
                 self._take_back()
-                raise state.health.refusal(error, "cleaning") from error
+                raise state.health.refusal(error, "cleaning", self._folder) from error
             for each in group:
                 each.retire()
             try:
-                segment_swap.carry_out(state.files, state.directory, self._swap)
+                segment_swap.carry_out(
+                    state.files, self._folder, self._swap, indexes=state.directory
+                )
             except OSError as error:  # Half of it is done: only the next start can complete it.
-                raise state.health.fail(error, "replacing segments of") from error
+                raise state.health.fail(error, "replacing segments of", self._folder) from error
             state.segments = (*segments[:at], made, *segments[at + len(group) :])
             try:
                 made.index.save(made.coverage)
@@ -286,9 +316,9 @@ class _Copy:
     def _take_back(self) -> None:
         state = self._state
         try:
-            segment_swap.take_back(state.files, state.directory, self._swap)
+            segment_swap.take_back(state.files, self._folder, self._swap)
         except OSError as error:  # It may count after a crash, when the log has moved on.
-            raise state.health.fail(error, "cleaning") from error
+            raise state.health.fail(error, "cleaning", self._folder) from error
 
     def _drop(self) -> None:
         """Remove an unfinished copy; if the disk refuses, the next copy overwrites it."""
@@ -300,7 +330,7 @@ class _Copy:
                 files.unlink(self._path)
         except OSError as error:
             if not may_pass(error):
-                raise self._state.health.fail(error, "cleaning") from error
+                raise self._state.health.fail(error, "cleaning", self._folder) from error
 
     def _checked(self, call: Callable[..., _T], *args: object, **options: object) -> _T:
         try:
@@ -308,7 +338,7 @@ class _Copy:
         except OSError as error:
             if self._state.health.is_closed:
                 raise _Overtaken from None
-            raise self._state.health.refusal(error, "cleaning") from error
+            raise self._state.health.refusal(error, "cleaning", self._folder) from error
 
 
 def opened_batches(

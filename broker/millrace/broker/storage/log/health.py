@@ -19,16 +19,25 @@ class LogHealth:
 
     Attributes:
         failure: why the log takes no more calls; None while it does.
+        failed_log_dir: the log directory whose disk failed it.
         is_closed: whether its files were given back.
     """
 
-    __slots__ = ("_directory", "_files", "_topic_partition", "failure", "is_closed")
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_topic_partition",
+        "failed_log_dir",
+        "failure",
+        "is_closed",
+    )
 
     def __init__(self, files: FileSystem, directory: str, topic_partition: TopicPartition) -> None:
         self._files = files
         self._directory = directory
         self._topic_partition = topic_partition
         self.failure: StorageError | None = None
+        self.failed_log_dir = ""
         self.is_closed = False
 
     def check(self) -> None:
@@ -61,17 +70,29 @@ class LogHealth:
             self._leave_mark(DAMAGED)
         return error
 
-    def fail(self, error: OSError, doing: str) -> StorageError:
-        """Return the error of a disk that failed; the log takes no more calls."""
-        self.failure = failed(error, f"{doing} {self._directory}", self._topic_partition)
+    def fail(self, error: OSError, doing: str, folder: str | None = None) -> StorageError:
+        """Return the error of a disk that failed; the log takes no more calls.
+
+        Args:
+            error: of the disk.
+            doing: what was tried.
+            folder: where, if not in the log's directory.
+        """
+        folder = folder or self._directory
+        self.failed_log_dir = folder.rpartition("/")[0]
+        self.failure = failed(error, f"{doing} {folder}", self._topic_partition)
         self._leave_mark(FAILED)
         return self.failure
 
-    def refusal(self, error: OSError, doing: str) -> StorageError:
-        """Return the error to raise for a disk's error; one that cannot pass fails the log."""
+    def refusal(self, error: OSError, doing: str, folder: str | None = None) -> StorageError:
+        """Return the error to raise for a disk's error; one that cannot pass fails the log.
+
+        Arguments as of `fail`.
+        """
         if may_pass(error):
-            return refusal(error, f"{doing} {self._directory}", self._topic_partition)
-        return self.fail(error, doing)
+            doing = f"{doing} {folder or self._directory}"
+            return refusal(error, doing, self._topic_partition)
+        return self.fail(error, doing, folder)
 
     def unread(self, error: Exception, path: str) -> StorageError:
         """Return the error of a failed read: damage, unless the process lacked something."""

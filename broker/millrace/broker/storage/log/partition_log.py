@@ -1,6 +1,6 @@
 """A partition's log as the broker sees it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.file_system import FileSystem
@@ -10,6 +10,7 @@ from millrace.broker.storage.log.reader import LogReader, Unread
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log.scrubber import LogScrubber
 from millrace.broker.storage.log.state import LogState
+from millrace.broker.storage.log.tiering import LogTiering, Moving
 from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_config import LogConfig
@@ -19,6 +20,8 @@ from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import ReadPlan, Segment
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.broker.storage.tier import FILE_NAME as TIER
+from millrace.broker.storage.tier import NO_LOG_DIRS, Tier, read_tier
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.compaction.key_hashes import KeyHasher
@@ -26,6 +29,7 @@ from millrace.core.errors import StorageError
 from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
+from millrace.core.tiers import Movable
 
 
 class PartitionLog:
@@ -47,6 +51,8 @@ class PartitionLog:
         "_retention",
         "_scrubber",
         "_state",
+        "_tier_scrubber",
+        "_tiering",
         "_truncation",
         "_writer",
         "mended",
@@ -59,12 +65,14 @@ class PartitionLog:
     ) -> None:
         self._state = state
         self._reader = LogReader(state)
-        self._scrubber = LogScrubber(state)
+        self._scrubber = LogScrubber(state, in_tier=False)
+        self._tier_scrubber = LogScrubber(state, in_tier=True)
         self._flusher = LogFlusher(state, checkpoints, recovered)
         self._truncation = LogTruncation(state, self._flusher, checkpoints)
         self._writer = LogWriter(state, self._flusher, self._truncation)
         self._retention = LogRetention(state, self._flusher, self._writer)
         self._cleaner = LogCleaner(state)
+        self._tiering = LogTiering(state, checkpoints)
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
         self.mended = recovered.mended
@@ -156,6 +164,11 @@ class PartitionLog:
     def failure(self) -> StorageError | None:
         """Why the log takes no more calls; None while it does."""
         return self._state.health.failure
+
+    @property
+    def failed_log_dir(self) -> str:
+        """The path of the log directory whose disk failed it; empty if none did."""
+        return self._state.health.failed_log_dir
 
     @property
     def is_being_cut(self) -> bool:
@@ -405,16 +418,80 @@ class PartitionLog:
         )
 
     def hold_cleaning(self, *, is_held: bool) -> None:
-        """Let no segment be replaced by a cleaned one until the next call."""
+        """Let no segment be cleaned, or moved to another disk, until the next call."""
         with self._state.lock:
-            self._cleaner.is_held = is_held
+            self._cleaner.is_held = self._tiering.is_held = is_held
+
+    # --- Tiers -------------------------------------------------------------------------------
+
+    @property
+    def tier(self) -> Tier | None:
+        """Where its oldest segments lie; None while all of them are in its directory."""
+        return self._state.tier
+
+    @property
+    def tier_bytes(self) -> int:
+        """Bytes of the segments in the tier."""
+        return self._tiering.size_bytes
+
+    def log_dir_of(self, offset: Offset) -> str:
+        """Return the path of the log directory in which the segment of an offset lies."""
+        tier = self._state.tier
+        is_there = tier is not None and offset < tier.end_offset
+        return tier.log_dir if tier is not None and is_there else self.log_dir
+
+    def movable(self, now: WallMs) -> Movable | None:
+        """Return the segment that may move to the tier next; None: there is none."""
+        return self._tiering.movable(now)
+
+    def move_out(self, log_dir: str, directory_id: str) -> Moving:
+        """Move the oldest closed segment at home to the tier; yield the bytes of each step.
+
+        Appends and reads go on meanwhile.
+
+        Args:
+            log_dir: path of the log directory on the other disk; if the log has a tier, that one's.
+            directory_id: its id.
+
+        Raises:
+            CorruptLogError: the segment is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: not now; the segment stays where it is.
+            LogDirFailedError: the other disk failed; or the log's own, then the log takes no more
+                calls.
+        """
+        return self._tiering.move_out(log_dir, directory_id)
+
+    def bring_back(self) -> Moving:
+        """Move the newest closed segment of the tier home; yield the bytes of each step.
+
+        Raises:
+            As `move_out`.
+        """
+        return self._tiering.bring_back()
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether files of the tier are to be removed."""
+        return bool(self._state.tier_leftovers)
+
+    def remove_leftovers(self) -> None:
+        """Remove the files of the tier that retention has left.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the other disk refused.
+        """
+        self._tiering.remove_leftovers()
 
     # --- Verifying and closing ---------------------------------------------------------------
 
-    def scrub(self, max_bytes: int) -> int:
+    def scrub(self, max_bytes: int, *, in_tier: bool = False) -> int:
         """Verify about `max_bytes` of closed segments (P67), from the end of the last call on.
 
         Their indexes are verified too, and rebuilt where they are damaged.
+
+        Args:
+            max_bytes: about as many, of at least one batch.
+            in_tier: those that lie in the tier; else the others, and the indexes of all.
 
         Returns:
             The bytes that were verified; 0 once after all of them, then it begins again.
@@ -425,7 +502,7 @@ class PartitionLog:
                 nothing could be read; the next call goes on.
             LogDirFailedError: the disk takes no new index.
         """
-        return self._scrubber.scrub(max_bytes)
+        return (self._tier_scrubber if in_tier else self._scrubber).scrub(max_bytes)
 
     def close(self, *, clean: bool) -> None:
         """Close the files.
@@ -458,6 +535,7 @@ def open_log(
     cache: IndexCache,
     is_clean: bool,
     now: WallMs,
+    log_dirs: Mapping[str, str] = NO_LOG_DIRS,
 ) -> PartitionLog:
     """Open a replica's files, or begin an empty log; recover after a crash.
 
@@ -470,13 +548,18 @@ def open_log(
         cache: the indexes that are loaded.
         is_clean: whether the log directory was closed cleanly; then nothing may be damaged.
         now: the time.
+        log_dirs: paths of the broker's log directories, by id: segments may lie in another one.
 
     Raises:
         CorruptLogError: bytes that were flushed are damaged or missing; nothing was changed.
         LogDirFailedError, StorageFullError: the disk refused.
     """
     try:
-        new_beginning.carry_out(files, directory, topic_partition, checkpoints)
+        tier = read_tier(files, directory, topic_partition, log_dirs)
+        folder = None if tier is None else tier.folder(topic_partition)
+        new_beginning.carry_out(files, directory, topic_partition, checkpoints, folder)
+        if tier is not None and not files.exists(f"{directory}/{TIER}"):
+            tier = None  # It began anew.
         recovered = LogRecovery(
             files,
             directory,
@@ -487,6 +570,7 @@ def open_log(
             cache=cache,
             is_clean=is_clean,
             now=now,
+            tier=tier,
         ).run()
     except OSError as error:
         raise refusal(error, f"opening {directory}", topic_partition) from error

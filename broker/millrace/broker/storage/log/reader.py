@@ -56,7 +56,8 @@ class LogReader:
             raise
         except (*scan.DAMAGE, OSError) as error:
             if not found.is_retired:
-                if isinstance(error, FileNotFoundError):  # Deleted by retention meanwhile.
+                is_gone = isinstance(error, FileNotFoundError) and not state.is_missing(found)
+                if is_gone:  # Deleted by retention meanwhile.
                     state.health.check_not_closed()
                     raise state.out_of_range(start_offset) from None
                 if found in state.segments:
@@ -105,7 +106,7 @@ class LogReader:
             found = last
             stop = last.locate(limit, last.size).position
         except (*scan.DAMAGE, OSError) as error:
-            is_gone = isinstance(error, FileNotFoundError)
+            is_gone = isinstance(error, FileNotFoundError) and not state.is_missing(found)
             if is_gone:
                 state.health.check_not_closed()
             for each in (first, last):
@@ -130,7 +131,9 @@ class LogReader:
         """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile."""
         try:
             return plan.segment.file.pread(plan.length, plan.position)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if self._state.is_missing(plan.segment):
+                raise self._state.health.unread(error, plan.segment.path) from error
             return b""
         except OSError as error:
             raise self._state.health.unread(error, plan.segment.path) from error
@@ -193,7 +196,8 @@ class LogReader:
             record = search(found, *args)
         except (*scan.DAMAGE, OSError) as error:
             self._await_replacement(found, may_block=True)
-            if isinstance(error, FileNotFoundError) and not found.is_retired:
+            is_gone = isinstance(error, FileNotFoundError) and not self._state.is_missing(found)
+            if is_gone and not found.is_retired:
                 self._state.health.check_not_closed()
                 return None
             if found not in self._state.segments:

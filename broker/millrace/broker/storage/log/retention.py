@@ -72,7 +72,9 @@ class LogRetention:
         state.log_start_offset = offset  # Readers, and the leader's followers, may rely on it now.
         first = segment_of(state.segments, offset)
         for found in state.segments[:first]:
-            if state.files.exists(found.path):
+            if not state.is_at_home(found):  # Appends do not wait for the other disk.
+                state.tier_leftovers.append(found.path)
+            elif state.files.exists(found.path):
                 state.files.unlink(found.path)
             found.index.reset()
             state.segments = state.segments[1:]

@@ -2,6 +2,9 @@
 
 Their indexes are verified, too, and rebuilt if they are damaged. The active segment is left out:
 recovery verifies its unflushed part.
+
+A tiered log has a round for each of its two disks, so that one that hangs does not hold up the
+other's. The indexes of all segments lie at home, and belong to the round there.
 """
 
 from millrace.broker.storage import scan
@@ -12,12 +15,18 @@ from millrace.core.ids import NO_LEADER_EPOCH, Offset
 
 
 class LogScrubber:
-    """See the module. One thread at a time calls; appends go on meanwhile."""
+    """The round of one disk: see the module. One thread at a time calls; appends go on meanwhile.
 
-    __slots__ = ("_offset", "_state")
+    Args:
+        state: of the log.
+        in_tier: whether it is the round of the segments in the tier.
+    """
 
-    def __init__(self, state: LogState) -> None:
+    __slots__ = ("_in_tier", "_offset", "_state")
+
+    def __init__(self, state: LogState, *, in_tier: bool) -> None:
         self._state = state
+        self._in_tier = in_tier
         self._offset = Offset(0)  # Where the next call goes on.
 
     def scrub(self, max_bytes: int) -> int:
@@ -27,16 +36,21 @@ class LogScrubber:
         segments = state.segments
         offset = max(self._offset, state.log_start_offset)
         found = segments[max(segment_of(segments, offset), 0)]
-        if found is segments[-1]:
+        is_on_disk = state.is_at_home(found) is not self._in_tier
+        if found is segments[-1] or (self._in_tier and not is_on_disk):
             self._offset = Offset(0)
             return 0
         verified = 0
         fresh: Segment | None = None
         try:
-            if offset in (found.base_offset, state.log_start_offset):  # Once for each segment.
-                found.index.verify()
+            is_begun = offset in (found.base_offset, state.log_start_offset)
+            if is_begun and not self._in_tier:  # Once for each segment.
+                verified = found.index.verify()
                 if found.index.is_damaged:
                     fresh = self._rebuild_index(found)
+            if not is_on_disk:
+                self._offset = found.next_offset
+                return self._done(found, fresh, verified)
             place = found.locate(offset, found.size)
             for position, header in scan.verified_batches(
                 found.file,
@@ -50,13 +64,18 @@ class LogScrubber:
                 self._offset = header.next_offset
                 if verified >= max_bytes:
                     break
-        except FileNotFoundError:  # Deleted by retention meanwhile.
-            self._offset = found.next_offset
+        except FileNotFoundError as error:
+            if state.is_missing(found):
+                raise state.health.unread(error, found.path) from error
+            self._offset = found.next_offset  # Deleted by retention meanwhile.
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
             with state.lock:  # While a segment is cut, it is still one of the log's.
                 is_whole = found in state.segments
             if is_whole:
                 raise state.health.unread(error, found.path) from error
+        return self._done(found, fresh, verified)
+
+    def _done(self, found: Segment, fresh: Segment | None, verified: int) -> int:
         if fresh is not None:
             self._replace(found, fresh)
         return max(verified, 1)

@@ -20,11 +20,13 @@ appends.
 | `epochs`, `producer_states`                                                | `lock`        |
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
-| `cleaner_point`, also when the log is cleaned                              | `lock`        |
+| `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
+| `held`, by the thread that cleans                                          | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
 | `high_watermark`, unless the log is truncated or emptied; `config`         | neither       |
 
-A cleaned segment takes the place of others under `lock`, and the others are *retired* before.
+A cleaned segment takes the place of others under `lock`, and the others are *retired* before. So
+does one that has moved to the tier, or back.
 
 Reads take no lock. They use `segments`, which is replaced as a whole, and `tail`, which holds the
 active segment together with its end. A read of a segment that is deleted or truncated meanwhile
@@ -73,6 +75,9 @@ class LogState:
         producer_states: as of the end of the log; belongs to the thread that appends.
         snapshots: of producer states, as files.
         cleaner_point: how far the log is compacted; another object after each cut of the log.
+        tier: where its oldest segments lie; None while all of them are at home.
+        tier_leftovers: files that count no more, and are still to be removed.
+        held: segments that are being cleaned, and do not move to another disk meanwhile.
     """
 
     __slots__ = (
@@ -85,6 +90,7 @@ class LogState:
         "flush_lock",
         "flushed_offset",
         "health",
+        "held",
         "high_watermark",
         "lock",
         "log_start_offset",
@@ -93,6 +99,8 @@ class LogState:
         "segments",
         "snapshots",
         "tail",
+        "tier",
+        "tier_leftovers",
         "topic_partition",
         "uncheckpointed_bytes",
     )
@@ -128,6 +136,9 @@ class LogState:
         self.producer_states = recovered.producer_states
         self.snapshots = recovered.snapshots
         self.cleaner_point = recovered.cleaner_point
+        self.tier = recovered.tier
+        self.tier_leftovers: list[str] = []
+        self.held: tuple[Segment, ...] = ()
 
     @property
     def log_end_offset(self) -> Offset:
@@ -137,7 +148,36 @@ class LogState:
     def open_segment(self, base_offset: Offset) -> Segment:
         """Return a segment of this log with an existing file; it counts as empty until it is
         read."""
-        return Segment(self.files, self.directory, self.topic_partition, base_offset, self.cache)
+        return Segment(
+            self.files,
+            self.directory,
+            self.topic_partition,
+            base_offset,
+            self.cache,
+            folder=self.folder_of(base_offset),
+        )
+
+    def folder_of(self, base_offset: Offset) -> str:
+        """Return where the file of a segment lies."""
+        if self.tier is None or base_offset >= self.tier.end_offset:
+            return self.directory
+        return self.tier.folder(self.topic_partition)
+
+    def is_missing(self, found: Segment) -> bool:
+        """Whether a segment whose file is not there should be: it lies in the tier, and counts.
+
+        A file of the tier is removed after its segment has left the log; one at home before.
+        """
+        return (
+            found in self.segments
+            and not self.is_at_home(found)
+            and not found.is_retired
+            and not self.health.is_closed
+        )
+
+    def is_at_home(self, found: Segment) -> bool:
+        """Whether a segment lies in the log's own directory, and not in its tier."""
+        return found.folder == self.directory
 
     def out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         """Return the error of an offset that the log does not have."""

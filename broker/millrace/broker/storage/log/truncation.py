@@ -20,6 +20,7 @@ from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
+from millrace.broker.storage.tier import write_tier
 from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.log.producer_states import ProducerStates
@@ -100,14 +101,28 @@ class LogTruncation:
             found.file.close()
             if state.files.exists(found.path):  # Removed already if this is a retry.
                 state.files.unlink(found.path)
-            state.files.fsync_directory(state.directory)
+            state.files.fsync_directory(found.folder)
             self._to_cut = self._to_cut._replace(segments=tuple(others))
         active = state.segments[-1]
         active.file.truncate(active.size)
         if self._to_cut.was_flushed:
             active.file.fdatasync()
         state.epochs.save()  # Last: a longer log would lack them.
+        self._lower_tier(active)
         self._to_cut = None
+
+    def _lower_tier(self, active: Segment) -> None:
+        """Let the segments behind an active one in the tier begin at home.
+
+        Last: earlier, the segments that are cut off would leave a hole.
+        """
+        state = self._state
+        if state.tier is not None and not state.is_at_home(active):
+            end_offset = Offset(active.base_offset + 1)
+            if end_offset != state.tier.end_offset:
+                tier = state.tier._replace(end_offset=end_offset)
+                write_tier(state.files, state.directory, state.topic_partition, tier)
+                state.tier = tier
 
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
         state = self._state
@@ -180,6 +195,8 @@ class LogTruncation:
         self._flusher.make_names_durable()
         new_beginning.decide(state.files, state.directory, state.topic_partition, offset)
         given_up = self.all_segments()
+        tier_folder = None if state.tier is None else state.tier.folder(state.topic_partition)
+        state.tier, state.tier_leftovers = None, []
         active = state.open_segment(offset)
         state.segments = (active,)
         state.tail = Tail(active, Place(offset, 0))
@@ -197,5 +214,5 @@ class LogTruncation:
             found.index.reset()
             found.file.close()
         new_beginning.carry_out(
-            state.files, state.directory, state.topic_partition, self._checkpoints
+            state.files, state.directory, state.topic_partition, self._checkpoints, tier_folder
         )

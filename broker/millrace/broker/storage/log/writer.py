@@ -113,7 +113,9 @@ class LogWriter:
             old.closed_at = NO_TIMESTAMP
             raise
         path = f"{state.directory}/{offset_name(old.next_offset)}{segment.SUFFIX}"
-        state.files.open(path, create=True, writable=True).close()
+        file = state.files.open(path, create=True, writable=True)
+        file.truncate(0)  # A move of a segment may have left one of that name.
+        file.close()
         state.files.fsync_directory(state.directory)
         new = state.open_segment(old.next_offset)
         state.segments = (*state.segments, new)
@@ -132,7 +134,8 @@ class LogWriter:
     def _must_roll(self, length: int, next_offset: Offset, now: WallMs) -> bool:
         active, config = self._state.segments[-1], self._state.config
         return active.size > 0 and (
-            active.size + length > config.segment_bytes
+            not self._state.is_at_home(active)  # The log was cut in its tier.
+            or active.size + length > config.segment_bytes
             or now - active.created_at >= config.segment_ms
             or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
         )

@@ -15,6 +15,7 @@
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
         <topic id>-<number>.<ms UTC>.damaged/   a damaged log in whose place a new one was begun
         <topic id>-<number>.moving/    what is copied of a log that lies in another directory
+        <topic id>-<number>.tier/      the oldest segments of a log that lies elsewhere, tier.py
 
 `LogDirectory` is what the broker uses. Imports go down this table:
 
@@ -34,7 +35,7 @@ Partitions that cannot be opened are in `corrupt`, and the rest is served.
 """
 
 from millrace.broker.storage.log_directory.directory import DirectoryConfig, LogDirectory
-from millrace.broker.storage.log_directory.log_moves import settle_moves
+from millrace.broker.storage.log_directory.log_moves import connect, settle_moves
 from millrace.broker.storage.log_directory.ownership import (
     Identity,
     is_log_directory,
@@ -46,6 +47,7 @@ __all__ = [
     "DirectoryConfig",
     "Identity",
     "LogDirectory",
+    "connect",
     "is_log_directory",
     "read_identity",
     "read_seen",

@@ -13,15 +13,27 @@ from millrace.broker.storage.log_directory import clean_shutdown
 from millrace.broker.storage.log_directory.ballast import Ballast
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.log_directory.log_moves import LogMoves
-from millrace.broker.storage.log_directory.ownership import Identity, Ownership, identify
+from millrace.broker.storage.log_directory.ownership import (
+    Identity,
+    Ownership,
+    identify,
+    read_identity,
+)
 from millrace.broker.storage.log_directory.partitions import Partitions
 from millrace.broker.storage.log_directory.retired import RetiredLogs
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.refusals import refusal
-from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
+from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX, DamagedFileError
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
-from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition, WallMs
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    MonotonicMs,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.objects.store_versions import StoreVersions
 
@@ -205,6 +217,22 @@ class LogDirectory:
         """
         self._ownership.keep_seen(seen)
 
+    def check_there(self) -> None:
+        """Refuse to write where this directory is not any more, as when its disk was unmounted.
+
+        Raises:
+            LogDirFailedError: it is not there.
+        """
+        try:
+            is_there = read_identity(self._files, self.path) == self.identity
+        except (OSError, DamagedFileError):
+            is_there = False
+        if not is_there:
+            raise LogDirFailedError(
+                f"{self.path} is not the log directory any more that it was when the broker "
+                "started: bring its disk back, and restart"
+            )
+
     # --- Partitions --------------------------------------------------------------------------
 
     @property
@@ -269,6 +297,48 @@ class LogDirectory:
         """
         self._retired.delete(topic_partitions, now)
 
+    def let_go(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[str, list[TopicPartition]]:
+        """Close the logs of partitions that are about to leave; return and raise as `tiers_of`."""
+        self._partitions.let_go(topic_partitions)
+        return self.tiers_of(topic_partitions)
+
+    def tiers_of(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return which partitions have segments on other disks, by their log directories' paths.
+
+        Raises:
+            LogDirFailedError, StorageBusyError: the disk refused.
+        """
+        try:
+            return self._partitions.tiers_of(topic_partitions)
+        except OSError as error:
+            raise refusal(error, f"looking for segments of {self.path} elsewhere") from error
+
+    def retire_tiers(
+        self,
+        topic_partitions: Collection[TopicPartition],
+        now: WallMs,
+        is_damaged: bool,
+    ) -> None:
+        """Put the segments here of logs that lie elsewhere into the trash, or set them aside.
+
+        The logs are closed. Theirs is the last disk whose files are renamed: they name this one.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        self._retired.retire_tiers(topic_partitions, now, is_damaged=is_damaged)
+
+    def left_of(self, topic_ids: Collection[TopicId]) -> list[TopicPartition]:
+        """Return the partitions of topics that left segments here, or damaged logs.
+
+        Their logs have not been opened in this life of the broker.
+        """
+        return self._retired.left_of(topic_ids)
+
     def empty_trash(self, now: WallMs) -> int:
         """Remove partitions deleted `file_delete_delay_ms` ago; return how many.
 
@@ -329,24 +399,24 @@ class LogDirectory:
             raise refusal(error, f"writing checkpoints of {self.path}") from error
 
     def scrub(self, max_bytes: int) -> int:
-        """Verify about `max_bytes` of closed segments, from the end of the last call on.
+        """Verify about `max_bytes` of closed segments here, from the end of the last call on.
 
         Returns: The bytes that were verified; 0 at the end of a round over all partitions. Damaged
-        partitions are in `corrupt`.
+        partitions are in `corrupt` of the directory that the log is in.
 
         Raises:
             LogDirFailedError, StorageFullError, StorageBusyError: the disk refused; where it may
                 pass, the next call goes on.
         """
-        logs = self._partitions.opened()
+        logs = self._partitions.with_segments()
         verified = 0
         while self._scrubbed < len(logs) and verified < max_bytes:
-            log = logs[self._scrubbed]
+            home, log = logs[self._scrubbed]
             try:
-                step = log.scrub(max_bytes - verified)
+                step = log.scrub(max_bytes - verified, in_tier=home is not self._partitions)
             except CorruptLogError as error:
-                if self.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
-                    self.corrupt[log.topic_partition] = error
+                if home.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
+                    home.corrupt[log.topic_partition] = error
                 step = 0
             verified += step
             if step == 0:

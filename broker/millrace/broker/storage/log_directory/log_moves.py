@@ -21,8 +21,7 @@ from typing import Final
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.log_copy import LogCopy
-from millrace.broker.storage.log_directory.partitions import CAME_FROM, Partitions
-from millrace.broker.storage.log_directory.retired import DELETED
+from millrace.broker.storage.log_directory.partitions import CAME_FROM, DELETED, Partitions
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
@@ -202,6 +201,13 @@ class LogMoves:
             except DamagedFileError:
                 payload = b""  # No directory has this id.
             self.partitions.unsettled[topic_partition] = payload.decode().strip()
+
+
+def connect(directories: Collection[LogMoves]) -> None:
+    """Let each log directory of a broker know all of them; no log is open yet."""
+    companions = {each.directory_id: each.partitions for each in directories}
+    for each in directories:
+        each.partitions.companions = companions
 
 
 def settle_moves(directories: Collection[LogMoves]) -> None:

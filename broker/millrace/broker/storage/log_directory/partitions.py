@@ -6,7 +6,7 @@ So an intended removal of a partition also removes its line.
 
 import errno
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -17,11 +17,16 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.clean_shutdown import CleanShutdown
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.sparse_index import IndexCache
+from millrace.broker.storage.tier import SUFFIX as TIER_SUFFIX
+from millrace.broker.storage.tier import read_tier
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
 
 CAME_FROM: Final = "came-from"
 """Name of a file in a copy whose original may still count: see `log_moves`."""
+
+DELETED: Final = ".deleted"
+"""End of the name of a directory in the trash: see `retired`."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +42,10 @@ class Partitions:
         logs: the partitions that are open.
         corrupt: those that could not be opened, or were found damaged, and why.
         unsettled: copies of logs that may still lie in another directory, and that one's id.
+        companions: those of all log directories of the broker, by id, these included: segments of a
+            log may lie in another one.
+        tiers: partitions whose segments were found here when it was opened, and their logs
+            elsewhere; those are left out that were opened since, or deleted.
     """
 
     def __init__(
@@ -52,6 +61,8 @@ class Partitions:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.unsettled: dict[TopicPartition, str] = {}
+        self.companions: Mapping[str, Partitions] = {}
+        self.tiers: set[TopicPartition] = set()
 
     def look_for(self, names: list[str]) -> None:
         """Set `found` by the names in the directory and by the recovery checkpoint."""
@@ -59,6 +70,8 @@ class Partitions:
         known = {found: None for found in present if found is not None}
         known.update(dict.fromkeys(self.checkpoints.partitions()))
         self.found = list(known)
+        stems = (name.removesuffix(TIER_SUFFIX) for name in names if name.endswith(TIER_SUFFIX))
+        self.tiers = {found for stem in stems if (found := parse_topic_partition(stem)) is not None}
 
     # --- Logs --------------------------------------------------------------------------------
 
@@ -76,6 +89,7 @@ class Partitions:
                 cache=self._cache,
                 is_clean=marker is not None and topic_partition not in marker.unjudged,
                 now=now,
+                log_dirs=self._log_dirs,
             )
         except CorruptLogError as error:
             with self._lock:
@@ -83,7 +97,28 @@ class Partitions:
             raise
         with self._lock:
             self.logs[topic_partition] = log
+        self._give_up_tiers(log, now)
         return log
+
+    def _give_up_tiers(self, log: PartitionLog, now: WallMs) -> None:
+        """Put folders of segments into the trash: the log is whole without them.
+
+        A crash leaves one behind, for example when the last segment had just come back.
+        """
+        for each in self.companions.values():
+            if log.topic_partition not in each.tiers:
+                continue
+            if log.tier is not None and log.tier.log_dir == each.path:
+                each.tiers.discard(log.topic_partition)
+                continue
+            try:
+                each.retire_tier(log.topic_partition, now, DELETED)
+                each.files.fsync_directory(each.path)
+            except OSError as error:
+                _log.warning(
+                    "segments that count no more stay where they are",
+                    extra={"partition": str(log.topic_partition), "error": str(error)},
+                )
 
     def close(self, topic_partition: TopicPartition) -> None:
         """Close a log that may be opened again in this life of the broker, or in a later one.
@@ -115,6 +150,17 @@ class Partitions:
         """Return the logs that are open now."""
         with self._lock:
             return list(self.logs.values())
+
+    def with_segments(self) -> "list[tuple[Partitions, PartitionLog]]":
+        """Return the open logs with segments in this directory, each after that of its home."""
+        own = [(self, log) for log in self.opened()]
+        others = [each for each in self.companions.values() if each is not self]
+        return own + [
+            (each, log)
+            for each in others
+            for log in each.opened()
+            if log.tier is not None and log.tier.log_dir == self.path
+        ]
 
     def let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Close the logs of partitions that are about to leave, and forget them here."""
@@ -171,6 +217,45 @@ class Partitions:
         if self.files.exists(source):
             self.files.rename(source, target)
         return target
+
+    @property
+    def _log_dirs(self) -> Mapping[str, str]:
+        return {directory_id: each.path for directory_id, each in self.companions.items()}
+
+    def tiers_of(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return which partitions have segments on other disks, by the paths of these directories.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        found: dict[str, list[TopicPartition]] = {}
+        for each in topic_partitions:
+            try:
+                tier = read_tier(self.files, self.directory_of(each), each, self._log_dirs)
+            except CorruptLogError as error:
+                _log.warning(
+                    "the segments of a partition on another disk stay there: remove them by hand",
+                    extra={"partition": str(each), "error": error.message},
+                )
+            else:
+                if tier is not None:
+                    found.setdefault(tier.log_dir, []).append(each)
+        return found
+
+    def retire_tier(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> None:
+        """Rename the folder of a partition's segments here, if there is one.
+
+        The caller flushes the directory.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        folder = f"{self.path}/{topic_partition}{TIER_SUFFIX}"
+        if self.files.exists(folder):
+            self.files.rename(folder, self.free_name(topic_partition, now, suffix))
+        self.tiers.discard(topic_partition)
 
     def free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
         """Return a path that no directory has, even if the clock went back."""

@@ -13,12 +13,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from millrace.broker.storage.log_directory.partitions import Partitions
+from millrace.broker.storage.log_directory.partitions import DELETED, Partitions
 from millrace.broker.storage.refusals import refusal
 from millrace.core.errors import CorruptLogError
-from millrace.core.ids import TopicPartition, WallMs, parse_topic_partition
+from millrace.core.ids import TopicId, TopicPartition, WallMs, parse_topic_partition
 
-DELETED: Final = ".deleted"
 _DAMAGED: Final = ".damaged"
 
 
@@ -50,16 +49,47 @@ class RetiredLogs:
             moved: list[str] = []
             for topic_partition in topic_partitions:
                 self._partitions.rename(topic_partition, now, DELETED)
-                for path in self.damaged_of(topic_partition):
-                    with suppress(FileNotFoundError):  # A person has removed it.
-                        target = self._partitions.free_name(topic_partition, now, DELETED)
-                        self._files.rename(path, target)
-                    moved.append(path)
+                moved += self._retire_damaged(topic_partition, now)
             self._files.fsync_directory(self._path)
             for path in moved:
                 self.damaged.remove(path)
         except OSError as error:
             raise refusal(error, f"deleting partitions of {self._path}") from error
+
+    def retire_tiers(
+        self, topic_partitions: Collection[TopicPartition], now: WallMs, *, is_damaged: bool
+    ) -> None:
+        """Do the same, or set aside, with segments here of logs that lie elsewhere."""
+        suffix = _DAMAGED if is_damaged else DELETED
+        moved: list[str] = []
+        try:
+            for topic_partition in topic_partitions:
+                self._partitions.retire_tier(topic_partition, now, suffix)
+                if not is_damaged:
+                    moved += self._retire_damaged(topic_partition, now)
+            self._files.fsync_directory(self._path)
+            for path in moved:
+                self.damaged.remove(path)
+            if is_damaged:
+                self.look_for_damaged(self._files.list(self._path))
+        except OSError as error:
+            raise refusal(error, f"retiring segments in {self._path}") from error
+
+    def left_of(self, topic_ids: Collection[TopicId]) -> list[TopicPartition]:
+        """Return the partitions of topics of which segments, or damaged logs, are here."""
+        names = (path.rpartition("/")[2].split(".")[0] for path in self.damaged)
+        damaged = (found for name in names if (found := parse_topic_partition(name)) is not None)
+        here = {*self._partitions.tiers, *damaged}
+        return sorted(each for each in here if each.topic_id in topic_ids)
+
+    def _retire_damaged(self, topic_partition: TopicPartition, now: WallMs) -> list[str]:
+        """Rename the logs of a partition that were set aside; return their paths until now."""
+        paths = self.damaged_of(topic_partition)
+        for path in paths:
+            with suppress(FileNotFoundError):  # A person has removed it.
+                target = self._partitions.free_name(topic_partition, now, DELETED)
+                self._files.rename(path, target)
+        return paths
 
     def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
         """Rename a damaged log, durably; return its new path."""

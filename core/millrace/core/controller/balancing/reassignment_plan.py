@@ -63,7 +63,7 @@ def planned(
         there = plan.count_for(key, replicas)
         if not 1 <= count <= there:
             wanted = media.get(key, TopicMedia.ANY)
-            kind = "" if wanted is TopicMedia.ANY else f" with a log directory on {wanted}"
+            kind = "" if wanted is TopicMedia.ANY else f" with a log directory on {wanted.needed}"
             raise InvalidReplicaAssignmentError(
                 f"{count} replicas need as many brokers{kind}, and there are {there} to choose "
                 "from: name more brokers, or a smaller replication factor"

@@ -1,0 +1,99 @@
+"""Latency while segments move from SSD to HDD, over the latency without: the worse of both ways.
+
+One broker with a log directory of each media. `bench.paced_latency` has the load that is measured.
+Another topic is tiered, and gets 8 MB a second; its segments close every second. With moves, each
+of them moves at once; without, `local.retention.ms` keeps all of them. Both directories are on the
+same disk here, so the moves also take its bandwidth: with two disks they take less.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.measure import Bench, Outcome, figure, say, settle
+from bench.millrace_broker import Millrace, metrics_of, running_millrace
+from bench.paced_latency import IDLE, latencies, over
+from bench.processes import LoadFailedError
+from bench.records import read_records, write_random_records
+from bench.settings import MILLRACE_TOPIC
+
+from millrace.client import SyncAdmin, SyncProducer
+
+TOPIC = "tiered"
+TIMES_MAX = 2
+MOVED_SHARE_MIN = 0.5
+"""Bytes that must have moved, at least, of those written in a run with moves."""
+_MOVING = "moving"
+_RETENTION_MS = {IDLE: "-1", _MOVING: "0"}
+_BYTES_PER_SECOND = 8 << 20
+_STEP_S = 0.05
+_STORAGE = "tier_check_interval_ms = 100\ntier_free_bytes_min = 0"
+_MOVED_BYTES = 'millrace_tier_moved_bytes_total{way="to"}'
+
+
+def measure(bench: Bench) -> Outcome:
+    """Measure with and without, in turn."""
+    values = read_records(write_random_records(bench.directory / "records", 1000))
+    found: dict[str, list[dict[str, float]]] = {IDLE: [], _MOVING: []}
+    with (
+        running_millrace(
+            bench.directory / "millrace", storage=_STORAGE, media=["ssd", "hdd"]
+        ) as millrace,
+        SyncAdmin(millrace.address) as admin,
+        _written(millrace, values),
+    ):
+        for number in range(bench.rounds):
+            for name in list(found)[:: 1 if number % 2 else -1]:
+                kept = {"local.retention.ms": _RETENTION_MS[name]}
+                admin.alter_topic(TOPIC, set_config=kept)
+                settle()
+                time.sleep(2)  # A move ends, or begins.
+                found[name].append(_measured(bench, millrace, is_moving=name == _MOVING))
+                say(f"round {number + 1}/{bench.rounds} {name:6} {found[name][-1]}")
+    return over(found, _MOVING, TIMES_MAX)
+
+
+@contextmanager
+def _written(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
+    """Write to the tiered topic for the length of the block; all but a minute of it is deleted."""
+    millrace.create_topic(
+        TOPIC,
+        1,
+        {
+            **MILLRACE_TOPIC["replicated"],
+            "media": "tiered",
+            "segment.ms": "1000",
+            "retention.ms": "60000",
+        },
+    )
+    is_over = threading.Event()
+    count = int(_BYTES_PER_SECOND * _STEP_S) // len(values[0])
+    with SyncProducer(millrace.address) as producer:
+
+        def write() -> None:
+            while not is_over.wait(_STEP_S):
+                producer.send_batch(TOPIC, values[:count])
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def _measured(bench: Bench, millrace: Millrace, *, is_moving: bool) -> dict[str, float]:
+    began_at, before = time.monotonic(), metrics_of(millrace).get(_MOVED_BYTES, 0)
+    found = latencies(bench, millrace)
+    # Each byte counts twice, as it is copied and verified.
+    moved = (metrics_of(millrace).get(_MOVED_BYTES, 0) - before) / 2
+    share = moved / (_BYTES_PER_SECOND * (time.monotonic() - began_at))
+    if share < MOVED_SHARE_MIN if is_moving else share > 0:
+        raise LoadFailedError(f"{share:.0%} of what was written has moved in the run")
+    return {**found, "moved_share": share}
+
+
+if __name__ == "__main__":
+    figure("tier_moves", unit="times", goal="<= 2", measure=measure)

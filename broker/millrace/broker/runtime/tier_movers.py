@@ -1,0 +1,260 @@
+"""Moves closed segments of tiered topics from SSDs to HDDs in the background, and back.
+
+Each HDD has a thread of its own, so one that hangs holds up no other one, and takes the segments of
+the logs that `ReplicaPlacement` gives it. `core/tiers.py` decides which segment is next, and
+`storage/log/tiering.py` moves it in steps of a few MiB. Between them the event loop looks whether
+the replica is still here, and whether the moves have read and written more than they may.
+
+A log whose move is refused is left alone for a while: the HDD may be full for a time. Appends go on
+as long as the SSD has room, and `Partition.unmovable` says why nothing moves. An HDD that fails
+takes the replicas offline that have segments there, and no others (P63).
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.runtime.open_directory import OpenDirectory
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.storage.log import Moving, PartitionLog, abandon
+from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.core.broker_config import StorageConfig
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.fetch.catch_up import CatchUpAllowance
+from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
+from millrace.core.media import Media, TopicMedia
+from millrace.core.tiers import Movable, first_to_move, last_in_tier
+
+_log = logging.getLogger(__name__)
+
+_REFUSED_MS: Final = 60_000
+"""How long a log whose move was refused is left alone."""
+
+
+class TierMovers:
+    """See the module. Belongs to the event loop.
+
+    Args:
+        partitions: of this broker.
+        mailbox: brings the threads' results to the loop.
+        config: how much stays free, and how fast segments move.
+        metrics: of what they do.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        mailbox: Mailbox,
+        config: StorageConfig,
+        metrics: TierMetrics,
+    ) -> None:
+        self._partitions = partitions
+        self._config = config
+        self._metrics = metrics
+        self._movers = [
+            _Mover(partitions, each, mailbox, config, metrics)
+            for each in partitions.directories
+            if each.media is Media.HDD
+        ]
+
+    async def run(self) -> None:
+        """Move segments for as long as the broker runs."""
+        await asyncio.gather(*(each.run() for each in self._movers))
+
+    def close(self) -> None:
+        """Let the steps under way end, then end the threads; blocks meanwhile."""
+        for each in self._movers:
+            each.close()
+
+
+class _Mover:
+    """Moves the segments that come to one HDD, or leave it."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        directory: OpenDirectory,
+        mailbox: Mailbox,
+        config: StorageConfig,
+        metrics: TierMetrics,
+    ) -> None:
+        self._partitions = partitions
+        self._directory = directory
+        self._path = directory.directory.path
+        self._config = config
+        self._metrics = metrics
+        self._worker = Worker(f"tier-{self._path}", mailbox)
+        rate = config.tier_io_max_bytes_per_second
+        self._allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
+        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
+
+    def close(self) -> None:
+        self._worker.close()
+
+    async def run(self) -> None:
+        while self._directory.failure is None:
+            if not await self._move_one():
+                await asyncio.sleep(self._config.tier_check_interval_ms / 1000)
+
+    async def _move_one(self) -> bool:
+        """Move one segment; return whether to look for another one at once."""
+        now = monotonic_now()
+        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
+        here = self._logs_here()
+        self._metrics.on_logs(self._path, here)
+        await self._remove_leftovers(here)
+        free = [each for each in here if each.topic_partition not in self._left_alone]
+        await self._end_old_segments(free)
+        for home in self._partitions.placement.working:
+            of_home = [each for each in free if each.topic_partition in home.replicas]
+            if not of_home:
+                continue
+            try:
+                free_bytes = await self._worker.call(home.directory.free_space)
+            except OSError:  # It is about to fail.
+                continue
+            room = free_bytes - self._config.tier_free_bytes_min
+            if (chosen := await self._choose_out(of_home, is_filling=room < 0)) is not None:
+                if not self._is_wanted(chosen, chosen.log):
+                    return True
+                identity = self._directory.directory.identity
+                self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
+                steps = chosen.log.move_out(self._path, identity.directory_id)
+                return await self._move(chosen, steps, "to")
+            if (chosen := _choose_back(of_home, room)) is not None:
+                return await self._move(chosen, chosen.log.bring_back(), "from")
+        return False
+
+    def _logs_here(self) -> list[Partition]:
+        """Return the replicas that have segments on this HDD, or get some there."""
+        placement = self._partitions.placement
+        return [
+            each
+            for each in self._partitions.all()
+            if (each.config.media is TopicMedia.TIERED or each.log.tier is not None)
+            and placement.tier_for(each.topic_partition) is self._directory
+        ]
+
+    async def _remove_leftovers(self, here: Sequence[Partition]) -> None:
+        for partition in here:
+            log = partition.log
+            if log.has_leftovers:
+                try:
+                    await self._worker.call(log.remove_leftovers)
+                except StorageError as error:
+                    self._on_refused(partition, log, error)
+
+    async def _end_old_segments(self, partitions: Sequence[Partition]) -> None:
+        """End active segments that are old, although nothing is appended to them."""
+        now = wall_now()
+        for partition in partitions:
+            log = partition.log
+            if partition.config.media is TopicMedia.TIERED and log.has_old_segment(now):
+                try:
+                    await partition.appender.call(log.roll, now)
+                except StorageError as error:
+                    self._on_refused(partition, log, error)
+
+    async def _choose_out(
+        self, partitions: Sequence[Partition], *, is_filling: bool
+    ) -> Partition | None:
+        """Return the replica, of those with one home, whose segment moves to the HDD next."""
+        tiered = [each for each in partitions if each.config.media is TopicMedia.TIERED]
+        found = await self._worker.call(_look_at, [each.log for each in tiered], wall_now())
+        return first_to_move(zip(tiered, found, strict=True), is_filling=is_filling)
+
+    async def _move(self, partition: Partition, steps: Moving, way: str) -> bool:
+        """Move a segment; it stays where it is if the log is closed or moved meanwhile.
+
+        Returns:
+            Whether another one may be tried at once: it has moved, or its log is left alone now.
+        """
+        log, topic_partition = partition.log, partition.topic_partition
+        before = log.tier
+        try:
+            await self._worker.call(self._directory.directory.check_there)
+            while self._is_wanted(partition, log):
+                size = await self._worker.call(next, steps, None)
+                if size is None:
+                    break
+                self._metrics.moved_bytes.labels(way).inc(size)
+                await self._keep_pace(size)
+        except StorageError as error:
+            self._on_refused(partition, log, error)
+            return True
+        finally:
+            self._worker.submit(_on_abandoned, abandon, steps)
+        if log.tier == before:
+            return False
+        partition.unmovable = None
+        if log.tier is None:
+            self._partitions.placement.on_tier(topic_partition, None)
+        self._metrics.moved_segments.labels(way).inc()
+        _log.info(
+            "a closed segment has moved",
+            extra={
+                "partition": self._partitions.named(topic_partition),
+                way: self._path,
+                "tier_end_offset": 0 if log.tier is None else log.tier.end_offset,
+            },
+        )
+        return True
+
+    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a log is still that of a replica here, and the HDD works."""
+        is_here = self._partitions.find(partition.topic_partition) is partition
+        return is_here and partition.log is log and self._directory.failure is None
+
+    async def _keep_pace(self, size: int) -> None:
+        if self._allowance is not None:
+            self._allowance.on_sent(size)
+            if pause_ms := self._allowance.pause_ms(monotonic_now()):
+                await asyncio.sleep(pause_ms / 1000)
+
+    def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
+        topic_partition = partition.topic_partition
+        if partition.log is not log or log.is_closed:
+            return
+        _log.warning(
+            "moving a segment between an SSD and an HDD was refused",
+            extra={
+                "partition": self._partitions.named(topic_partition),
+                "log_dir": self._path,
+                "error": error.message,
+            },
+        )
+        partition.unmovable = error
+        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
+        if log.tier is None:  # The next try may be on another HDD.
+            self._partitions.placement.on_tier(topic_partition, None)
+        if isinstance(error, CorruptLogError):
+            partition.on_corrupt(error)
+        elif isinstance(error, LogDirFailedError):
+            failed = self._path if log.failure is None else log.failed_log_dir
+            for opened in self._partitions.directories:
+                if opened.directory.path == failed:
+                    opened.appender.fail(error)
+
+
+def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None:
+    """Return a replica whose topic asks for an SSD again, and whose next segment fits there."""
+    for each in partitions:
+        log = each.log
+        if each.config.media is TopicMedia.SSD and log.tier is not None:
+            found = last_in_tier(log.segments, log.tier.end_offset)
+            if found is not None and found.size <= room:
+                return each
+    return None
+
+
+def _look_at(logs: Sequence[PartitionLog], now: WallMs) -> list[Movable | None]:
+    return [log.movable(now) for log in logs]
+
+
+def _on_abandoned(_: object, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, StorageError):
+        raise error

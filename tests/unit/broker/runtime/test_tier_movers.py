@@ -1,0 +1,285 @@
+"""Moves between an SSD and HDDs: which log is next, how fast, and what a refusal means."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from tests.fakes.stamped_batches import TOPIC_PARTITION
+
+from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.runtime.tier_movers import TierMovers
+from millrace.broker.storage.tier import Tier
+from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.core.broker_config import StorageConfig
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageError,
+    StorageFullError,
+)
+from millrace.core.ids import BrokerEpoch, BrokerId, Offset, TopicPartition, WallMs
+from millrace.core.media import Media, TopicMedia
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.replication.placement import ReplicaDirectory, ReplicaPlacement
+from millrace.core.tiers import Movable
+
+LOOKS_MAX = 4000
+SIZE = 1000
+FREE_MIN = 10_000
+
+
+class Log:
+    """A log of closed segments, of which the first lie on an HDD, and one that grows."""
+
+    def __init__(self, closed: int = 3, *, is_due: bool = True, closed_at: int = 0) -> None:
+        self.closed = closed
+        self.moved = 0
+        self.is_due = is_due
+        self.closed_at = WallMs(closed_at)
+        self.error: StorageError | None = None
+        self.failure: StorageError | None = None
+        self.failed_log_dir = ""
+        self.tier: Tier | None = None
+        self.is_closed = False
+        self.has_leftovers = False
+        self.is_old = False
+        self.on_moved: Callable[[], None] = lambda: None
+
+    @property
+    def segments(self) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(base_offset=Offset(number), size=SIZE)
+            for number in range(self.closed + 1)
+        ]
+
+    @property
+    def tier_bytes(self) -> int:
+        return SIZE * self.moved
+
+    def movable(self, now: WallMs) -> Movable | None:
+        if self.moved == self.closed:
+            return None
+        return Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due)
+
+    def lie_in_tier(self) -> None:
+        self.moved, self.tier = self.closed, Tier("/hdd-0", "id of /hdd-0", Offset(self.closed))
+
+    def has_old_segment(self, now: WallMs) -> bool:
+        return self.is_old
+
+    def roll(self, now: WallMs) -> None:
+        self.is_old = False
+        self.closed += 1
+
+    def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+        yield SIZE
+        if self.error is not None:
+            raise self.error
+        self.moved += 1
+        self.tier = Tier(log_dir, directory_id, Offset(self.moved))
+        self.on_moved()
+
+    def bring_back(self) -> Iterator[int]:
+        assert self.tier is not None
+        yield SIZE
+        self.moved -= 1
+        self.tier = self.tier._replace(end_offset=Offset(self.moved)) if self.moved else None
+
+    def remove_leftovers(self) -> None:
+        self.has_leftovers = False
+
+
+class Appender:
+    """Does what it is asked, at once."""
+
+    async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+        return job(*args)
+
+
+class Held:
+    """A partition with such a log."""
+
+    def __init__(self, number: int, log: Log, media: TopicMedia) -> None:
+        self.topic_partition = TopicPartition(TOPIC_PARTITION.topic_id, number)
+        self.log = log
+        self.config = SimpleNamespace(media=media)
+        self.appender = Appender()
+        self.unmovable: StorageError | None = None
+        self.damage: list[CorruptLogError] = []
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        self.damage.append(error)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Directory(ReplicaDirectory):
+    """A log directory that says what it has free."""
+
+    path: str
+    free: int = 1 << 40
+    failures: list[LogDirFailedError] = field(default_factory=list)
+
+    @property
+    def directory(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            path=self.path,
+            identity=SimpleNamespace(directory_id=f"id of {self.path}"),
+            free_space=lambda: self.free,
+            check_there=lambda: None,
+        )
+
+    @property
+    def appender(self) -> SimpleNamespace:
+        return SimpleNamespace(fail=self._fail)
+
+    def _fail(self, error: LogDirFailedError) -> None:
+        self.failures.append(error)
+        self.failure = error
+
+
+class Broker:
+    """Partitions on one SSD, as the movers see them, and HDDs beside it."""
+
+    def __init__(self, *logs: Log, media: TopicMedia = TopicMedia.TIERED, hdds: int = 1) -> None:
+        self.held = [Held(number, log, media) for number, log in enumerate(logs)]
+        replicas = {each.topic_partition for each in self.held}
+        self.ssd = Directory(media=Media.SSD, replicas=replicas, path="/ssd")
+        self.hdds = [
+            Directory(media=Media.HDD, replicas=set(), path=f"/hdd-{number}")
+            for number in range(hdds)
+        ]
+        self.directories = [self.ssd, *self.hdds]
+        self.placement = ReplicaPlacement(
+            BrokerLife(BrokerId(0), BrokerEpoch(1)),
+            self.directories,
+            moves_max=1,
+            misses_a_directory=False,
+        )
+
+    def all(self) -> list[Held]:
+        return list(self.held)
+
+    def find(self, topic_partition: TopicPartition) -> Held | None:
+        return next((each for each in self.held if each.topic_partition == topic_partition), None)
+
+    def named(self, topic_partition: TopicPartition) -> str:
+        return str(topic_partition)
+
+
+def run(broker: Broker, until: Callable[[], bool], **settings: Any) -> CollectorRegistry:
+    """Let movers run until something is true."""
+    registry = CollectorRegistry()
+    config = StorageConfig(tier_check_interval_ms=10, tier_free_bytes_min=FREE_MIN, **settings)
+
+    async def move() -> None:
+        loop = asyncio.get_running_loop()
+        made = TierMovers(broker, Mailbox(loop), config, TierMetrics(registry))  # type: ignore[arg-type]
+        running = loop.create_task(made.run())
+        try:
+            for _ in range(LOOKS_MAX):
+                if until():
+                    break
+                await asyncio.sleep(0.005)
+            else:
+                raise AssertionError("it did not come true in time")
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.to_thread(made.close)
+
+    asyncio.run(move())
+    return registry
+
+
+def test_segments_that_are_due_move_and_are_counted() -> None:
+    log = Log()
+    log.has_leftovers = True
+    broker = Broker(log)
+    registry = run(broker, lambda: log.moved == 3 and not log.has_leftovers)
+    shown = [
+        registry.get_sample_value(f"millrace_tier_moved_{what}_total", {"way": "to"}) or 0
+        for what in ("segments", "bytes")
+    ]
+    assert shown == [3, 3 * SIZE]
+    assert broker.hdds[0].tiers == {broker.held[0].topic_partition}
+
+
+def test_the_active_segment_of_a_quiet_log_ends_by_its_age_and_moves() -> None:
+    log = Log(0)
+    log.is_old = True
+    run(Broker(log), lambda: log.moved == 1)
+    assert log.closed == 1
+
+
+def test_a_disk_that_fills_sends_its_oldest_segments_away_whatever_their_age() -> None:
+    old, young = Log(1, is_due=False, closed_at=1), Log(1, is_due=False, closed_at=2)
+    broker = Broker(young, old)
+    broker.ssd.free = FREE_MIN - 1
+
+    def has_room() -> None:
+        broker.ssd.free = FREE_MIN
+
+    old.on_moved = has_room
+    run(broker, lambda: old.moved == 1)
+    assert (old.moved, young.moved) == (1, 0)
+
+
+def test_logs_are_spread_over_hdds_and_stay_with_theirs() -> None:
+    logs = [Log(2) for _ in range(4)]
+    broker = Broker(*logs, hdds=2)
+    run(broker, lambda: all(each.moved == 2 for each in logs))
+    assert sorted(len(each.tiers) for each in broker.hdds) == [2, 2]
+
+
+def test_segments_come_back_while_the_ssd_has_room() -> None:
+    log = Log()
+    log.lie_in_tier()
+    broker = Broker(log, media=TopicMedia.SSD)
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
+    broker.ssd.free = FREE_MIN + SIZE
+    run(broker, lambda: log.moved == 0)
+    assert log.tier is None
+    full = Log()
+    full.lie_in_tier()
+    broker = Broker(full, Log(1), media=TopicMedia.SSD)
+    broker.held[1].config.media = TopicMedia.TIERED
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
+    broker.ssd.free = FREE_MIN + SIZE - 1
+    run(broker, lambda: broker.held[1].log.moved == 1)
+    assert full.moved == 3
+
+
+def test_a_full_hdd_is_said_and_the_log_left_alone() -> None:
+    log, other = Log(), Log(1, closed_at=9)
+    log.error = StorageFullError("it is full")
+    broker = Broker(log, other)
+    registry = run(broker, lambda: other.moved == 1 and broker.held[0].unmovable is not None)
+    assert log.moved == 0
+    assert (broker.ssd.failures, broker.hdds[0].failures) == ([], [])
+    refused = {"log_dir": "/hdd-0", "error": "STORAGE_FULL"}
+    assert registry.get_sample_value("millrace_tier_refused_partitions", refused) == 1
+
+
+def test_an_hdd_that_fails_is_the_one_that_is_given_up() -> None:
+    log = Log()
+    log.error = LogDirFailedError("it is gone")
+    broker = Broker(log, hdds=2)
+    run(broker, lambda: any(each.failures for each in broker.hdds))
+    assert broker.ssd.failures == []
+    ours = Log()
+    ours.error = ours.failure = LogDirFailedError("the note cannot be written")
+    ours.failed_log_dir = "/ssd"
+    broker = Broker(ours)
+    run(broker, lambda: bool(broker.ssd.failures))
+    assert broker.hdds[0].failures == []
+
+
+def test_a_damaged_segment_is_reported_to_its_partition() -> None:
+    log = Log()
+    log.error = CorruptLogError("a bit has flipped")
+    broker = Broker(log)
+    run(broker, lambda: bool(broker.held[0].damage))
+    assert log.moved == 0
