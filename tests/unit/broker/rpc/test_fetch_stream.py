@@ -52,7 +52,7 @@ class Partition:
         )
         self.size_bytes = 0
         self.log = self
-        self.log_dir = "/log"
+        self.log_dir_of = lambda offset: "/log"
         self.log_start_offset = 0
         self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)

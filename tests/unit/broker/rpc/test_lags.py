@@ -24,11 +24,13 @@ class Log:
     """A log of 80 records, and what a reader has not read of it."""
 
     log_start_offset = Offset(0)
-    log_dir = "/0"
     directory = "/0/log"
 
     def __init__(self, outcome: Unread | Exception) -> None:
         self.outcome = outcome
+
+    def log_dir_of(self, offset: Offset) -> str:
+        return "/0"
 
     def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
         if isinstance(self.outcome, Exception):
