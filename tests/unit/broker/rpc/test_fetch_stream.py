@@ -52,6 +52,7 @@ class Partition:
         )
         self.size_bytes = 0
         self.log = self
+        self.log_dir_of = lambda offset: "/log"
         self.log_start_offset = 0
         self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
@@ -67,9 +68,6 @@ class Partition:
             high_watermark=self.leader.high_watermark,
             may_yet_lead=lambda epoch: epoch > self.leader_epoch,
         )
-
-    def log_dir_of(self, offset: int) -> str:
-        return "/log"
 
     def plan_read(self, offset: int, size: int, end: int, *, may_block: bool = True) -> Plan:
         if self._is_cold and not may_block:

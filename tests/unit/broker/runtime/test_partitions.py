@@ -259,9 +259,10 @@ def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_tra
 
     async def story() -> None:
         await world.learn()
-        await until(lambda: moved not in world.opened[0].found)
+        await until(lambda: str(moved) not in world.names())
 
     world.run(story)
+    assert moved not in world.opened[0].found
     (name,) = world.names()
     assert name.startswith(f"{moved}.")
     assert name.endswith(".deleted")
