@@ -23,6 +23,7 @@ from millrace.cli.commands import (
     profile,
     quota,
     reassign,
+    top,
     topic,
     up,
 )
@@ -53,7 +54,7 @@ def cli() -> None:
 
 for _module in (
     *(up, broker, topic, produce, consume, copy, offsets, group, quota),
-    *(cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
+    *(top, cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
 ):
     cli.add_command(_module.command)
 

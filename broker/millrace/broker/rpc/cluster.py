@@ -310,6 +310,8 @@ class ClusterService:
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),
                     compaction=self._describe_compaction(partition),
+                    appended_bytes=partition.appended_bytes,
+                    fetched_bytes=partition.fetched_bytes,
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)

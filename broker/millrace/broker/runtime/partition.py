@@ -56,14 +56,18 @@ class Partition:
         is_internal: the topic is the cluster's own; clients only read it.
         limits: for batches of clients; the checking thread reads them, too.
         uncleanable: why its log could not be compacted; None: it could.
+        appended_bytes, fetched_bytes: of batches from producers and to consumers, since the broker
+            opened the log.
     """
 
     __slots__ = (
         "_followers",
         "_inflated_bytes_max",
         "_readers",
+        "appended_bytes",
         "appender",
         "config",
+        "fetched_bytes",
         "generation_written",
         "is_flushed_before_ack",
         "is_internal",
@@ -100,6 +104,7 @@ class Partition:
         self._followers: dict[tuple[Reader, int], None] = {}
         self.generation_written = 0
         self.uncleanable: StorageError | None = None
+        self.appended_bytes = self.fetched_bytes = 0
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

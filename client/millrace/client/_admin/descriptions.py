@@ -233,6 +233,11 @@ class LogDescription:
     """Its media; None: the broker does not report it."""
     compaction: CompactionDescription | None = None
     """How far it is compacted; None: its topic is not."""
+    appended_bytes: int = 0
+    """Bytes that producers appended while the broker led; it counts as long as it has the log
+    open. The difference of two descriptions is a rate."""
+    fetched_bytes: int = 0
+    """Bytes that the broker sent to consumers, likewise."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -323,6 +328,8 @@ def log_from_wire(
         ),
         media_from_wire(log.media),
         _compaction_from_wire(log.compaction) if log.HasField("compaction") else None,
+        log.appended_bytes,
+        log.fetched_bytes,
     )
 
 

@@ -330,7 +330,7 @@ class DescribeLogsResponse(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs", "media", "compaction")
+    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs", "media", "compaction", "appended_bytes", "fetched_bytes")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +345,8 @@ class LogDescription(_message.Message):
     DAMAGED_LOGS_FIELD_NUMBER: _ClassVar[int]
     MEDIA_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     log_start_offset: int
@@ -359,7 +361,9 @@ class LogDescription(_message.Message):
     damaged_logs: _containers.RepeatedScalarFieldContainer[str]
     media: _common_pb2.Media
     compaction: CompactionDescription
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ..., media: _Optional[_Union[_common_pb2.Media, str]] = ..., compaction: _Optional[_Union[CompactionDescription, _Mapping]] = ...) -> None: ...
+    appended_bytes: int
+    fetched_bytes: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ..., media: _Optional[_Union[_common_pb2.Media, str]] = ..., compaction: _Optional[_Union[CompactionDescription, _Mapping]] = ..., appended_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ...) -> None: ...
 
 class CompactionDescription(_message.Message):
     __slots__ = ("cleaner_point", "dirty_ratio", "compacted_at", "error")
