@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.cli.output import duration, size
 from millrace.core.topics import PartitionName
+from millrace.core.words import duration, size
 
 if TYPE_CHECKING:
     from millrace.client import GroupDescription, Lag, MillraceError, SyncAdmin

@@ -22,9 +22,10 @@ from millrace.cli.group_lag import (
 )
 from millrace.cli.group_reset import Reset, plan_reset, read_positions
 from millrace.cli.output import print_json, print_result, print_table, put, say, table_lines
-from millrace.cli.partition_names import count, parse, say_refused
+from millrace.cli.partition_names import parse, say_refused
 from millrace.core.errors import GroupNotEmptyError, MillraceError
 from millrace.core.topics import PartitionName
+from millrace.core.words import count
 
 if TYPE_CHECKING:
     from millrace.client import GroupDescription, MemberDescription, SyncAdmin

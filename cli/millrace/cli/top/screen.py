@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millrace.cli.group_lag import LAG_COLUMNS, lag_cells
-from millrace.cli.output import Row, size, table_lines
-from millrace.cli.partition_names import count
+from millrace.cli.output import Row, table_lines
 from millrace.cli.top.summary import BrokerRow, Rates, Summary, TopicRow
+from millrace.core.words import count, size
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -6,18 +6,17 @@ unknown is never shown as 0.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.advice import advice
 from millrace.cli.cluster import state_of
 from millrace.cli.group_lag import TotalLag, lag_document
-from millrace.cli.partition_names import count, listed
 from millrace.cli.top.look import Look
 
 if TYPE_CHECKING:
-    from millrace.client import ClusterHealth, LogDescription, PartitionHealth
+    from millrace.client import ClusterHealth, GroupDescription, LogDescription
     from millrace.core.ids import BrokerId
 
 _LogKey = tuple[str, int, "BrokerId"]
@@ -174,7 +173,7 @@ def summarize(before: Look | None, now: Look, *, by_name: bool = False) -> Summa
         controller_epoch=now.cluster.controller_epoch,
         is_healthy=health.is_healthy,
         seconds=rates.seconds,
-        problems=_problems(health),
+        problems=health.problems,
         advice=advice(health),
         brokers=_brokers(now, rates),
         topics=topics,
@@ -288,7 +287,7 @@ def _topics(now: Look, rates: _Counters) -> list[TopicRow]:
     ]
 
 
-def _group(group: Any, total: TotalLag) -> GroupRow:
+def _group(group: "GroupDescription", total: TotalLag) -> GroupRow:
     is_consumer = group.kind == "consumer"
     return GroupRow(
         name=group.name,
@@ -299,54 +298,9 @@ def _group(group: Any, total: TotalLag) -> GroupRow:
     )
 
 
-def _partitions(health: "ClusterHealth") -> "Mapping[str, Sequence[PartitionHealth]]":
-    """Return the partitions of each problem, the worst first; each stands at its worst only."""
-    seen: set[tuple[str, int]] = set()
-    found = {}
-    for name, partitions in (
-        ("offline", health.offline),
-        ("under min ISR", health.under_min_isr),
-        ("badly led", health.badly_led),
-        ("recovering", health.recovering),
-        ("under-replicated", health.under_replicated),
-    ):
-        found[name] = [each for each in partitions if (each.topic, each.partition) not in seen]
-        seen |= {(each.topic, each.partition) for each in partitions}
-    return {name: each for name, each in found.items() if each}
-
-
-_MEANINGS = {
-    "offline": "can neither be written nor read",
-    "under min ISR": "writes with acks=all are refused",
-    "badly led": "the leader's disk is slow or full, and no other broker can lead",
-    "recovering": "records were lost in an unclean election",
-    "under-replicated": "not all replicas are in sync",
-}
-
-
-def _problems(health: "ClusterHealth") -> list[str]:
-    lines = []
-    if not health.has_controller:
-        lines.append("no controller: nothing is elected or changed until a broker is one")
-    for name, numbers in (
-        ("unreachable", health.unreachable_brokers),
-        ("down", health.fenced_brokers),
-    ):
-        if numbers:
-            lines.append(f"{name}: broker {', '.join(map(str, sorted(numbers)))}")
-    for name, partitions in _partitions(health).items():
-        places = listed(((each.topic, each.partition) for each in partitions), 5)
-        lines.append(f"{count(len(partitions), 'partition')} {name}, {_MEANINGS[name]}: {places}")
-    damaged = [each for each in health.damaged if each.error]
-    if damaged:
-        places = listed(((each.topic, each.partition) for each in damaged), 5)
-        lines.append(f"{count(len(damaged), 'replica')} damaged: {places}")
-    return lines
-
-
 def _problems_by_topic(health: "ClusterHealth") -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for name, partitions in _partitions(health).items():
+    for name, partitions in health.partitions_by_problem.items():
         numbers: dict[str, int] = {}
         for each in partitions:
             numbers[each.topic] = numbers.get(each.topic, 0) + 1
