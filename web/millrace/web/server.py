@@ -15,25 +15,14 @@ from millrace.web.clusters import Clusters
 from millrace.web.messages import HEAD_BYTES_MAX, RefusedError, Request, Response, parse_request
 from millrace.web.site import Site, refusal
 
-LOOPBACK: Final = "127.0.0.1"
 CONNECTIONS_MAX: Final = 64
 """Connections at a time; browsers open several, also in advance."""
 HEAD_S_MAX: Final = 10.0
 """How long a request may take to arrive."""
 WRITE_S_MAX: Final = 30.0
 """How long an answer may take to be read."""
-_BACKLOG: Final = 128
 
 Respond: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-
-def listening_socket(port: int) -> socket.socket:
-    """Return a socket of this machine's own that listens; 0: on any free port.
-
-    Raises:
-        OSError: the port is taken.
-    """
-    return socket.create_server((LOOPBACK, port), backlog=_BACKLOG)
 
 
 class WebServer:

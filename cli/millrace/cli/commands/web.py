@@ -58,7 +58,7 @@ def command(
     import asyncio
 
     from millrace.web.clusters import Clusters
-    from millrace.web.server import LOOPBACK, listening_socket
+    from millrace.web.listening import LOOPBACK, listening_socket
 
     clusters = _on_kubernetes() if kubernetes else Clusters.one(bootstrap)
     if listen_fd is not None:
