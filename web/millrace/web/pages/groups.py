@@ -51,8 +51,7 @@ async def page(visit: Visit) -> Page:
     """Return the page of all groups."""
     admin = visit.cluster.admin
     listed = await admin.list_groups()
-    first = visit.number("first") or 0
-    shown = listed[first : first + GROUPS_MAX]
+    first, shown = visit.part(listed, GROUPS_MAX)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def look(each: GroupListing) -> _Behind | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 from millrace.core.words import duration, size
 from millrace.web import markup
@@ -22,6 +22,7 @@ PAGES: Final = {
 """What the navigation shows, by path."""
 REFRESH_S: Final = 5
 """How often a page is loaded again, if its reader wants that."""
+Item = TypeVar("Item")
 INT64_MAX: Final = 2**63 - 1
 
 
@@ -55,6 +56,11 @@ class Visit:
     def text(self, name: str) -> str:
         """Return a value of the address; empty: there is none."""
         return self.query.get(name, "")
+
+    def part(self, items: Sequence[Item], page_size: int) -> tuple[int, Sequence[Item]]:
+        """Return the part of a long list that is asked for, and the index of its first item."""
+        first = min(self.number("first") or 0, max(len(items) - 1, 0))
+        return first, items[first : first + page_size]
 
     def number(self, name: str, *, most: int = INT64_MAX) -> int | None:
         """Return a number of the address; None: there is none.

@@ -34,8 +34,7 @@ async def page(visit: Visit) -> Page:
         for name, topic in sorted(topics.items())
         if part.lower() in name.lower() and (with_internal or not topic.is_internal)
     ]
-    first = visit.number("first") or 0
-    shown = found[first : first + TOPICS_MAX]
+    first, shown = visit.part(found, TOPICS_MAX)
     has_sizes = sum(len(each.partitions) for each in topics.values()) <= _LOGS_MAX
     logs = await admin.describe_logs() if has_sizes else []
     return Page(
@@ -116,8 +115,7 @@ async def topic(visit: Visit) -> Page:
     admin, name = visit.cluster.admin, visit.text("name")
     found, logs = await asyncio.gather(admin.describe_topic(name), admin.describe_logs(name))
     led = {each.partition: each for each in logs if each.leads}
-    first = visit.number("first") or 0
-    shown = found.partitions[first : first + PARTITIONS_MAX]
+    first, shown = visit.part(found.partitions, PARTITIONS_MAX)
     lacking = len(found.partitions) - len(led)
     unknown = f" ({count(lacking, 'partition')} unknown)" if lacking > 0 else ""
     return Page(
