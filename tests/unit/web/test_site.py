@@ -221,7 +221,10 @@ def test_a_page_is_loaded_again_if_its_reader_wants_that() -> None:
     assert b"http-equiv" not in ask(site, "/groups", refresh="0").body
 
 
-def test_the_style_is_a_file_that_a_browser_may_keep() -> None:
-    response = ask(site_of(ShownAdmin()), "/style.css")
-    assert response.content_type.startswith("text/css")
-    assert response.fields["Cache-Control"].startswith("max-age")
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/style.css", "text/css"), ("/icon.svg", "image/svg+xml")]
+)
+def test_a_file_says_what_it_is(path: str, kind: str) -> None:
+    response = ask(site_of(ShownAdmin()), path)
+    assert response.status is HTTPStatus.OK
+    assert response.content_type.startswith(kind)

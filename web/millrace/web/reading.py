@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millrace.client import Consumer
-from millrace.core.errors import RequestTimedOutError
+from millrace.core.errors import CreditTooSmallError, RequestTimedOutError
 from millrace.core.topics import PartitionName
 from millrace.web.clusters import CLIENT_ID, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS
 
@@ -23,14 +23,16 @@ RECORDS_MAX: Final = 50
 """Records on a page."""
 PREVIEW_BYTES: Final = 300
 """Of a key or a value in a list."""
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the largest batch that is read; brokers take none above their `limits.message_bytes_max`."""
 SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that one search for a key reads."""
 SEARCH_S_MAX: Final = 3.0
 """How long one search for a key reads."""
 _READ_S_MAX: Final = 5.0
-_FETCH_BYTES: Final = 1024 * 1024
-"""Of one response; a larger batch comes alone."""
-_SEARCH_FETCH_BYTES: Final = 8 * 1024 * 1024
+_FETCH_BYTES: Final = (2 * 1024 * 1024, BATCH_BYTES_MAX)
+"""That may be on their way. Few suffice for a page, but a batch that is larger needs them all."""
+_SEARCH_FETCH_BYTES: Final = (8 * 1024 * 1024, BATCH_BYTES_MAX)
 _HEADERS_MAX: Final = 100
 
 
@@ -96,20 +98,39 @@ async def read(
         part_bytes: so many bytes of each key and value.
 
     Raises:
+        CreditTooSmallError: a batch is larger than `BATCH_BYTES_MAX`.
         RequestTimedOutError: no record came in time.
         MillraceError: as `Consumer.poll_batches`.
     """
+    few, most = _FETCH_BYTES if key is None else _SEARCH_FETCH_BYTES
+    span = _Span(bootstrap, place, start, end)
+    try:
+        return await _read(span, key, records_max, part_bytes, few)
+    except CreditTooSmallError:
+        return await _read(span, key, records_max, part_bytes, most)
+
+
+@dataclass(slots=True, frozen=True)
+class _Span:
+    bootstrap: str
+    place: PartitionName
+    start: int
+    end: int
+
+
+async def _read(
+    span: _Span, key: bytes | None, records_max: int, part_bytes: int, fetch_bytes: int
+) -> Found:
+    place, start, end = span.place, span.start, span.end
     rows: list[Row] = []
     position, searched, read_bytes = start, 0, 0
     deadline = time.monotonic() + (_READ_S_MAX if key is None else SEARCH_S_MAX)
-    fetch_bytes = _FETCH_BYTES if key is None else _SEARCH_FETCH_BYTES
     async with Consumer(
-        bootstrap,
+        span.bootstrap,
         client_id=CLIENT_ID,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         metadata_timeout_ms=METADATA_TIMEOUT_MS,
         fetch_max_bytes=fetch_bytes,
-        max_partition_fetch_bytes=fetch_bytes,
         auto_offset_reset="none",
     ) as consumer:
         await consumer.assign({place: start}, ends={place: end})

@@ -15,15 +15,18 @@ from typing import Final
 from millrace.client import MillraceError
 from millrace.core.errors import (
     ConnectionFailedError,
+    CreditTooSmallError,
     InvalidRequestError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.words import size
 from millrace.web.clusters import Clusters
 from millrace.web.markup import element, link
 from millrace.web.messages import METHODS, RefusedError, Request, Response
 from millrace.web.pages import brokers, cluster, groups, quotas, records, topics
 from millrace.web.pages.layout import Page, Visit, table, write
+from millrace.web.reading import BATCH_BYTES_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -65,11 +68,7 @@ class Site:
     async def respond(self, request: Request) -> Response:
         """Return the response to a request; never raises because of what it asks for."""
         if request.path in self._files:
-            return Response(
-                self._files[request.path],
-                content_type=_FILES[request.path],
-                fields={"Cache-Control": "max-age=3600"},
-            )
+            return Response(self._files[request.path], content_type=_FILES[request.path])
         visit = None
         try:
             async with asyncio.timeout(PAGE_S_MAX), self._room:
@@ -86,6 +85,12 @@ class Site:
         except TimeoutError:
             why = f"the brokers did not answer in {PAGE_S_MAX:.0f} s: try again"
             return refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
+        except CreditTooSmallError:
+            why = (
+                f"a batch is larger than {size(BATCH_BYTES_MAX)}, which this page does not read; "
+                "`millrace consume` does"
+            )
+            return refusal(RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, why), visit)
         except MillraceError as error:
             return refusal(RefusedError(_status_of(error), error.message), visit)
         except Exception:

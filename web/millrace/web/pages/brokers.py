@@ -88,7 +88,7 @@ def brokers_table(
     return table(
         "Brokers",
         [
-            *(number("Broker"), "Name", "State", "Address", "Zone", "Media"),
+            *("Broker", "Name", "State", "Address", "Zone", "Media"),
             *(number("Leads"), number("Replicas")),
         ],
         [
@@ -126,7 +126,7 @@ def _directories(logs: Sequence[LogDescription]) -> Markup:
         sizes.setdefault(key, []).append(each.size_bytes)
     return table(
         "Log directories",
-        [number("Broker"), "Directory", "Media", number("Replicas"), number("Size")],
+        ["Broker", "Directory", "Media", number("Replicas"), number("Size")],
         [
             [broker_id, element("code", path), media or None, len(each), bytes_of(sum(each))]
             for (broker_id, path, media), each in sorted(sizes.items())

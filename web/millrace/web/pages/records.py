@@ -47,13 +47,15 @@ async def page(visit: Visit) -> Page:
         found = await read(visit.cluster.bootstrap, place.name, start, place.end, key=key)
     else:
         found = Found((), place.end, 0)
+    pager = _pager(visit, place, found, start, is_search=key is not None)
     return Page(
         f"Records of {place.topic}",
         [
             _controls(visit, place),
             _explained(place, found, wanted, start, is_search=key is not None),
+            pager,
             _table(visit, place, found, form),
-            _pager(visit, place, found, start, is_search=key is not None),
+            pager if found.rows else None,
         ],
         above="/topics",
     )
