@@ -18,8 +18,13 @@ from millrace.web.values import CHARACTERS_MAX
 KEY = b"customer-3"
 
 
-def get(page: WebPage, path: str, method: str = "GET", **query: object) -> tuple[int, str]:
+def get(page: WebPage, path: str, **query: object) -> tuple[int, str]:
     """Return status and body of a page."""
+    return ask(page, "GET", path, **query)
+
+
+def ask(page: WebPage, method: str, path: str, **query: object) -> tuple[int, str]:
+    """Return status and body of the answer to a request."""
     address = f"{path}?{urlencode(query)}" if query else path
     connection = http.client.HTTPConnection("localhost", page.port, timeout=60)
     try:
@@ -156,8 +161,8 @@ def test_what_is_asked_wrongly_is_answered(
 
 
 def test_only_this_machine_under_its_own_names_is_served(page: WebPage) -> None:
-    assert get(page, "/", "POST")[0] == HTTPStatus.METHOD_NOT_ALLOWED
-    assert get(page, "/", "HEAD") == (HTTPStatus.OK, "")
+    assert ask(page, "POST", "/")[0] == HTTPStatus.METHOD_NOT_ALLOWED
+    assert ask(page, "HEAD", "/") == (HTTPStatus.OK, "")
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
     connection.request("GET", "/", headers={"Host": f"evil.example:{page.port}"})
     response = connection.getresponse()

@@ -70,6 +70,7 @@ async def page(visit: Visit) -> Page:
                 ],
                 [_row(visit, each) for each in found],
                 "No group has read anything yet.",
+                is_titled=False,
             ),
             pager(visit, first, len(shown), len(listed), GROUPS_MAX),
         ],

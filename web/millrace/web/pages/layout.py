@@ -1,5 +1,6 @@
 """What all pages have in common: the frame, tables, facts, and the address that was asked for."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ PAGES: Final = {
 """What the navigation shows, by path."""
 REFRESH_S: Final = 5
 """How often a page is loaded again, if its reader wants that."""
+_LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 Item = TypeVar("Item")
 INT64_MAX: Final = 2**63 - 1
 
@@ -112,35 +114,38 @@ UNKNOWN: Final = element("span", "–", class_="unknown", title="not known, or n
 
 
 def table(
-    caption: str, columns: Sequence[Column | str], rows: Iterable[Sequence[Child]], empty: str
+    caption: str,
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[Child]],
+    empty: str,
+    *,
+    is_titled: bool = True,
 ) -> Markup:
     """Return a table that scrolls by itself where the screen is narrow.
 
     Args:
         caption: what it shows.
-        columns: their names.
+        columns: their names. One without any text in it is left out.
         rows: a cell for each column; None: unknown.
         empty: what to say where there are no rows.
+        is_titled: its caption stands above it; else the title of the page says what it shows.
     """
+    cells = [list(row) for row in rows]
+    title = element("h2", caption) if is_titled else None
+    if not cells:
+        return joined(title, element("p", empty, class_="quiet"))
+    filled = [i for i in range(len(columns)) if any(row[i] != "" for row in cells)]
     kinds = [each if isinstance(each, Column) else Column(each) for each in columns]
-    written = [
-        element(
-            "tr",
-            [
-                element("td", UNKNOWN if cell is None else cell, class_=_class(column))
-                for column, cell in zip(kinds, row, strict=True)
-            ],
-        )
-        for row in rows
+    head = [element("th", kinds[i].name, scope="col", class_=_class(kinds[i])) for i in filled]
+    body = [
+        element("tr", [element("td", _cell(row[i]), class_=_class(kinds[i])) for i in filled])
+        for row in cells
     ]
-    if not written:
-        return joined(element("h2", caption), element("p", empty, class_="quiet"))
-    head = [element("th", each.name, scope="col", class_=_class(each)) for each in kinds]
     return joined(
-        element("h2", caption),
+        title,
         element(
             "div",
-            element("table", element("thead", element("tr", head)), element("tbody", written)),
+            element("table", element("thead", element("tr", head)), element("tbody", body)),
             class_="scroll",
             role="region",
             aria_label=caption,
@@ -250,6 +255,17 @@ def _footer(visit: Visit | None, now: datetime, *, is_refreshed: bool) -> Markup
             )
         )
     return element("p", f"Seen at {seen}. This page only shows; it changes nothing. ", switch)
+
+
+def prose(text: str) -> Markup:
+    """Return a text of the documents, which are Markdown: code as code, links as their words."""
+    words = _LINK.sub(r"\1", text)
+    pieces = words.split("`")
+    return joined(*(element("code", each) if i % 2 else each for i, each in enumerate(pieces)))
+
+
+def _cell(value: Child) -> Child:
+    return UNKNOWN if value is None else value
 
 
 def _class(column: Column) -> str | None:

@@ -29,6 +29,7 @@ async def page(visit: Visit) -> Page:
                 ],
                 [_quota(each) for each in quotas],
                 "There is no quota: clients may use all there is.",
+                is_titled=False,
             ),
             joined(
                 table(

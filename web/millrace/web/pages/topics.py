@@ -13,7 +13,7 @@ from millrace.client import (
 )
 from millrace.core.words import count
 from millrace.web.markup import Child, Markup, element
-from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, pager, table
+from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, pager, prose, table
 
 TOPICS_MAX: Final = 100
 """Topics on a page."""
@@ -50,7 +50,7 @@ async def page(visit: Visit) -> Page:
 def _form(visit: Visit, part: str, *, with_internal: bool) -> Markup:
     return element(
         "form",
-        element("label", "Name has ", element("input", type="search", name="find", value=part)),
+        element("label", "Name has", element("input", type="search", name="find", value=part)),
         element(
             "label",
             element("input", type="checkbox", name="internal", value="yes", checked=with_internal),
@@ -107,6 +107,7 @@ def _table(
         ],
         rows,
         f"No name of a topic has {part!r}." if part else "There is no topic yet.",
+        is_titled=False,
     )
 
 
@@ -170,7 +171,7 @@ def _partitions(
     return table(
         "Partitions",
         [
-            *(number("Partition"), number("Leader"), "Replicas", "In sync", "Not in sync"),
+            *("Partition", number("Leader"), "Replicas", "In sync", "Not in sync"),
             *map(number, ("Start", "End", "Records", "Size")),
         ],
         rows,
@@ -183,7 +184,7 @@ def _settings(config: Mapping[str, ConfigValue]) -> Markup:
         "Settings",
         ["Setting", "Value", "From", "Meaning"],
         [
-            [element("code", name), each.value or None, each.source, each.documentation]
+            [element("code", name), each.value or None, each.source, prose(each.documentation)]
             for name, each in sorted(config.items())
         ],
         "None is known.",
