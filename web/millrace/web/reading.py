@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millrace.client import Consumer
 from millrace.core.errors import CreditTooSmallError, RequestTimedOutError
 from millrace.core.topics import PartitionName
 from millrace.web.clusters import CLIENT_ID, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS
@@ -121,6 +120,8 @@ class _Span:
 async def _read(
     span: _Span, key: bytes | None, records_max: int, part_bytes: int, fetch_bytes: int
 ) -> Found:
+    from millrace.client import Consumer  # It loads Arrow, which no other page needs.
+
     place, start, end = span.place, span.start, span.end
     rows: list[Row] = []
     position, searched, read_bytes = start, 0, 0

@@ -84,14 +84,10 @@ async def record(visit: Visit) -> Page:
         records_max=1,
         part_bytes=values.JSON_BYTES_MAX,
     )
-    if not found.rows or found.rows[0].offset != offset:
-        raise RefusedError(
-            HTTPStatus.NOT_FOUND,
-            f"there is no record with the offset {offset:,}: the topic is compacted, or the offset "
-            "belongs to the cluster itself",
-        )
-    (row,) = found.rows
     at: dict[str, str | int | None] = {"topic": place.topic, "partition": place.partition}
+    if not found.rows or found.rows[0].offset != offset:
+        return _missing(visit, at, offset, found)
+    (row,) = found.rows
     return Page(
         f"Record {offset} of {place.topic}-{place.partition}",
         [
@@ -122,6 +118,29 @@ async def record(visit: Visit) -> Page:
             _headers(row),
         ],
         above="/topics",
+    )
+
+
+def _missing(visit: Visit, at: Mapping[str, str | int | None], offset: int, found: Found) -> Page:
+    """Return the page of an offset without a record, with the way to the next one."""
+    why = f"There is no record with the offset {offset:,}: compaction has removed it."
+    following = [
+        [" ", visit.link(f"The next one is {each.offset:,}", "/record", **at, offset=each.offset)]
+        for each in found.rows
+    ]
+    return Page(
+        "Not found",
+        [
+            element("p", why, following, class_="warning"),
+            element(
+                "p",
+                visit.link(
+                    "Records before it", "/records", **at, offset=max(offset - RECORDS_MAX, 0)
+                ),
+            ),
+        ],
+        above="/topics",
+        status=HTTPStatus.NOT_FOUND,
     )
 
 
