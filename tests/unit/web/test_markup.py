@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.web.markup import address, document, element, joined, visible
@@ -46,6 +46,7 @@ def test_a_text_is_no_tag_and_no_attribute(text: str) -> None:
     assert read.text == text
 
 
+@settings(deadline=None)  # The machine may be busy.
 @given(st.text())
 def test_any_text_is_read_as_it_is_made_visible(text: str) -> None:
     page = element("td", text, title=text)

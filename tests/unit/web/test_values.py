@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.web.values import (
@@ -28,17 +28,20 @@ def test_json_is_laid_out_with_its_own_literals() -> None:
     )
 
 
+texts = st.text(max_size=8)
 json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
 )
 
 
-@given(st.lists(json_values) | st.dictionaries(st.text(), json_values), st.booleans())
+@settings(deadline=None)  # The machine may be busy.
+@given(st.lists(json_values, max_size=4), st.booleans())
 def test_json_that_is_laid_out_means_the_same(value: object, ascii_only: bool) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     shown = show(data)
@@ -143,6 +146,7 @@ def test_a_preview_is_one_line(data: bytes, line: str) -> None:
     assert preview(data, is_cut=False) == line
 
 
+@settings(deadline=None)  # The machine may be busy.
 @given(st.binary(), st.booleans())
 def test_any_bytes_have_a_preview(data: bytes, is_cut: bool) -> None:
     assert "\n" not in preview(data, is_cut=is_cut)
