@@ -21,7 +21,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) bench spark demo java faults cluster
+	$(INSTALL) bench spark demo java faults cluster browser
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(PYTHON_RUN) -m pytest tests/interop tests/integration
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py

@@ -1,7 +1,8 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
-# Three groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
-# the tests break real brokers with, `cluster` that it has what a Kubernetes of our own is made with.
+# Four groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
+# the tests break real brokers with, `cluster` that it has what a Kubernetes of our own is made with, `browser` that it
+# has a browser to open the web page in.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -92,6 +93,14 @@ ensure_cluster_tools() {
     (install_packages "$missing" "no $missing: no cluster without them") || true
 }
 
+# Tests of the web page are left out without one. As root a browser is installed for them, and else that is said.
+ensure_browser() {
+    for program in chromium chromium-browser google-chrome; do
+        command -v "$program" >/dev/null 2>&1 && return
+    done
+    (install_packages "chromium fonts-dejavu-core" "no chromium: tests of the web page in a browser are left out") || true
+}
+
 pip_install() {
     "$venv/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$@" >&2
 }
@@ -101,6 +110,7 @@ install_group() {
         java) ensure_java; return ;;
         faults) ensure_fault_tools; return ;;
         cluster) ensure_cluster_tools; return ;;
+        browser) ensure_browser; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
         *) files="requirements/$1.txt" inputs= ;;

@@ -64,8 +64,15 @@ def loads(module: str, unwanted: str) -> bool:
     return subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode != 0
 
 
-def test_the_operator_does_without_arrow() -> None:
-    assert not loads("millrace.operator.app", "pyarrow")
+@pytest.mark.parametrize("module", ["millrace.operator.app", "millrace.web.server"])
+def test_the_operator_and_the_web_page_do_without_arrow(module: str) -> None:
+    """The page loads it when it reads the first records."""
+    assert not loads(module, "pyarrow")
+
+
+@pytest.mark.parametrize("unwanted", ["millrace.client", "asyncio"])
+def test_the_socket_of_the_web_page_costs_no_more_than_itself(unwanted: str) -> None:
+    assert not loads("millrace.cli.web_page", unwanted)
 
 
 @pytest.mark.parametrize("module", ["millrace.operator.app", "crds.generate"])

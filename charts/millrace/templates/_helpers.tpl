@@ -14,21 +14,23 @@ app.kubernetes.io/component: operator
 {{- define "millrace.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
-{{- /* What pods of the operator and of the test share. */ -}}
-{{- define "millrace.pod" -}}
-serviceAccountName: {{ include "millrace.operator" . }}
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
+{{- define "millrace.web" -}}
+{{ printf "%s-web" .Release.Name | trunc 52 | trimSuffix "-" }}
 {{- end }}
+{{- /* What pods of the operator, of the web page and of the test share. */ -}}
+{{- define "millrace.pod" -}}
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.partition_names import count, listed
 from millrace.cli.trash import IN_TRASH
+from millrace.core.words import count, listed
 
 if TYPE_CHECKING:
     from millrace.client import ClusterHealth, PartitionHealth

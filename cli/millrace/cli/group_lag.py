@@ -1,14 +1,18 @@
 """How far groups are behind, for people and programs. What is unknown is never shown as 0."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from millrace.cli.output import duration, size
 from millrace.core.topics import PartitionName
+from millrace.core.words import duration, size
 
 if TYPE_CHECKING:
     from millrace.client import GroupDescription, Lag, MillraceError, SyncAdmin
+
+GROUPS_AT_ONCE: Final = 16
+"""Groups that are looked at together: each takes a few requests."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,6 +77,31 @@ def total_of(lags: Sequence[PartitionLag]) -> TotalLag:
         milliseconds=max(times, default=0) if len(times) == len(lags) else None,
         lost=sum(each.lost for each in known) if is_known else None,
     )
+
+
+def lags_of_groups(
+    admin: "SyncAdmin",
+    names: Sequence[str],
+    find: "Callable[[str], GroupDescription | None] | None" = None,
+) -> "list[tuple[GroupDescription, TotalLag]]":
+    """Return groups with their lags, in this order.
+
+    Args:
+        admin: a client for administration; several threads use it.
+        names: of the groups.
+        find: looks a group up. None: those that are not there any more are left out.
+    """
+    find = find or admin.describe_group
+
+    def look(name: str) -> "tuple[GroupDescription, TotalLag] | None":
+        group = find(name)
+        return None if group is None else (group, total_of(lags_of(admin, group)))
+
+    threads = ThreadPoolExecutor(GROUPS_AT_ONCE)
+    try:
+        return [each for each in threads.map(look, names) if each is not None]
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)  # After Ctrl-C nothing is waited for.
 
 
 LAG_COLUMNS = ("RECORDS", "BYTES", "TIME")

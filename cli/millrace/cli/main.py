@@ -23,8 +23,10 @@ from millrace.cli.commands import (
     profile,
     quota,
     reassign,
+    top,
     topic,
     up,
+    web,
 )
 from millrace.cli.failures import ExitCode
 
@@ -53,7 +55,7 @@ def cli() -> None:
 
 for _module in (
     *(up, broker, topic, produce, consume, copy, offsets, group, quota),
-    *(cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
+    *(top, web, cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
 ):
     cli.add_command(_module.command)
 

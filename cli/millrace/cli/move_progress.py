@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.moves import Copy, under_way, wait_until
 from millrace.cli.output import say
-from millrace.cli.partition_names import count, listed, shown
 from millrace.cli.progress import Bars
 from millrace.cli.reassignment_queue import ReassignmentQueue
 from millrace.core.errors import ConnectionFailedError, RetriableError
 from millrace.core.topics import PartitionName
+from millrace.core.words import count, listed, shown
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin

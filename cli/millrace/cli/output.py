@@ -104,31 +104,6 @@ def text(cell: object) -> str:
     return str(cell)
 
 
-def size(count: float) -> str:
-    """Write a number of bytes for a person."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
-
-
-def duration(milliseconds: int) -> str:
-    """Write a length of time for a person."""
-    if milliseconds < 1000:
-        return f"{milliseconds} ms"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.1f} s"
-    minutes, seconds = divmod(milliseconds // 1000, 60)
-    if minutes < 60:
-        return f"{minutes} m {seconds} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} m"
-    days, hours = divmod(hours, 24)
-    return f"{days:,} d {hours} h"
-
-
 class _Column:
     def __init__(self, name: str, cells: Sequence[object]) -> None:
         self.name = name

@@ -7,29 +7,13 @@ import click
 
 from millrace.cli.output import say
 from millrace.core.topics import PartitionName
+from millrace.core.words import shown
 
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
     from millrace.core.errors import MillraceError
 
 _REFUSED_SAID_MAX = 50
-
-
-def shown(place: PartitionName) -> str:
-    """Return `topic-partition`."""
-    return f"{place[0]}-{place[1]}"
-
-
-def listed(places: Iterable[PartitionName], most: int = 10) -> str:
-    """Return places for a person, not more than `most` of them."""
-    names = [shown(place) for place in places]
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 partition`, `2 partitions`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def documents(places: Iterable[PartitionName]) -> list[dict[str, Any]]:

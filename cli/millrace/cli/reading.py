@@ -11,11 +11,11 @@ from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.interruption import Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import say
-from millrace.cli.partition_names import listed
 from millrace.cli.progress import Progress
 from millrace.cli.read_start import AtOffset, AtTime, End, Last, Position
 from millrace.cli.stall_notices import Reading, Stall
 from millrace.core.topics import PartitionName
+from millrace.core.words import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa

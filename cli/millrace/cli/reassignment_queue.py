@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from millrace.cli.moves import partitions_of
-from millrace.cli.partition_names import shown
 from millrace.core.errors import (
     MillraceError,
     ReassignmentReason,
@@ -21,6 +20,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.topics import PartitionName
+from millrace.core.words import shown
 
 if TYPE_CHECKING:
     from millrace.client import PartitionDescription, TopicDescription

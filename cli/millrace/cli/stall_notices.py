@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from millrace.cli.output import say
-from millrace.cli.partition_names import listed
 from millrace.core.topics import PartitionName
+from millrace.core.words import listed
 
 if TYPE_CHECKING:
     from millrace.client import SyncProducer

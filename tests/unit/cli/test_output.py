@@ -1,6 +1,7 @@
 import pytest
 
-from millrace.cli.output import duration, table_lines
+from millrace.cli.output import table_lines
+from millrace.core.words import duration
 
 COLUMNS = ["PARTITION", "LEADER", "REPLICAS", "ELIGIBLE", "RECORDS", "LAG"]
 ROWS: list[list[object]] = [

@@ -313,6 +313,8 @@ class ClusterService:
                     damaged_logs=self._partitions.damaged_logs(topic_partition),
                     compaction=self._describe_compaction(partition),
                     tier=self._describe_tier(partition),
+                    appended_bytes=partition.appended_bytes,
+                    fetched_bytes=partition.fetched_bytes,
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)

@@ -599,6 +599,8 @@ class _FetchStream:
                 if position.is_at_end:
                     self._leave(position.handle)
                 self._service.metrics.fetched(partition.topic, plan.length)
+                if self._reader.follower is None:
+                    partition.fetched_bytes += plan.length
                 if self._throttle is not None:
                     self._throttle.charge_topic(partition.topic, plan.length)
                 if self._reader.on_sent(position, plan.length):

@@ -502,6 +502,7 @@ class _ProduceStream:
             request.outstanding += 1
         if not waiter.is_duplicate:
             service.metrics.appended(partition.topic, batch.checked)
+            partition.appended_bytes += batch.checked.length
             self._throttle.charge_topic(partition.topic, batch.checked.length)
         return waiter
 

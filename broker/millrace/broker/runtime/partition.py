@@ -57,14 +57,18 @@ class Partition:
         limits: for batches of clients; the checking thread reads them, too.
         uncleanable: why its log could not be compacted; None: it could.
         unmovable: why no segment could move to an HDD, or back; None: it could.
+        appended_bytes, fetched_bytes: of batches from producers and to consumers, since the broker
+            opened the log.
     """
 
     __slots__ = (
         "_followers",
         "_inflated_bytes_max",
         "_readers",
+        "appended_bytes",
         "appender",
         "config",
+        "fetched_bytes",
         "generation_written",
         "is_flushed_before_ack",
         "is_internal",
@@ -103,6 +107,7 @@ class Partition:
         self.generation_written = 0
         self.uncleanable: StorageError | None = None
         self.unmovable: StorageError | None = None
+        self.appended_bytes = self.fetched_bytes = 0
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

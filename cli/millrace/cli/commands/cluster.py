@@ -19,10 +19,11 @@ from millrace.cli.moves import (
     yet_to_return,
 )
 from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.partition_names import count, documents, listed
+from millrace.cli.partition_names import documents
 from millrace.cli.progress import Bars
 from millrace.core.errors import BrokerInUseError
 from millrace.core.topics import PartitionName
+from millrace.core.words import count, listed
 
 if TYPE_CHECKING:
     from millrace.client import (

@@ -8,7 +8,8 @@ from millrace.cli.confirmation import confirm
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, say
-from millrace.cli.partition_names import count, listed, parse, resolve, say_refused
+from millrace.cli.partition_names import parse, resolve, say_refused
+from millrace.core.words import count, listed
 
 
 @click.command(

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +14,23 @@ from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.group_lag import (
     LAG_COLUMNS,
     PartitionLag,
-    TotalLag,
     lag_cells,
     lag_document,
     lags_of,
+    lags_of_groups,
     total_of,
 )
 from millrace.cli.group_reset import Reset, plan_reset, read_positions
 from millrace.cli.output import print_json, print_result, print_table, put, say, table_lines
-from millrace.cli.partition_names import count, parse, say_refused
+from millrace.cli.partition_names import parse, say_refused
 from millrace.core.errors import GroupNotEmptyError, MillraceError
 from millrace.core.topics import PartitionName
+from millrace.core.words import count
 
 if TYPE_CHECKING:
     from millrace.client import GroupDescription, MemberDescription, SyncAdmin
 
 _INTERVAL_S = 2.0
-_GROUPS_AT_ONCE = 16
-"""Groups that are looked at together: each takes a few requests."""
 
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -260,26 +258,16 @@ def _lags(
     admin: "SyncAdmin", names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[list[object]]]:
     """Return the lag of each group, for a program and for a person."""
-
-    def look(name: str) -> tuple["GroupDescription", TotalLag] | None:
-        group = _found(admin, name) if names else admin.describe_group(name)
-        return None if group is None else (group, total_of(lags_of(admin, group)))
-
     document, rows = [], []
-    wanted = names or [each.name for each in admin.list_groups()]
-    threads = ThreadPoolExecutor(_GROUPS_AT_ONCE)
-    try:
-        found = list(threads.map(look, wanted))
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)  # After Ctrl-C nothing is waited for.
-    for name, seen in zip(wanted, found, strict=True):
-        if seen is None:
-            continue  # Deleted since it was listed.
-        group, total = seen
+    if names:
+        found = lags_of_groups(admin, names, lambda name: _found(admin, name))
+    else:
+        found = lags_of_groups(admin, [each.name for each in admin.list_groups()])
+    for group, total in found:
         members = len(group.members) if group.kind == "consumer" else None
         document.append(
             {
-                "name": name,
+                "name": group.name,
                 "kind": group.kind,
                 "members": members,
                 "partitions": total.partitions,
@@ -287,7 +275,9 @@ def _lags(
                 **lag_document(total),
             }
         )
-        rows.append([name, group.kind, members, total.partitions, total.unknown, *lag_cells(total)])
+        rows.append(
+            [group.name, group.kind, members, total.partitions, total.unknown, *lag_cells(total)]
+        )
     return document, rows
 
 

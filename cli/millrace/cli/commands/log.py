@@ -10,8 +10,9 @@ import click
 
 from millrace.cli.command import Group, output_option
 from millrace.cli.failures import ExitCode, Failure, did_you_mean
-from millrace.cli.output import print_json, print_table, say, size
+from millrace.cli.output import print_json, print_table, say
 from millrace.cli.read_start import show_time
+from millrace.core.words import size
 
 if TYPE_CHECKING:
     from millrace.broker.storage.file_system import FileSystem

@@ -12,17 +12,10 @@ from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.move_progress import so_far, wait_for_all, work_through
 from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
 from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.partition_names import (
-    count,
-    documents,
-    listed,
-    refused_documents,
-    resolve,
-    say_refused,
-    shown,
-)
+from millrace.cli.partition_names import documents, refused_documents, resolve, say_refused
 from millrace.cli.reassignment_queue import REQUEST_PARTITIONS_MAX, ReassignmentQueue
 from millrace.core.topics import PartitionName
+from millrace.core.words import count, listed, shown
 
 if TYPE_CHECKING:
     from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription

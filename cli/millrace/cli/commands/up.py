@@ -2,8 +2,10 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +16,14 @@ from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, put
 from millrace.core.errors import InvalidConfigError
 
+if TYPE_CHECKING:
+    from millrace.broker.app import BrokerAddress
+    from millrace.cli.web_page import WebPage
+
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _PORT_MAX = 65_535
+_WEB_PORT_ABOVE = 6
+"""Distance from the port for clients to that of the web page, between those of other brokers."""
 _PORTS_AWAY = 100
 """Distance from the ports of a running broker to those of another one beside it."""
 _BROKERS_MAX = 9
@@ -77,6 +85,12 @@ def _log_dirs_value(
     help="Port of the metrics page; -1: none.  [default: the port after --port]",
 )
 @click.option(
+    "--web-port",
+    type=click.IntRange(-1, _PORT_MAX),
+    help="Port of the web page, on this machine only; -1: none.  [default: 6 above --port, or any "
+    "that is free]",
+)
+@click.option(
     "--brokers",
     type=click.IntRange(1, _BROKERS_MAX),
     default=1,
@@ -91,6 +105,7 @@ def command(
     log_dirs: list[str],
     port: int,
     metrics_port: int | None,
+    web_port: int | None,
     brokers: int,
     verbose: bool,
     output: str,
@@ -101,33 +116,63 @@ def command(
     acknowledged record is on disk. Ctrl-C stops it gracefully; started again on the same directory,
     it goes on. Several brokers are a process each and replicate: one that is killed is started
     again, and nothing is lost. Where that fails the others go on, and the exit code tells of it in
-    the end.
+    the end. A web page shows what is there, also the records: see `millrace web`.
     """
     chosen_metrics_port = metrics_port
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
-    if brokers > 1:
-        folder = Path(data_dir).absolute()
-        first = log_dirs or [str(folder / "log")]
-        others = [[f"{each}-{number}" for each in first] for number in range(1, brokers)]
-        _run_cluster(
-            folder, [first, *others], port, metrics_port, is_verbose=verbose, output=output
-        )
-        return
-    from millrace.broker import app, config
-    from millrace.core.broker_config import LogLevel
+    with _web_page(web_port, port) as web:
+        if brokers > 1:
+            folder = Path(data_dir).absolute()
+            first = log_dirs or [str(folder / "log")]
+            others = [[f"{each}-{number}" for each in first] for number in range(1, brokers)]
+            _run_cluster(
+                folder,
+                [first, *others],
+                port,
+                metrics_port,
+                web,
+                is_verbose=verbose,
+                output=output,
+            )
+            return
+        from millrace.broker import app, config
+        from millrace.core.broker_config import LogLevel
 
-    settings = config.embedded(data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port)
-    if not verbose:
-        quiet = replace(settings.logging, level=LogLevel.WARNING)
-        settings = replace(settings, logging=quiet)
-    shown = str(Path(data_dir).absolute())
-    try:
-        exit_code = app.run(settings, announce(output, data=shown, teach=True))
-    except InvalidConfigError as error:
-        hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
-        raise Failure(error.message, hint, code_name=error.name()) from error
+        settings = config.embedded(
+            data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port
+        )
+        if not verbose:
+            quiet = replace(settings.logging, level=LogLevel.WARNING)
+            settings = replace(settings, logging=quiet)
+        shown = str(Path(data_dir).absolute())
+        tell = announce(
+            output, data=shown, teach=True, web_address="" if web is None else web.address
+        )
+
+        def on_ready(address: "BrokerAddress") -> None:
+            if web is not None:
+                web.start(address.address)
+            tell(address)
+
+        try:
+            exit_code = app.run(settings, on_ready)
+        except InvalidConfigError as error:
+            hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
+            raise Failure(error.message, hint, code_name=error.name()) from error
     raise SystemExit(exit_code)
+
+
+def _web_page(web_port: int | None, port: int) -> "AbstractContextManager[WebPage | None]":
+    """Return the web page; None: no user wants one."""
+    from millrace.cli.web_page import WebPage
+
+    if web_port == -1:
+        return nullcontext()
+    if web_port is not None:
+        return WebPage(web_port, is_chosen=True)
+    near = port + _WEB_PORT_ABOVE if 0 < port <= _PORT_MAX - _WEB_PORT_ABOVE else 0
+    return WebPage(near, is_chosen=False)
 
 
 def _hint(
@@ -158,6 +203,7 @@ def _run_cluster(
     logs: Sequence[Sequence[str]],
     port: int,
     metrics_port: int,
+    web: "WebPage | None",
     *,
     is_verbose: bool,
     output: str,
@@ -183,12 +229,19 @@ def _run_cluster(
     cluster = local_cluster.LocalCluster(paths, environment, output)
     try:
         ready = cluster.start(in_turn=is_first)
+        web_address = ""
+        if web is not None:
+            web.start(",".join(each.address for each in ready))
+            web_address = web.address
         if output == "json":
-            print_json(
-                {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
-            )
+            facts = {
+                "brokers": [asdict(each) for each in ready],
+                "data": str(folder),
+                "web_address": web_address or None,
+            }
+            print_json(facts, indent=None)
         else:
-            put(cluster_greeting(ready, str(folder)))
+            put(cluster_greeting(ready, str(folder), web_address))
         given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:

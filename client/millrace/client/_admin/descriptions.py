@@ -248,6 +248,11 @@ class LogDescription:
     """How far it is compacted; None: its topic is not."""
     tier: TierDescription | None = None
     """What of it lies on another disk; None: its topic is not tiered, and was not."""
+    appended_bytes: int = 0
+    """Bytes that producers appended while the broker led; it counts as long as it has the log
+    open. The difference of two descriptions is a rate."""
+    fetched_bytes: int = 0
+    """Bytes that the broker sent to consumers, likewise."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -339,6 +344,8 @@ def log_from_wire(
         media_from_wire(log.media),
         _compaction_from_wire(log.compaction) if log.HasField("compaction") else None,
         _tier_from_wire(log.tier) if log.HasField("tier") else None,
+        log.appended_bytes,
+        log.fetched_bytes,
     )
 
 

@@ -1,7 +1,8 @@
 """The health of a cluster: the problems of its partitions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.client._admin.descriptions import (
     ClusterDescription,
@@ -12,6 +13,17 @@ from millrace.client._admin.descriptions import (
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.model import Reluctance
+from millrace.core.words import count, listed
+
+_MEANINGS: Final = {
+    "offline": "can neither be written nor read",
+    "under min ISR": "writes with acks=all are refused",
+    "badly led": "the leader's disk is slow or full, and no other broker can lead",
+    "recovering": "records were lost in an unclean election",
+    "under-replicated": "not all replicas are in sync",
+}
+_NAMED_MAX: Final = 5
+"""Partitions that a problem names."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +82,49 @@ class ClusterHealth:
             or self.unreachable_brokers
             or any(each.error for each in self.damaged)
         )
+
+    @property
+    def partitions_by_problem(self) -> "Mapping[str, tuple[PartitionHealth, ...]]":
+        """Return the partitions of each problem, the worst first; each stands at its worst only."""
+        seen: set[tuple[str, int]] = set()
+        found = {}
+        for problem, partitions in (
+            ("offline", self.offline),
+            ("under min ISR", self.under_min_isr),
+            ("badly led", self.badly_led),
+            ("recovering", self.recovering),
+            ("under-replicated", self.under_replicated),
+        ):
+            new = tuple(each for each in partitions if (each.topic, each.partition) not in seen)
+            seen |= {(each.topic, each.partition) for each in new}
+            if new:
+                found[problem] = new
+        return found
+
+    @property
+    def problems(self) -> list[str]:
+        """Return the problems in words, the worst first; of many partitions some are named.
+
+        for line in (await admin.describe_health()).problems:
+            print(line)
+        """
+        lines = []
+        if not self.has_controller:
+            lines.append("no controller: nothing is elected or changed until a broker is one")
+        for state, brokers in (
+            ("unreachable", self.unreachable_brokers),
+            ("down", self.fenced_brokers),
+        ):
+            if brokers:
+                lines.append(f"{state}: broker {', '.join(map(str, sorted(brokers)))}")
+        for problem, partitions in self.partitions_by_problem.items():
+            places = listed(((each.topic, each.partition) for each in partitions), _NAMED_MAX)
+            number = count(len(partitions), "partition")
+            lines.append(f"{number} {problem}, {_MEANINGS[problem]}: {places}")
+        damaged = [(each.topic, each.partition) for each in self.damaged if each.error]
+        if damaged:
+            lines.append(f"{count(len(damaged), 'replica')} damaged: {listed(damaged, _NAMED_MAX)}")
+        return lines
 
 
 def health_of(

@@ -102,7 +102,12 @@ def outside_name(name: str) -> str:
 
 def bootstrap_address(cluster: Cluster) -> str:
     """Return where clients in the Kubernetes cluster connect first."""
-    return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_PORT}"
+    return bootstrap_of(cluster.namespace, cluster.name)
+
+
+def bootstrap_of(namespace: str, name: str) -> str:
+    """Likewise, of the Cluster with this name."""
+    return f"{name}-bootstrap.{namespace}.svc:{CLIENT_PORT}"
 
 
 def labels(cluster_name: str) -> dict[str, str]:

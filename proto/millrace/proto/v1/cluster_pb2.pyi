@@ -330,7 +330,7 @@ class DescribeLogsResponse(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs", "media", "compaction", "tier")
+    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs", "media", "compaction", "tier", "appended_bytes", "fetched_bytes")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +346,8 @@ class LogDescription(_message.Message):
     MEDIA_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     log_start_offset: int
@@ -361,7 +363,9 @@ class LogDescription(_message.Message):
     media: _common_pb2.Media
     compaction: CompactionDescription
     tier: TierDescription
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ..., media: _Optional[_Union[_common_pb2.Media, str]] = ..., compaction: _Optional[_Union[CompactionDescription, _Mapping]] = ..., tier: _Optional[_Union[TierDescription, _Mapping]] = ...) -> None: ...
+    appended_bytes: int
+    fetched_bytes: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ..., media: _Optional[_Union[_common_pb2.Media, str]] = ..., compaction: _Optional[_Union[CompactionDescription, _Mapping]] = ..., tier: _Optional[_Union[TierDescription, _Mapping]] = ..., appended_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ...) -> None: ...
 
 class TierDescription(_message.Message):
     __slots__ = ("log_dir", "end_offset", "size_bytes", "error")

@@ -1,0 +1,110 @@
+"""`millrace web`: the read-only web page of a cluster."""
+
+import socket
+from typing import TYPE_CHECKING
+
+import click
+
+from millrace.cli import standard_input
+from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.failures import Failure
+from millrace.cli.output import print_json, put
+
+if TYPE_CHECKING:
+    from millrace.web.clusters import Clusters
+
+_PORT_MAX = 65_535
+_PORT_DEFAULT = 7098
+
+
+@click.command(
+    "web",
+    cls=Command,
+    examples="""
+    millrace web                                   # open what it prints in a browser
+    millrace web --profile staging --port 8080
+    millrace web --port 0 --output json            # any free port, the address as JSON
+    """,
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, _PORT_MAX),
+    default=_PORT_DEFAULT,
+    show_default=True,
+    help="Port of the page, on this machine only; 0: any that is free.",
+)
+@click.option(
+    "--kubernetes",
+    is_flag=True,
+    help="Show all Clusters of the Kubernetes cluster in which this runs, in the place of "
+    "--bootstrap.",
+)
+@click.option(
+    "--listen-fd",
+    type=click.IntRange(0),
+    hidden=True,
+    help="Serve on this open socket, and stop when standard input ends; `millrace up` does so.",
+)
+@bootstrap_option
+@output_option
+def command(
+    port: int, kubernetes: bool, listen_fd: int | None, bootstrap: str, output: str
+) -> None:
+    """Serve a web page that shows a cluster, until Ctrl-C.
+
+    It shows brokers, topics, records, groups with their lag, and quotas, and changes nothing. Only
+    this machine reaches it. `millrace up` serves the same page by itself.
+    """
+    import asyncio
+
+    from millrace.web.clusters import Clusters
+    from millrace.web.listening import LOOPBACK, listening_socket
+
+    clusters = _on_kubernetes() if kubernetes else Clusters.one(bootstrap)
+    if listen_fd is not None:
+        standard_input.stop_when_it_ends()
+        asyncio.run(_serve(socket.socket(fileno=listen_fd), clusters))
+        return
+    try:
+        listening = listening_socket(port)
+    except OSError as error:
+        raise Failure(
+            f"the page cannot be served on {LOOPBACK}:{port}: {error.strerror}",
+            "--port takes another port; 0: any that is free",
+        ) from error
+    address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+    if output == "json":
+        print_json({"web_address": address}, indent=None)
+    else:
+        put(f"The page is at {address}. Ctrl-C stops it.")
+    asyncio.run(_serve(listening, clusters))
+
+
+async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    import asyncio
+    import signal
+
+    from millrace.web.server import WebServer
+
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    server = await WebServer.serve(listening, clusters)
+    try:
+        await stopped.wait()
+    finally:
+        await server.close()
+
+
+def _on_kubernetes() -> "Clusters":
+    try:
+        from millrace.operator.bootstraps import Bootstraps
+    except ImportError as error:
+        raise Failure(
+            f"the operator's libraries are not installed: {error}",
+            "install them: pip install 'millrace[operator]'",
+        ) from error
+    from millrace.web.clusters import Clusters
+
+    return Clusters(Bootstraps().find)

@@ -1,0 +1,1 @@
+"""`millrace top`: a cluster at a glance, again and again."""

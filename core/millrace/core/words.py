@@ -1,0 +1,47 @@
+"""Figures and partitions in the words that people read, on a terminal and on a web page."""
+
+from collections.abc import Iterable
+
+from millrace.core.topics import PartitionName
+
+
+def size(count: float) -> str:
+    """Write a number of bytes for a person."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def duration(milliseconds: int) -> str:
+    """Write a length of time for a person."""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    if minutes < 60:
+        return f"{minutes} m {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} m"
+    days, hours = divmod(hours, 24)
+    return f"{days:,} d {hours} h"
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 partition`, `2 partitions`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown(place: PartitionName) -> str:
+    """Return `topic-partition`."""
+    return f"{place[0]}-{place[1]}"
+
+
+def listed(places: Iterable[PartitionName], most: int = 10) -> str:
+    """Return places for a person, not more than `most` of them."""
+    names = [shown(place) for place in places]
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

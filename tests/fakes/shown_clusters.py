@@ -1,0 +1,180 @@
+"""A cluster for web pages: it answers as an `Admin` would, from a look, with hostile names."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from tests.fakes.looks import look
+
+from millrace.client import (
+    Admin,
+    ClusterDescription,
+    ClusterHealth,
+    ConfigValue,
+    GroupDescription,
+    GroupListing,
+    Lag,
+    LogDescription,
+    MemberDescription,
+    MillraceError,
+    OffsetAndTimestamp,
+    QuotaDescription,
+    QuotaUse,
+    TopicDescription,
+)
+from millrace.core.errors import UnknownTopicOrPartitionError
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId
+from millrace.core.positions.position import Position
+from millrace.core.topics import PartitionName
+from millrace.web.clusters import Cluster, Clusters
+from millrace.web.messages import Request, Response
+from millrace.web.site import Site
+
+HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m\u202eesrever"
+
+
+class ShownAdmin:
+    """See the module.
+
+    Args:
+        dead: a broker that is down.
+        topics: how many there are beside the hostile one.
+        hangs: nothing is ever answered.
+        refuses: the answer to everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        dead: int | None = None,
+        topics: int = 1,
+        groups: int = 1,
+        hangs: bool = False,
+        refuses: MillraceError | None = None,
+    ) -> None:
+        records = {f"topic-{number}": number * 10 for number in range(topics)}
+        self._look = look(1, {HOSTILE: 3, **records}, dead=dead)
+        self._groups = [HOSTILE, *(f"group-{number}" for number in range(groups))]
+        self._hangs, self._refuses = hangs, refuses
+        self.asked_at_once = self._asked = 0
+
+    async def _answer(self) -> None:
+        self._asked += 1
+        self.asked_at_once = max(self.asked_at_once, self._asked)
+        try:
+            await asyncio.sleep(3600 if self._hangs else 0)
+        finally:
+            self._asked -= 1
+        if self._refuses is not None:
+            raise self._refuses
+
+    async def describe_cluster(self) -> ClusterDescription:
+        await self._answer()
+        return self._look.cluster
+
+    async def describe_health(self) -> ClusterHealth:
+        await self._answer()
+        return self._look.health
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        await self._answer()
+        found = {each.name: each for each in self._look.topics}
+        for name in names or ():
+            if name not in found:
+                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        return {name: each for name, each in found.items() if names is None or name in names}
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        found = (await self.describe_topics([name]))[name]
+        config = {"retention.ms": ConfigValue(HOSTILE, "topic", f"Meaning {HOSTILE}")}
+        return TopicDescription(found.name, found.topic_id, False, found.partitions, config)
+
+    async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
+        await self._answer()
+        return [each for each in self._look.logs if topic in (None, each.topic)]
+
+    async def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
+        await self._answer()
+        return {
+            BrokerId(0): {
+                "node.name": ConfigValue(HOSTILE, "file", ""),
+                "metrics.port": ConfigValue("1", "default", ""),
+            }
+        }
+
+    async def list_groups(self) -> list[GroupListing]:
+        await self._answer()
+        return [GroupListing(name, "consumer", 1) for name in self._groups]
+
+    async def describe_group(self, name: str) -> GroupDescription | None:
+        await self._answer()
+        if name not in self._groups:
+            return None
+        member = MemberDescription(
+            *(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE),
+            *(((HOSTILE, 0),), (), ((HOSTILE, 0),)),
+            is_behind=False,
+            is_away=False,
+        )
+        committed = {(HOSTILE, 0): Position(1)}
+        return GroupDescription(name, "consumer", 1, "uniform", (member,), committed)
+
+    async def describe_lags(
+        self, positions: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, Lag | MillraceError]:
+        await self._answer()
+        return {
+            place: Lag(Offset(at), Offset(0), Offset(3), 20, 1_000)
+            for place, at in positions.items()
+        }
+
+    async def list_offsets(
+        self, places: Mapping[PartitionName, str | int]
+    ) -> dict[PartitionName, OffsetAndTimestamp]:
+        await self._answer()
+        return {
+            place: OffsetAndTimestamp(Offset(7), -1, LeaderEpoch(0), TopicId(bytes(16)))
+            for place in places
+        }
+
+    async def describe_quotas(self) -> dict[str, QuotaDescription]:
+        await self._answer()
+        use = QuotaUse("produce", HOSTILE, HOSTILE, "", "", BrokerId(0), 10, 20, 1_500, 1)
+        return {
+            HOSTILE: QuotaDescription(
+                HOSTILE, HOSTILE, None, None, None, 2_048, None, 50, False, (use,)
+            )
+        }
+
+    async def close(self) -> None:
+        pass
+
+
+def cluster(admin: ShownAdmin, name: str = "") -> Cluster:
+    """Return the cluster that this answers for."""
+    return Cluster(name, "h:1", cast(Admin, admin))
+
+
+class ShownClusters(Clusters):
+    """Clusters that are always the same."""
+
+    def __init__(self, *clusters: Cluster) -> None:
+        self._shown = {each.name: each for each in clusters}
+
+    async def all(self) -> Mapping[str, Cluster]:
+        return self._shown
+
+    async def close(self) -> None:
+        pass
+
+
+def ask(site: Site, path: str, **query: str) -> Response:
+    """Return the response to one request."""
+    return asyncio.run(site.respond(Request("GET", path, query)))
+
+
+def site_of(admin: ShownAdmin) -> Site:
+    """Return the site of one cluster."""
+    return Site(ShownClusters(cluster(admin)))

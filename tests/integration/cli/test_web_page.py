@@ -1,0 +1,119 @@
+"""The web page of `millrace up` begins with the first visit, comes back, and outlives nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from tests.integration.cli.broker_process import BrokerProcess
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.running_broker import wait_until
+
+from millrace.cli.failures import ExitCode
+
+
+def up(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start `millrace up` on any free ports."""
+    command = [
+        *(sys.executable, "-m", "millrace.cli.main", "up", "--data-dir", str(folder)),
+        *("--port", "0", "--metrics-port", "-1", "--output", "json", *words),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def announced(process: "subprocess.Popen[str]") -> Any:
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
+
+
+def visit(address: str) -> str:
+    with urlopen(f"{address}/topics", timeout=60) as response:
+        return str(response.read().decode())
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(each) for each in (task / "children").read_text().split()]
+    return found
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_page_begins_with_a_visit_and_comes_back_when_it_is_killed(
+    tmp_path: Path, brokers: int
+) -> None:
+    with up(tmp_path, "--brokers", str(brokers)) as process:
+        said = announced(process)
+        address = said["web_address"]
+        known = said["brokers"] if brokers > 1 else [said]
+        CommandLine(known[0]["address"]).ok("topic", "create", "greetings")
+        before = set(children(process.pid))
+        assert "greetings" in visit(address)
+        (page,) = set(children(process.pid)) - before
+        assert "greetings" in visit(address)
+        os.kill(page, signal.SIGKILL)
+        wait_until(lambda: page not in children(process.pid), "the page has ended")
+        assert "greetings" in visit(address)
+        (other,) = set(children(process.pid)) - before
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.DONE
+        assert not Path(f"/proc/{other}").exists()
+
+
+def test_the_page_ends_with_a_millrace_up_that_is_killed(own_broker: BrokerProcess) -> None:
+    own_broker.stop()
+    with up(own_broker.data_dir) as process:
+        address = announced(process)["web_address"]
+        visit(address)
+        (page,) = children(process.pid)
+        process.kill()
+        wait_until(lambda: not Path(f"/proc/{page}").exists(), "the page has ended")
+
+
+def test_a_stop_before_any_visit_waits_for_none(tmp_path: Path) -> None:
+    with up(tmp_path) as process:
+        announced(process)
+        assert children(process.pid) == []
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == ExitCode.DONE
+
+
+def test_without_a_page_there_is_none(tmp_path: Path) -> None:
+    with up(tmp_path, "--web-port", "-1") as process:
+        assert announced(process)["web_address"] is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == ExitCode.DONE
+
+
+def test_a_port_that_is_taken_is_refused_where_a_user_has_chosen_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (
+            ("up", "--data-dir", str(tmp_path), "--web-port", port),
+            ("web", "--port", port),
+        ):
+            result = CommandLine("127.0.0.1:1").run(*words)
+            assert result.exit_code == ExitCode.FAILED
+            assert f"cannot be served on 127.0.0.1:{port}" in result.output
+            assert "0: any that is free" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_greeting_names_the_page(tmp_path: Path) -> None:
+    words = ["up", "--data-dir", str(tmp_path), "--port", "0", "--metrics-port", "-1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.stdout.readline().startswith("Web page: http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(60) == ExitCode.DONE

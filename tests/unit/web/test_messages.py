@@ -1,0 +1,119 @@
+"""Requests that are none, or not for this page, are refused; answers say that they are safe."""
+
+from http import HTTPStatus
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.web.messages import RefusedError, Request, Response, parse_request
+
+HOST = b"Host: localhost:7098\r\n"
+
+
+def head(line: bytes = b"GET / HTTP/1.1", fields: bytes = HOST) -> bytes:
+    return line + b"\r\n" + fields + b"\r\n"
+
+
+def test_a_request_has_a_path_and_values() -> None:
+    request = parse_request(head(b"GET /topic?name=a%2Fb+c&first=&name=z%C3%A9 HTTP/1.1"))
+    assert request == Request("GET", "/topic", {"name": "zé", "first": ""})
+    assert parse_request(head(b"HEAD /a%20b HTTP/1.0")) == Request("HEAD", "/a b", {})
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"localhost", b"LOCALHOST:1", b"127.0.0.1:65535", b"[::1]:7098", b" localhost "],
+)
+def test_a_request_for_this_machine_is_served(host: bytes) -> None:
+    assert parse_request(head(fields=b"Host:" + host + b"\r\n")).path == "/"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"",
+        b"Host:\r\n",
+        b"Host: evil.example\r\n",
+        b"Host: localhost.evil.example\r\n",
+        b"Host: localhost@evil.example\r\n",
+        b"Host: 127.0.0.1.nip.io:7098\r\n",
+        b"Host: 0.0.0.0\r\n",
+        b"Host: 192.168.0.7:7098\r\n",
+        b"Host: [::1]evil\r\n",
+        b"Host: localhost\r\nHost: evil.example\r\n",
+        b"Host: localhost\r\nhost: localhost\r\n",
+    ],
+)
+def test_a_request_for_another_host_is_misdirected(fields: bytes) -> None:
+    assert refused(head(fields=fields)) is HTTPStatus.MISDIRECTED_REQUEST
+
+
+@pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"])
+def test_a_request_that_does_not_only_read_is_refused(method: bytes) -> None:
+    assert refused(head(method + b" / HTTP/1.1")) is HTTPStatus.METHOD_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        head(b"GET / HTTP/2"),
+        head(b"GET /"),
+        head(b"get / HTTP/1.1"),
+        head(b"GET  / HTTP/1.1"),
+        head(b"GET http://localhost/ HTTP/1.1"),
+        head(b"GET /\x00 HTTP/1.1"),
+        head("GET /é HTTP/1.1".encode()),
+        head(b"GET /%ff HTTP/1.1"),
+        head(b"GET /?a=%ff HTTP/1.1"),
+        head(b"GET /?" + b"a&" * 200 + b" HTTP/1.1"),
+        head(fields=HOST + b"Content-Length: 5\r\n"),
+        head(fields=HOST + b"Transfer-Encoding: chunked\r\n"),
+        head(fields=HOST + b" folded\r\n"),
+        head(fields=HOST + b"no colon\r\n"),
+        head(fields=HOST + b"Space : x\r\n"),
+        b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_for_a_page_is_refused(data: bytes) -> None:
+    assert refused(data) is HTTPStatus.BAD_REQUEST
+
+
+def test_a_request_with_too_many_fields_is_refused() -> None:
+    fields = HOST + b"X: y\r\n" * 200
+    assert refused(head(fields=fields)) is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+
+@settings(deadline=None)  # The machine may be busy.
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
+    for each in (data, head(b"GET /" + data + b" HTTP/1.1"), head(fields=HOST + data + b"\r\n")):
+        try:
+            found = parse_request(each).method
+        except RefusedError as error:
+            found = error.why
+        assert found
+
+
+def test_an_answer_forbids_scripts_frames_and_guesses() -> None:
+    encoded = Response(b"<p>").encode("GET").decode()
+    fields, _, body = encoded.partition("\r\n\r\n")
+    assert body == "<p>"
+    policy = next(each for each in fields.splitlines() if "Content-Security-Policy" in each)
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "X-Content-Type-Options: nosniff" in fields
+    assert "Cache-Control: no-store" in fields
+
+
+def test_the_answer_to_head_has_the_length_and_no_body() -> None:
+    encoded = Response(b"12345").encode("HEAD")
+    assert b"Content-Length: 5\r\n" in encoded
+    assert encoded.endswith(b"\r\n\r\n")
+
+
+def refused(data: bytes) -> HTTPStatus:
+    with pytest.raises(RefusedError) as found:
+        parse_request(data)
+    return found.value.status

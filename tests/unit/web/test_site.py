@@ -1,0 +1,230 @@
+"""Each page shows what it is for, whatever it is made of, and says what is wrong when it cannot."""
+
+import asyncio
+from html.parser import HTMLParser
+from http import HTTPStatus
+
+import pytest
+from tests.fakes.shown_clusters import (
+    HOSTILE,
+    ShownAdmin,
+    ShownClusters,
+    ask,
+    cluster,
+    site_of,
+)
+
+from millrace.core.errors import ConnectionFailedError, InvalidTopicError, NotLeaderError
+from millrace.web.markup import visible
+from millrace.web.messages import Request
+from millrace.web.pages.topics import TOPICS_MAX
+from millrace.web.site import PAGES_AT_ONCE, Site
+
+PAGES = [
+    ("/", {}),
+    ("/brokers", {}),
+    ("/broker", {"id": "0"}),
+    ("/topics", {}),
+    ("/topics", {"find": HOSTILE}),
+    ("/topic", {"name": HOSTILE}),
+    ("/groups", {}),
+    ("/group", {"name": HOSTILE}),
+    ("/quotas", {}),
+    ("/records", {"topic": HOSTILE}),
+]
+TAGS = {
+    *("html", "head", "meta", "title", "link", "body", "a", "header", "span", "nav", "ul", "li"),
+    *("main", "h1", "h2", "p", "div", "code", "dl", "dt", "dd", "table", "thead", "tbody", "tr"),
+    *("th", "td", "form", "label", "input", "button", "select", "option", "footer", "bdi", "pre"),
+    "time",
+}
+VOID = {"meta", "link", "input"}
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(body.decode())
+        self.close()
+        assert self._open == [], "an element is not closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links += [value or "" for name, value in attrs if name in ("href", "action", "src")]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize(("path", "query"), PAGES)
+@pytest.mark.parametrize("dead", [None, 0])
+def test_names_of_strangers_are_harmless_on_every_page(
+    path: str, query: dict[str, str], dead: int | None
+) -> None:
+    response = ask(site_of(ShownAdmin(dead=dead)), path, **query)
+    assert response.status is HTTPStatus.OK
+    page = Page(response.body)
+    assert page.tags <= TAGS
+    assert not any(each.startswith("on") or each == "style" for each in page.attributes)
+    assert all(each.startswith(("/", "#")) and each[:2] != "//" for each in page.links)
+    assert "\x1b" not in page.text
+    assert "\u202e" not in response.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "texts"),
+    [
+        ("/", {}, ["Healthy: every partition is led", "broker-2", "c1"]),
+        ("/brokers", {}, ["alive, controller", "Log directories"]),
+        ("/broker", {"id": "0"}, ["node.name", "metrics.port"]),
+        ("/topics", {}, [visible(HOSTILE), "topic-0"]),
+        ("/topic", {"name": "topic-0"}, ["retention.ms", "Read its records"]),
+        ("/groups", {}, ["group-0", "20 B", "1.0 s"]),
+        ("/group", {"name": "group-0"}, ["Records behind", "uniform"]),
+        ("/quotas", {}, ["2.0 KiB", "50 %", "1.5 s"]),
+        ("/records", {"topic": "topic-0"}, ["is empty; its next offset is 7"]),
+    ],
+)
+def test_a_page_shows_what_it_is_for(path: str, query: dict[str, str], texts: list[str]) -> None:
+    response = ask(site_of(ShownAdmin()), path, **query)
+    assert response.status is HTTPStatus.OK
+    text = Page(response.body).text
+    assert [each for each in texts if each not in text] == []
+
+
+def test_what_is_wrong_is_said_on_the_first_page() -> None:
+    text = Page(ask(site_of(ShownAdmin(dead=1)), "/").body).text
+    assert "down: broker 1" in text
+    assert "2 partitions under-replicated" in text
+    assert "2 of 3 up" in text
+    assert "Healthy" not in text
+
+
+def test_a_long_list_comes_in_parts() -> None:
+    site = site_of(ShownAdmin(topics=250))
+    first = Page(ask(site, "/topics").body)
+    assert f"1 to {TOPICS_MAX} of 251" in first.text
+    assert "/topics?first=100" in first.links
+    last = Page(ask(site, "/topics", first="200", find="").body)
+    assert "201 to 251 of 251" in last.text
+    assert "/topics?first=100&find=" in last.links
+    assert ask(site, "/topics", first="9" * 18).status is HTTPStatus.OK
+
+
+def test_topics_are_found_by_a_part_of_their_names() -> None:
+    text = Page(ask(site_of(ShownAdmin(topics=20)), "/topics", find="PIC-1").body).text
+    assert "topic-1" in text
+    assert "topic-19" in text
+    assert "topic-2" not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [
+        ("/nothing", {}, HTTPStatus.NOT_FOUND),
+        ("//evil.example/", {}, HTTPStatus.NOT_FOUND),
+        ("/../../etc/passwd", {}, HTTPStatus.NOT_FOUND),
+        ("/style.css/", {}, HTTPStatus.NOT_FOUND),
+        ("/clusters/a/b/topics", {}, HTTPStatus.NOT_FOUND),
+        ("/topic", {"name": "absent"}, HTTPStatus.NOT_FOUND),
+        ("/group", {"name": "absent"}, HTTPStatus.NOT_FOUND),
+        ("/broker", {"id": "77"}, HTTPStatus.NOT_FOUND),
+        ("/broker", {}, HTTPStatus.NOT_FOUND),
+        ("/broker", {"id": "x"}, HTTPStatus.BAD_REQUEST),
+        ("/topics", {"first": "-1"}, HTTPStatus.BAD_REQUEST),
+        ("/topics", {"first": "9" * 19}, HTTPStatus.BAD_REQUEST),
+        ("/topics", {"first": "9" * 5000}, HTTPStatus.BAD_REQUEST),
+        ("/topics", {"first": "²"}, HTTPStatus.BAD_REQUEST),
+        ("/records", {"topic": "topic-0", "partition": "5"}, HTTPStatus.NOT_FOUND),
+        ("/records", {"topic": "topic-0", "partition": "9" * 12}, HTTPStatus.BAD_REQUEST),
+        ("/records", {"topic": "topic-0", "time": "soon"}, HTTPStatus.BAD_REQUEST),
+        ("/records", {"topic": "topic-0", "time": "0001-01-01T00:00+23:59"}, HTTPStatus.OK),
+        ("/records", {"topic": "topic-0", "time": "2013", "offset": "1"}, HTTPStatus.BAD_REQUEST),
+        ("/records", {"topic": "topic-0", "key": "x", "keyform": "hex"}, HTTPStatus.BAD_REQUEST),
+        ("/records", {"topic": "topic-0", "form": "exe"}, HTTPStatus.BAD_REQUEST),
+        ("/record", {"topic": "topic-0", "offset": "1"}, HTTPStatus.NOT_FOUND),
+        ("/record", {"topic": "topic-0"}, HTTPStatus.NOT_FOUND),
+    ],
+)
+def test_what_is_not_there_is_said(path: str, query: dict[str, str], status: HTTPStatus) -> None:
+    response = ask(site_of(ShownAdmin()), path, **query)
+    assert response.status is status
+    assert Page(response.body).text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConnectionFailedError("no broker listens at h:1"), HTTPStatus.BAD_GATEWAY),
+        (NotLeaderError("no leader"), HTTPStatus.SERVICE_UNAVAILABLE),
+        (InvalidTopicError(HOSTILE), HTTPStatus.BAD_REQUEST),
+    ],
+)
+def test_the_reason_of_brokers_is_shown(error: Exception, status: HTTPStatus) -> None:
+    response = ask(site_of(ShownAdmin(refuses=error)), "/topics")  # type: ignore[arg-type]
+    assert response.status is status
+    assert visible(str(error.message)) in Page(response.body).text  # type: ignore[attr-defined]
+    assert "Groups" in Page(response.body).text  # One can go on from there.
+
+
+def test_only_some_pages_are_made_at_a_time() -> None:
+    admin = ShownAdmin()
+
+    async def ask_often() -> None:
+        site = site_of(admin)
+        request = Request("GET", "/quotas", {})
+        answers = await asyncio.gather(*(site.respond(request) for _ in range(200)))
+        assert {each.status for each in answers} == {HTTPStatus.OK}
+
+    asyncio.run(ask_often())
+    assert admin.asked_at_once <= PAGES_AT_ONCE
+
+
+def test_clusters_of_kubernetes_are_listed_and_have_pages_of_their_own() -> None:
+    site = Site(ShownClusters(cluster(ShownAdmin(), "shop/logs"), cluster(ShownAdmin(), "a/b")))
+    first = Page(ask(site, "/").body)
+    assert "/clusters/shop/logs" in first.links
+    page = Page(ask(site, "/clusters/shop/logs").body)
+    assert "shop/logs" in page.text
+    assert {"/clusters/shop/logs/topics", "/clusters/shop/logs"} <= set(page.links)
+    topics = Page(ask(site, "/clusters/shop/logs/topics").body)
+    assert "/clusters/shop/logs/topic?name=topic-0" in topics.links
+    assert ask(site, "/clusters/shop/logs/").status is HTTPStatus.OK
+    assert ask(site, "/topics").status is HTTPStatus.NOT_FOUND
+    assert ask(site, "/clusters/shop/other").status is HTTPStatus.NOT_FOUND
+
+
+def test_without_any_cluster_the_page_says_so() -> None:
+    assert "There is no Cluster yet" in Page(ask(Site(ShownClusters()), "/").body).text
+
+
+def test_a_page_is_loaded_again_if_its_reader_wants_that() -> None:
+    site = site_of(ShownAdmin())
+    once = ask(site, "/groups").body
+    assert b"http-equiv" not in once
+    assert "/groups?refresh=5" in Page(once).links
+    again = ask(site, "/groups", refresh="5").body
+    assert b'<meta http-equiv="refresh" content="5">' in again
+    assert b"http-equiv" not in ask(site, "/groups", refresh="0").body
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/style.css", "text/css"), ("/icon.svg", "image/svg+xml")]
+)
+def test_a_file_says_what_it_is(path: str, kind: str) -> None:
+    response = ask(site_of(ShownAdmin()), path)
+    assert response.status is HTTPStatus.OK
+    assert response.content_type.startswith(kind)

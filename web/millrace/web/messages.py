@@ -1,0 +1,155 @@
+"""Requests and responses of HTTP/1.1, as far as pages need them: pure.
+
+A connection carries one request, with a short head and without a body. Its `Host` must be this
+machine. Another name there means DNS rebinding: a page of another site lets a name of its own point
+to this address, and makes the browser ask here. Source: RFC 9110, RFC 9112.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+HEAD_BYTES_MAX: Final = 16 * 1024
+"""Bytes of a request's head."""
+HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""The hosts under which this machine is asked; any port, as `kubectl port-forward` chooses one."""
+METHODS: Final = ("GET", "HEAD")
+_FIELDS_MAX: Final = 100
+_REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?", re.ASCII)
+_SECURITY: Final = {
+    # No script, no frame, nothing from elsewhere; forms ask here.
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class RefusedError(Exception):
+    """A request that is not served.
+
+    Attributes:
+        status: of the response.
+        why: what is wrong with it, and what to do, for a person.
+    """
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(why)
+        self.status, self.why = status, why
+
+
+@dataclass(slots=True, frozen=True)
+class Request:
+    """A request for a page."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Of a name that is given several times, the last value."""
+
+
+@dataclass(slots=True, frozen=True)
+class Response:
+    """A response with everything that it says."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/html; charset=utf-8"
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, method: str) -> bytes:
+        """Return it as bytes; the answer to HEAD has no body."""
+        fields = {
+            "Content-Type": self.content_type,
+            "Content-Length": str(len(self.body)),
+            "Connection": "close",
+            **_SECURITY,
+            **self.fields,
+        }
+        lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
+        head = "\r\n".join([*lines, "", ""]).encode("ascii")
+        return head if method == "HEAD" else head + self.body
+
+
+def parse_request(head: bytes) -> Request:
+    """Return the request with this head.
+
+    Raises:
+        RefusedError: it is none, or none for this page.
+    """
+    try:
+        first, *lines = head.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
+    except UnicodeDecodeError as error:
+        raise _bad("the head of the request is not ASCII") from error
+    if len(lines) > _FIELDS_MAX:
+        raise RefusedError(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {_FIELDS_MAX} header fields"
+        )
+    found = _REQUEST_LINE.fullmatch(first)
+    if found is None:
+        raise _bad("that is no request of HTTP/1.1")
+    method, target = found.groups()
+    _check_fields(lines)
+    if method not in METHODS:
+        raise RefusedError(
+            HTTPStatus.METHOD_NOT_ALLOWED, "this page only shows: it answers GET and HEAD"
+        )
+    path, _, query = target.partition("?")
+    return Request(method, _text(path), _query(query))
+
+
+def _check_fields(lines: list[str]) -> None:
+    """Refuse a request with a body, or for another host.
+
+    Raises:
+        RefusedError: says why.
+    """
+    hosts = []
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise _bad("a header field is malformed")
+        match name.lower():
+            case "host":
+                hosts.append(value.strip().lower())
+            case "transfer-encoding":
+                raise _bad("a request for a page has no body")
+            case "content-length" if value.strip() != "0":
+                raise _bad("a request for a page has no body")
+    found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+    if found is None or found[1] not in HOSTS:
+        raise RefusedError(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            "this page is for this machine alone: open it as http://localhost, with its port",
+        )
+
+
+def _text(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError as error:
+        raise _bad("the address is not UTF-8") from error
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        return dict(
+            parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
+        )
+    except ValueError as error:  # Of UnicodeDecodeError, too.
+        raise _bad("the address is not UTF-8, or asks for too much") from error
+
+
+def _bad(why: str) -> RefusedError:
+    return RefusedError(HTTPStatus.BAD_REQUEST, why)

@@ -1,0 +1,1 @@
+"""The pages: each asks the brokers for what it shows, and writes it."""

@@ -1,0 +1,135 @@
+"""The brokers, and the settings that one of them goes by."""
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from millrace.client import ClusterDescription, LogDescription, TopicDescription
+from millrace.web.markup import Markup, element
+from millrace.web.messages import RefusedError
+from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table
+
+_DOWN = ("fenced", "unreachable")
+
+
+async def page(visit: Visit) -> Page:
+    """Return the page of all brokers."""
+    admin = visit.cluster.admin
+    cluster, topics, logs = await asyncio.gather(
+        admin.describe_cluster(), admin.describe_topics(), admin.describe_logs()
+    )
+    return Page(
+        "Brokers",
+        [brokers_table(visit, cluster, list(topics.values())), _directories(logs)],
+    )
+
+
+async def broker(visit: Visit) -> Page:
+    """Return the page of one broker.
+
+    Raises:
+        RefusedError: there is no such broker.
+    """
+    admin, broker_id = visit.cluster.admin, visit.number("id")
+    cluster, configs = await asyncio.gather(
+        admin.describe_cluster(), admin.describe_broker_configs()
+    )
+    found = None if broker_id is None else cluster.broker(broker_id)
+    if found is None:
+        raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no broker {visit.text('id')!r}")
+    config = configs.get(found.broker_id, {})
+    return Page(
+        f"Broker {found.broker_id}",
+        [
+            facts(
+                ("Name", found.name),
+                ("Address", found.address),
+                ("State", state_of(visit, cluster, found.broker_id)),
+                ("Zone", found.rack or None),
+                ("Media", ", ".join(found.media) or None),
+                ("Epoch", found.broker_epoch),
+            ),
+            table(
+                "Settings that are not defaults",
+                ["Setting", "Value", "From"],
+                [
+                    [element("code", name), each.value or None, each.source]
+                    for name, each in config.items()
+                    if each.source != "default"
+                ],
+                "It goes by the defaults." if config else "It does not answer.",
+            ),
+            table(
+                "Other settings",
+                ["Setting", "Value"],
+                [
+                    [element("code", name), each.value or None]
+                    for name, each in config.items()
+                    if each.source == "default"
+                ],
+                "None is known.",
+            ),
+        ],
+        above="/brokers",
+    )
+
+
+def brokers_table(
+    visit: Visit, cluster: ClusterDescription, topics: Sequence[TopicDescription]
+) -> Markup:
+    """Return a table of all brokers."""
+    partitions = [each for topic in topics for each in topic.partitions]
+    leads: dict[int, int] = {}
+    holds: dict[int, int] = {}
+    for each in partitions:
+        leads[each.leader] = leads.get(each.leader, 0) + 1
+        for replica in each.replicas:
+            holds[replica] = holds.get(replica, 0) + 1
+    return table(
+        "Brokers",
+        [
+            *("Broker", "Name", "State", "Address", "Zone", "Media"),
+            *(number("Leads"), number("Replicas")),
+        ],
+        [
+            [
+                each.broker_id,
+                visit.link(each.name, "/broker", id=each.broker_id),
+                state_of(visit, cluster, each.broker_id),
+                element("code", each.address),
+                each.rack or None,
+                ", ".join(each.media) or None,
+                leads.get(each.broker_id, 0),
+                holds.get(each.broker_id, 0),
+            ]
+            for each in cluster.brokers
+        ],
+        "There is no broker.",
+    )
+
+
+def state_of(visit: Visit, cluster: ClusterDescription, broker_id: int) -> Markup:
+    """Return the state of a broker; that it is the controller is said with it."""
+    found = cluster.broker(broker_id)
+    assert found is not None
+    state = "unreachable" if broker_id in cluster.unreachable else found.state
+    kind = "bad" if state in _DOWN else "good" if state == "alive" else "odd"
+    also = ", controller" if broker_id == cluster.controller_id else ""
+    return element("span", state + also, class_=f"state {kind}")
+
+
+def _directories(logs: Sequence[LogDescription]) -> Markup:
+    """Return a table of log directories."""
+    sizes: dict[tuple[int, str, str], list[int]] = {}
+    for each in logs:
+        key = (each.broker_id, each.log_dir, "" if each.media is None else str(each.media))
+        sizes.setdefault(key, []).append(each.size_bytes)
+    return table(
+        "Log directories",
+        ["Broker", "Directory", "Media", number("Replicas"), number("Size")],
+        [
+            [broker_id, element("code", path), media or None, len(each), bytes_of(sum(each))]
+            for (broker_id, path, media), each in sorted(sizes.items())
+        ],
+        "No broker has described its logs.",
+    )

@@ -1,0 +1,160 @@
+"""The site: which page answers which address, and what is said when it cannot.
+
+Only some pages are made at a time, and each has to be ready in some seconds: a broker that does not
+answer, or a thousand browsers, hold up nothing for longer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Final
+
+from millrace.client import MillraceError
+from millrace.core.errors import (
+    ConnectionFailedError,
+    CreditTooSmallError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.words import size
+from millrace.web.clusters import Clusters
+from millrace.web.markup import element, link
+from millrace.web.messages import METHODS, RefusedError, Request, Response
+from millrace.web.pages import brokers, cluster, groups, quotas, records, topics
+from millrace.web.pages.layout import Page, Visit, table, write
+from millrace.web.reading import BATCH_BYTES_MAX
+
+_log = logging.getLogger(__name__)
+
+PAGES_AT_ONCE: Final = 8
+"""Pages that are made at a time; further requests wait for their turn."""
+READS_AT_ONCE: Final = 2
+"""Of these, pages with records: each may hold a batch of the largest size."""
+PAGE_S_MAX: Final = 15.0
+"""How long a request may take, with its turn."""
+
+_PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
+    "/": cluster.page,
+    "/brokers": brokers.page,
+    "/broker": brokers.broker,
+    "/topics": topics.page,
+    "/topic": topics.topic,
+    "/groups": groups.page,
+    "/group": groups.group,
+    "/quotas": quotas.page,
+    "/records": records.page,
+    "/record": records.record,
+}
+_WITH_RECORDS: Final = ("/records", "/record")
+_FILES: Final = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
+_CLUSTERS: Final = "clusters"
+
+
+class Site:
+    """See the module. Used on one event loop."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._room = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._room_to_read = asyncio.Semaphore(READS_AT_ONCE)
+        self._files = {
+            path: files("millrace.web").joinpath(path[1:]).read_bytes() for path in _FILES
+        }
+
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request; never raises because of what it asks for."""
+        if request.path in self._files:
+            return Response(self._files[request.path], content_type=_FILES[request.path])
+        visit = None
+        try:
+            async with asyncio.timeout(PAGE_S_MAX), self._room:
+                known = await self._clusters.all()
+                name, path = _split(request.path)
+                if path == "/" and not name and "" not in known:
+                    return _response(_list(sorted(known)), None)
+                if name not in known:
+                    raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no cluster {name!r}")
+                visit = Visit(known[name], path, request.query)
+                return _response(await self._page(visit), visit)
+        except RefusedError as error:
+            return refusal(error, visit)
+        except TimeoutError:
+            why = f"the brokers did not answer in {PAGE_S_MAX:.0f} s: try again"
+            return refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
+        except CreditTooSmallError:
+            why = (
+                f"a batch is larger than {size(BATCH_BYTES_MAX)}, which this page does not read; "
+                "`millrace consume` does"
+            )
+            return refusal(RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, why), visit)
+        except MillraceError as error:
+            return refusal(RefusedError(_status_of(error), error.message), visit)
+        except Exception:
+            _log.exception("a page failed", extra={"path": request.path})
+            why = "the page has failed by a mistake of its own; the log of its process says more"
+            return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why), visit)
+
+    async def _page(self, visit: Visit) -> Page:
+        make = _PAGES.get(visit.path)
+        if make is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no page {visit.path!r}")
+        if visit.path not in _WITH_RECORDS:
+            return await make(visit)
+        async with self._room_to_read:
+            return await make(visit)
+
+
+def refusal(error: RefusedError, visit: Visit | None = None) -> Response:
+    """Return the page that says why there is no other one."""
+    titles = {
+        HTTPStatus.NOT_FOUND: "Not found",
+        HTTPStatus.BAD_GATEWAY: "No answer from the brokers",
+        HTTPStatus.GATEWAY_TIMEOUT: "No answer from the brokers",
+    }
+    title = titles.get(error.status, "It cannot be shown")
+    page = Page(title, element("p", error.why, class_="problem", role="alert"), status=error.status)
+    return _response(page, visit)
+
+
+def _response(page: Page, visit: Visit | None) -> Response:
+    fields = {"Allow": ", ".join(METHODS)} if page.status is HTTPStatus.METHOD_NOT_ALLOWED else {}
+    body = write(page, visit, datetime.now(UTC))
+    return Response(body, status=page.status, fields=fields)
+
+
+def _list(names: list[str]) -> Page:
+    """Return the page of all clusters, where there may be several."""
+    return Page(
+        "Clusters",
+        table(
+            "Clusters",
+            ["Cluster"],
+            [[link(name, f"/{_CLUSTERS}/{name}")] for name in names],
+            "There is no Cluster yet: `kubectl apply` makes one.",
+        ),
+    )
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the name of the cluster, and the path of its page."""
+    parts = path.split("/")
+    if len(parts) < 4 or parts[1] != _CLUSTERS:
+        return "", path
+    return "/".join(parts[2:4]), "/" + "/".join(parts[4:])
+
+
+def _status_of(error: MillraceError) -> HTTPStatus:
+    match error:
+        case UnknownTopicOrPartitionError():
+            return HTTPStatus.NOT_FOUND
+        case ConnectionFailedError():
+            return HTTPStatus.BAD_GATEWAY
+        case RequestTimedOutError():
+            return HTTPStatus.GATEWAY_TIMEOUT
+        case InvalidRequestError():
+            return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.SERVICE_UNAVAILABLE
