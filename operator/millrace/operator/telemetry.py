@@ -11,6 +11,7 @@ from http.server import ThreadingHTTPServer
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
+from prometheus_client.process_collector import ProcessCollector
 
 PORT: Final = 7095
 _REQUEST_SECONDS_MAX: Final = 10
@@ -21,6 +22,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.reconcile_seconds: Final = Histogram(
             "millrace_operator_reconcile_seconds",
             "How long one look at a cluster, or at its topics or quotas, took.",

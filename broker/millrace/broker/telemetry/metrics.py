@@ -3,13 +3,24 @@
 Labels are bounded by design: topics by the number of topics, errors by the number of codes.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import platform
+from collections.abc import Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.broker.telemetry.requests import RequestMetrics
+from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import BatchHeader
 
@@ -18,9 +29,18 @@ class BrokerMetrics:
     """Counters and gauges by their Prometheus names; topics' label children are looked up once."""
 
     def __init__(self) -> None:
+        # They would double the series of each counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         registry = self.registry
+        build = Gauge(
+            "millrace_build_info",
+            "1; its labels are the release of Millrace and the version of Python.",
+            ["version", "python"],
+            registry=registry,
+        )
+        build.labels(SOFTWARE_VERSION, platform.python_version()).set(1)
         self._appended_bytes = Counter(
             "millrace_topic_appended_bytes", "Bytes of batches appended, by topic.", ["topic"],
             registry=registry,
@@ -98,6 +118,29 @@ class BrokerMetrics:
             ["log_dir", "media"],
             registry=registry,
         )
+        self.log_dir_size_bytes = Gauge(
+            "millrace_log_dir_size_bytes",
+            "Size of the file system, by log directory and its media.",
+            ["log_dir", "media"],
+            registry=registry,
+        )
+        self.log_dir_log_bytes = Gauge(
+            "millrace_log_dir_log_bytes",
+            "Bytes of batches of the replicas here, by log directory and its media.",
+            ["log_dir", "media"],
+            registry=registry,
+        )
+        self._topic_log_bytes = Gauge(
+            "millrace_topic_log_bytes",
+            "Bytes of batches of the replicas here, by topic.",
+            ["topic"],
+            registry=registry,
+        )
+        self.retention_deleted_segments = Counter(
+            "millrace_retention_deleted_segments",
+            "Segments that retention deleted in partitions that this broker leads.",
+            registry=registry,
+        )
         self.differing_cluster_settings = Gauge(
             "millrace_differing_cluster_settings",
             "Settings of [cluster] that differ here from the controller's. Should be 0.",
@@ -125,12 +168,14 @@ class BrokerMetrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2),
             registry=registry,
         )
+        self.requests = RequestMetrics(registry)
         self.replication = ReplicationMetrics(registry)
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
+        self._sized_topics: set[str] = set()
 
     def appended(self, topic: str, header: BatchHeader) -> None:
         """Count a batch that was given offsets."""
@@ -149,6 +194,14 @@ class BrokerMetrics:
         if counter is None:
             counter = self._refused[kind] = self._refusals.labels(kind.name())
         counter.inc()
+
+    def on_topic_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Show the bytes that each topic takes here, and no others."""
+        for topic in self._sized_topics - sizes.keys():
+            self._topic_log_bytes.remove(topic)
+        self._sized_topics = set(sizes)
+        for topic, size in sizes.items():
+            self._topic_log_bytes.labels(topic).set(size)
 
     def forget_topic(self, topic: str) -> None:
         """Drop a deleted topic's series."""
