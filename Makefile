@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
+.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ docs: setup ## Write docs/api.md, configuration.md, metrics.md, spark-options.md
 
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate
+
+dashboards: setup ## Write Grafana's dashboards from their values
+	@$(PYTHON_RUN) -m dashboards.generate
 
 crds: setup ## Write the definitions of Cluster, Topic and Quota from the operator's types
 	@$(PYTHON_RUN) -m crds.generate

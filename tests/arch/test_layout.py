@@ -13,7 +13,7 @@ import pytest
 from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS, files
 
 FOLDERS = {
-    *IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "e2e", "images",
+    *IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "dashboards", "demo", "docs", "e2e", "images",
     "requirements", "tests",
 }  # fmt: skip
 TEST_LAYERS = {
