@@ -21,7 +21,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) bench spark demo java faults cluster
+	$(INSTALL) bench spark demo java faults cluster prometheus
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(PYTHON_RUN) -m pytest tests/interop tests/integration
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
@@ -114,7 +114,7 @@ docs: setup ## Write docs/api.md, configuration.md, metrics.md, spark-options.md
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate
 
-dashboards: setup ## Write Grafana's dashboards from their values
+dashboards: setup ## Write Grafana's dashboards and Prometheus's rules from their values
 	@$(PYTHON_RUN) -m dashboards.generate
 
 crds: setup ## Write the definitions of Cluster, Topic and Quota from the operator's types

@@ -17,9 +17,11 @@ from dashboards import (
     storage,
     topics,
 )
+from dashboards.alerts import rules_yaml
 from dashboards.grafana import grafana_json
 
 FOLDER: Final = Path(__file__).with_name("json")
+RULES: Final = Path(__file__).with_name("rules") / "millrace.yaml"
 BOARDS: Final = (
     overview.BOARD,
     brokers.BOARD,
@@ -35,7 +37,8 @@ BOARDS: Final = (
 
 def files() -> dict[Path, str]:
     """Return the files with their content."""
-    return {FOLDER / f"{board.uid}.json": grafana_json(board) for board in BOARDS}
+    dashboards = {FOLDER / f"{board.uid}.json": grafana_json(board) for board in BOARDS}
+    return {**dashboards, RULES: rules_yaml()}
 
 
 def main() -> None:

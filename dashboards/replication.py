@@ -70,7 +70,7 @@ BOARD: Final = Board(
             Panel(
                 title="Time behind",
                 description="For how long each follower (broker id) has not been at the end of a "
-                "partition. After cluster.replica_lag_time_max_ms it leaves the ISR.",
+                "partition. After replication.replica_lag_time_max_ms it leaves the ISR.",
                 queries=[
                     Query(
                         "max by (follower) (millrace_follower_lag_seconds_max)",

@@ -19,6 +19,7 @@ FOLDERS = {
 TEST_LAYERS = {
     "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
     "integration", "interop", "model", "scenario", "sim", "spark_jobs", "typing", "unit",
+    "watching",
 }  # fmt: skip
 
 
