@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dashboards.alerts import ALERTS, Alert
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -17,23 +18,11 @@ This page is generated from the code by `make docs`.
 
 Each broker serves its metrics for Prometheus at `/metrics` of the address that it prints when it is
 ready (`[metrics]` in its configuration). The names of counters end in `_total`. Labels are bounded:
-topics by the number of topics, followers by the number of brokers, errors by the number of codes,
+topics by `metrics.topics_max`, followers by the number of brokers, errors by the number of codes,
 groups by `groups.lag_series_max`. The page also has the `process_*` metrics of
 Prometheus's Python client: CPU time, memory and open files.
 
-Alerts that need action at once: `millrace_under_min_isr_partitions` and
-`millrace_offline_partitions` above 0
-(some writes fail), `millrace_offline_log_dirs` and `millrace_offline_replicas` above 0 (a disk or a
-log is damaged, and is fetched again if that is possible),
-`millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; without followers
-writes are refused), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
-`millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total`,
-`millrace_halted_replicas` and `millrace_incomplete_replicas`. Alerts for working hours:
-`millrace_under_replicated_partitions` that stays above 0, ISRs that shrink often,
-`millrace_reluctance{reason="slow disk"}`, `millrace_log_dir_free_bytes` that will not last the
-week, `millrace_differing_cluster_settings` above 0 while no operator is changing them, and for
-groups `millrace_group_lag_seconds_max` above what their users can wait, or absent for minutes while
-`millrace_group_lag_unknown_partitions` is above 0.
+[watching.md](watching.md) says how Prometheus finds the pages, and has Grafana's dashboards.
 
 ## Brokers
 
@@ -50,6 +39,16 @@ _SPARK: Final = """
 The driver of a Spark job serves the metrics of its streaming queries at `/metrics` of port 8099:
 [spark.md](spark.md) says how to switch that on.
 
+"""
+_ALERTS: Final = """
+## Alerts
+
+`dashboards/rules/millrace.yaml` has these alerts. A `page` wakes somebody: records are lost, refused or
+out of reach, or will be within hours. A `ticket` waits for working hours. All names begin with
+`Millrace`. Each alert has a runbook.
+
+| alert | severity | when it lasts | runbook |
+|---|---|---|---|
 """
 _HEAD: Final = """\
 | name | kind | labels | meaning |
@@ -81,7 +80,13 @@ def metrics() -> str:
         (_OPERATOR, operator_families()),
         (_SPARK, spark_families()),
     )
-    return "".join(introduction + _table(families) for introduction, families in sections)
+    tables = [introduction + _table(families) for introduction, families in sections]
+    return "".join([*tables, _ALERTS, *map(_row, ALERTS)])
+
+
+def _row(alert: Alert) -> str:
+    page = f"[{alert.runbook}](runbooks/{alert.runbook}.md)"
+    return f"| `{alert.name}` | {alert.severity} | {alert.hold} | {page} |\n"
 
 
 def broker_families() -> list[Family]:

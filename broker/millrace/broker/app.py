@@ -188,7 +188,7 @@ class Broker:
             listeners=2 if config.outside_listener.port < 0 else 3,
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
-        self._metrics = BrokerMetrics()
+        self._metrics = BrokerMetrics(config.metrics.topics_max)
         self._refusals = Refusals(self._metrics)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._turns = Turns()

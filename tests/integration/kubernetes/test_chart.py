@@ -50,7 +50,10 @@ def api_server(api_server: RunningApiServer) -> RunningApiServer:
 
 
 def _is_there(server: RunningApiServer, path: str) -> bool:
-    return server.request("GET", path)[0] == 200
+    try:
+        return server.request("GET", path)[0] == 200
+    except json.JSONDecodeError:  # "404 page not found", as long as it knows no such group.
+        return False
 
 
 class StrictLoader(yaml.SafeLoader):

@@ -1,6 +1,6 @@
 """Metrics of the broker's own work: one registry, served at `/metrics`.
 
-Labels are bounded by design: topics by the number of topics, errors by the number of codes.
+Labels are bounded by design: topics by `metrics.topics_max`, errors by the number of codes.
 """
 
 import platform
@@ -20,15 +20,21 @@ from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.requests import RequestMetrics
+from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.client.channel import SOFTWARE_VERSION
+from millrace.core.broker_config import MetricsConfig
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import BatchHeader
 
 
 class BrokerMetrics:
-    """Counters and gauges by their Prometheus names; topics' label children are looked up once."""
+    """Counters and gauges by their Prometheus names; topics' label children are looked up once.
 
-    def __init__(self) -> None:
+    Args:
+        topics_max: topics that are named.
+    """
+
+    def __init__(self, topics_max: int = MetricsConfig().topics_max) -> None:
         # They would double the series of each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -169,7 +175,8 @@ class BrokerMetrics:
             registry=registry,
         )
         self.requests = RequestMetrics(registry)
-        self.replication = ReplicationMetrics(registry)
+        self._topic_labels = TopicLabels(topics_max)
+        self.replication = ReplicationMetrics(registry, self._topic_labels)
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
@@ -197,14 +204,20 @@ class BrokerMetrics:
 
     def on_topic_sizes(self, sizes: Mapping[str, int]) -> None:
         """Show the bytes that each topic takes here, and no others."""
-        for topic in self._sized_topics - sizes.keys():
-            self._topic_log_bytes.remove(topic)
-        self._sized_topics = set(sizes)
+        self._topic_labels.keep_only(sizes.keys() | self._topics.keys())
+        sums: dict[str, int] = {}
         for topic, size in sizes.items():
-            self._topic_log_bytes.labels(topic).set(size)
+            label = self._topic_labels.label(topic)
+            sums[label] = sums.get(label, 0) + size
+        for label in self._sized_topics - sums.keys():
+            self._topic_log_bytes.remove(label)
+        self._sized_topics = set(sums)
+        for label, size in sums.items():
+            self._topic_log_bytes.labels(label).set(size)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop a deleted topic's series."""
+        """Drop a deleted topic's series; what `OTHERS` has counted stays."""
+        self._topic_labels.forget(topic)
         if self._topics.pop(topic, None) is not None:
             for counter in (self._appended_bytes, self._appended_records, self._fetched_bytes):
                 counter.remove(topic)
@@ -212,9 +225,10 @@ class BrokerMetrics:
     def _topic(self, topic: str) -> tuple[Counter, Counter, Counter]:
         children = self._topics.get(topic)
         if children is None:
+            label = self._topic_labels.label(topic)
             children = self._topics[topic] = (
-                self._appended_bytes.labels(topic),
-                self._appended_records.labels(topic),
-                self._fetched_bytes.labels(topic),
+                self._appended_bytes.labels(label),
+                self._appended_records.labels(label),
+                self._fetched_bytes.labels(label),
             )
         return children

@@ -1,8 +1,13 @@
 """What the broker's registry shows of topics, calls and the build."""
 
+import pytest
 from prometheus_client import generate_latest
 
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.broker.telemetry.replication import ReplicaCounts
+from millrace.broker.telemetry.topic_labels import OTHERS, TopicLabels
+from millrace.core.errors import InvalidTopicError
+from millrace.core.topics import parse_topic_name
 
 
 def test_topics_without_replicas_here_are_shown_no_longer() -> None:
@@ -42,3 +47,42 @@ def test_a_counter_has_one_series_and_no_second_one_of_its_creation() -> None:
 def test_the_build_is_shown() -> None:
     page = generate_latest(BrokerMetrics().registry).decode()
     assert 'millrace_build_info{python="3.' in page
+
+
+def test_topics_beyond_the_bound_are_counted_together() -> None:
+    metrics = BrokerMetrics(topics_max=2)
+
+    def shown(name: str) -> dict[str, float]:
+        return {
+            sample.labels["topic"]: sample.value
+            for family in metrics.registry.collect()
+            if family.name == f"millrace_topic_{name}"
+            for sample in family.samples
+        }
+
+    for size, topic in enumerate("abcd", start=1):
+        metrics.fetched(topic, size)
+    metrics.on_topic_sizes({"a": 1, "b": 2, "c": 3, "d": 4})
+    metrics.replication.on_counted(ReplicaCounts(isr_size={"a": 3, "b": 3, "c": 3, "d": 1}))
+    assert shown("fetched_bytes") == {"a": 1, "b": 2, OTHERS: 7}
+    assert shown("log_bytes") == {"a": 1, "b": 2, OTHERS: 7}
+    assert shown("isr_size_min") == {"a": 3, "b": 3, OTHERS: 1}
+    metrics.forget_topic("a")
+    metrics.fetched("e", 5)
+    assert shown("fetched_bytes") == {"b": 2, "e": 5, OTHERS: 7}
+
+
+def test_a_topic_keeps_its_label_until_it_is_gone() -> None:
+    labels = TopicLabels(1)
+    assert [labels.label(topic) for topic in "ab"] == ["a", OTHERS]
+    labels.forget("a")
+    assert [labels.label(topic) for topic in "bc"] == [OTHERS, "c"]
+    labels.forget("b")
+    assert labels.label("d") == OTHERS
+    labels.keep_only({"d"})
+    assert labels.label("e") == "e"
+
+
+def test_no_topic_is_called_as_the_others_are() -> None:
+    with pytest.raises(InvalidTopicError):
+        parse_topic_name(OTHERS)
