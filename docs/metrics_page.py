@@ -43,9 +43,9 @@ The driver of a Spark job serves the metrics of its streaming queries at `/metri
 _ALERTS: Final = """
 ## Alerts
 
-`dashboards/rules/millrace.yaml` has these alerts. A `page` wakes somebody: records are lost, refused or
-out of reach, or will be within hours. A `ticket` waits for working hours. All names begin with
-`Millrace`. Each alert has a runbook.
+`dashboards/rules/millrace.yaml` has these alerts. A `page` wakes somebody: records are lost,
+refused or out of reach, or will be within hours. A `ticket` waits for working hours. All names
+begin with `Millrace`. Each alert has a runbook.
 
 | alert | severity | when it lasts | runbook |
 |---|---|---|---|
