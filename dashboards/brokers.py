@@ -24,12 +24,15 @@ BOARD: Final = Board(
     rows={
         "Processes": [
             Panel(
-                title="Releases",
-                description="The release of Millrace and the version of Python of each broker. "
-                "During an upgrade there are two.",
+                title="Brokers",
+                description="Id, name and zone of each broker, its release of Millrace and its "
+                "version of Python. During an upgrade there are two releases.",
                 queries=[
                     Query(
-                        "sum by (instance, version, python) (millrace_build_info)", "{{instance}}"
+                        "sum by (instance, broker_id, name, zone, version, python) "
+                        "(millrace_build_info * on (namespace, instance) "
+                        "group_left (broker_id, name, zone) millrace_broker_info)",
+                        "{{instance}}",
                     )
                 ],
                 unit=Unit.NONE,

@@ -60,6 +60,9 @@ def grafana_json(board: Board) -> str:
             number += 1
             builder.with_panel(_panel(board, panel, number, width))
     found: dict[str, Any] = json.loads(json.dumps(builder.build(), cls=JSONEncoder))
+    for each in found["templating"]["list"]:  # The builders give all kinds what one kind has.
+        for name in ("auto", "auto_min", "auto_count"):
+            del each[name]
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 

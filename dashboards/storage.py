@@ -84,7 +84,7 @@ BOARD: Final = Board(
                 "have all. Readers of old records cause it.",
                 queries=[
                     Query(
-                        "rate(millrace_fetch_disk_reads_total[$__rate_interval]) / on (instance) "
+                        "rate(millrace_fetch_disk_reads_total[$__rate_interval]) / on (namespace, instance) "
                         "(rate(millrace_fetch_seconds_count"
                         '{phase="read"}[$__rate_interval]) > 0)',
                         "{{instance}}",

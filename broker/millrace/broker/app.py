@@ -410,6 +410,7 @@ class Broker:
         )
         broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         self.life = broker
+        self._metrics.on_registered(broker.broker_id, node)
         await directories.begin_life(broker)  # Before the first heartbeat.
         return broker
 

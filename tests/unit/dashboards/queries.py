@@ -15,7 +15,7 @@ METRIC = re.compile(r"\b(?:millrace_(?!cluster\b)|process_)[a-z0-9_]+")
 SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
 MATCHERS = re.compile(r"\{([^}]*)\}")
 MATCHED = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
-GROUPED = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
+GROUPED = re.compile(r"\b(?:by|on|without|ignoring|group_left)\s*\(([^)]*)\)")
 LEGEND = re.compile(r"\{\{(\w+)\}\}")
 
 

@@ -22,8 +22,9 @@ from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.requests import RequestMetrics
 from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.client.channel import SOFTWARE_VERSION
-from millrace.core.broker_config import MetricsConfig
+from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId
 from millrace.core.records.header import BatchHeader
 
 
@@ -47,6 +48,12 @@ class BrokerMetrics:
             registry=registry,
         )
         build.labels(SOFTWARE_VERSION, platform.python_version()).set(1)
+        self._broker = Gauge(
+            "millrace_broker_info",
+            "1; its labels are the broker's id, name and zone. Other metrics name brokers by id.",
+            ["broker_id", "name", "zone"],
+            registry=registry,
+        )
         self._appended_bytes = Counter(
             "millrace_topic_appended_bytes", "Bytes of batches appended, by topic.", ["topic"],
             registry=registry,
@@ -183,6 +190,10 @@ class BrokerMetrics:
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
         self._sized_topics: set[str] = set()
+
+    def on_registered(self, broker_id: BrokerId, node: NodeConfig) -> None:
+        """Show who this broker is."""
+        self._broker.labels(broker_id, node.name, node.rack).set(1)
 
     def appended(self, topic: str, header: BatchHeader) -> None:
         """Count a batch that was given offsets."""

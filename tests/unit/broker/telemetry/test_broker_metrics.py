@@ -6,7 +6,9 @@ from prometheus_client import generate_latest
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.replication import ReplicaCounts
 from millrace.broker.telemetry.topic_labels import OTHERS, TopicLabels
+from millrace.core.broker_config import NodeConfig
 from millrace.core.errors import InvalidTopicError
+from millrace.core.ids import BrokerId
 from millrace.core.topics import parse_topic_name
 
 
@@ -47,6 +49,13 @@ def test_a_counter_has_one_series_and_no_second_one_of_its_creation() -> None:
 def test_the_build_is_shown() -> None:
     page = generate_latest(BrokerMetrics().registry).decode()
     assert 'millrace_build_info{python="3.' in page
+
+
+def test_a_broker_says_who_it_is_once_it_is_registered() -> None:
+    metrics = BrokerMetrics()
+    metrics.on_registered(BrokerId(3), NodeConfig(name="b-3", rack="z"))
+    labels = {"broker_id": "3", "name": "b-3", "zone": "z"}
+    assert metrics.registry.get_sample_value("millrace_broker_info", labels) == 1
 
 
 def test_topics_beyond_the_bound_are_counted_together() -> None:
