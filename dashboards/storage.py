@@ -84,8 +84,8 @@ BOARD: Final = Board(
                 "have all. Readers of old records cause it.",
                 queries=[
                     Query(
-                        "rate(millrace_fetch_disk_reads_total[$__rate_interval]) / on (namespace, instance) "
-                        "(rate(millrace_fetch_seconds_count"
+                        "rate(millrace_fetch_disk_reads_total[$__rate_interval]) "
+                        "/ on (namespace, instance) (rate(millrace_fetch_seconds_count"
                         '{phase="read"}[$__rate_interval]) > 0)',
                         "{{instance}}",
                     )
