@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
+.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) bench spark demo java faults cluster browser
+	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(PYTHON_RUN) -m pytest tests/interop tests/integration
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
@@ -113,6 +113,9 @@ docs: setup ## Write docs/api.md, configuration.md, metrics.md, spark-options.md
 
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate
+
+dashboards: setup ## Write Grafana's dashboards and Prometheus's rules from their values
+	@$(PYTHON_RUN) -m dashboards.generate
 
 crds: setup ## Write the definitions of Cluster, Topic and Quota from the operator's types
 	@$(PYTHON_RUN) -m crds.generate

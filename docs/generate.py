@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from docs.api_page import api
+from docs.metrics_page import metrics
 from docs.safety_page import safety
 
 from millrace.broker.config import ENVIRONMENT_PREFIX
-from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._settings import AdminConfig
@@ -127,45 +127,6 @@ def _sections(cls: type, name: str) -> Iterator[str]:
     yield settings.markdown_table(cls) + "\n"
     for inner, section in settings.sections_of(cls).items():
         yield from _sections(section, f"{name}.{inner}".lstrip("."))
-
-
-_METRICS: Final = """\
-# Metrics
-
-This page is generated from the code by `make docs`.
-
-Each broker serves its metrics for Prometheus at `/metrics` of the address that it prints when it is
-ready (`[metrics]` in its configuration). The names of counters end in `_total`. Labels are bounded:
-topics by the number of topics, followers by the number of brokers, errors by the number of codes,
-groups by `groups.lag_series_max`.
-
-Alerts that need action at once: `millrace_under_min_isr_partitions` and
-`millrace_offline_partitions` above 0
-(some writes fail), `millrace_offline_log_dirs` and `millrace_offline_replicas` above 0 (a disk or a
-log is damaged, and is fetched again if that is possible),
-`millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; without followers
-writes are refused), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
-`millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total`,
-`millrace_halted_replicas` and `millrace_incomplete_replicas`. Alerts for working hours:
-`millrace_under_replicated_partitions` that stays above 0, ISRs that shrink often,
-`millrace_reluctance{reason="slow disk"}`, `millrace_log_dir_free_bytes` that will not last the
-week, `millrace_differing_cluster_settings` above 0 while no operator is changing them, and for
-groups `millrace_group_lag_seconds_max` above what their users can wait, or absent for minutes while
-`millrace_group_lag_unknown_partitions` is above 0.
-
-| name | kind | meaning |
-|---|---|---|
-"""
-
-
-def metrics() -> str:
-    """Return the page about metrics; those of the process itself are Prometheus' own."""
-    rows = []
-    for family in BrokerMetrics().registry.collect():
-        if family.name.startswith("millrace_"):
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            rows.append(f"| `{name}` | {family.type} | {family.documentation} |")
-    return _METRICS + "\n".join(rows) + "\n"
 
 
 _SPARK_OPTIONS: Final = """\

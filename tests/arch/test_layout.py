@@ -13,12 +13,13 @@ import pytest
 from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS, files
 
 FOLDERS = {
-    *IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "e2e", "images",
+    *IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "dashboards", "demo", "docs", "e2e", "images",
     "requirements", "tests",
 }  # fmt: skip
 TEST_LAYERS = {
     "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
     "integration", "interop", "model", "scenario", "sim", "spark_jobs", "typing", "unit",
+    "watching",
 }  # fmt: skip
 
 

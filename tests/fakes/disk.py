@@ -305,6 +305,9 @@ class Disk:
     def free_space(self, path: str) -> int:
         return self.room()
 
+    def total_space(self, path: str) -> int:
+        return 2**62 if self.capacity is None else self.capacity
+
     def new_mutex(self) -> AbstractContextManager[object]:
         return threading.Lock()
 

@@ -189,7 +189,7 @@ class Broker:
             listeners=2 if config.outside_listener.port < 0 else 3,
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
-        self._metrics = BrokerMetrics()
+        self._metrics = BrokerMetrics(config.metrics.topics_max)
         self._refusals = Refusals(self._metrics)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._turns = Turns()
@@ -414,6 +414,7 @@ class Broker:
         )
         broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         self.life = broker
+        self._metrics.on_registered(broker.broker_id, node)
         await directories.begin_life(broker)  # Before the first heartbeat.
         return broker
 

@@ -280,6 +280,14 @@ class MetricsConfig:
         maximum=PORT_MAX,
         minus_one="no metrics page",
     )
+    topics_max: int = setting(
+        2000,
+        "Topics that [metrics](metrics.md) name, those that a broker meets first; all others are "
+        "counted together as `(others)`. Each one takes five series on every broker that has a "
+        "replica.",
+        minimum=0,
+        maximum=1_000_000,
+    )
 
 
 class LogFormat(StrEnum):

@@ -145,6 +145,7 @@ class Operator:
             self._acts.set()
         else:
             self._acts.clear()
+            self._metrics.keep_only(())
 
     async def _live(self) -> None:
         while True:
@@ -165,11 +166,17 @@ class Operator:
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
             self._judge_watches([*clusters, *topics, *quotas])
-            for each in clusters:
-                self._on_event("cluster", each["metadata"]["namespace"], each["metadata"]["name"])
+            found = [
+                _Key("cluster", each["metadata"]["namespace"], each["metadata"]["name"])
+                for each in clusters
+            ]
             for work, resources in (("topics", topics), ("quotas", quotas)):
-                for namespace, name in sorted({cluster_key(each) for each in resources}):
-                    self._on_event(work, namespace, name)
+                found += [
+                    _Key(work, *key) for key in sorted({cluster_key(each) for each in resources})
+                ]
+            for key in found:
+                self._on_event(*key)
+            self._metrics.keep_only(found)
             await asyncio.sleep(RESYNC_S)
 
     def _judge_watches(self, listed: list[Document]) -> None:
@@ -202,7 +209,8 @@ class Operator:
                     )
                 else:
                     self._queue.done(key, again_after_s)
-                    self._metrics.last_success.labels(*key).set(time.time())
+                    if self._acts.is_set():  # Else the other operator shows it.
+                        self._metrics.succeeded(*key, now_s=time.time())
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -6,13 +6,16 @@ everything found long ago. `/readyz` fails until the API server was reached once
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from http.server import ThreadingHTTPServer
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
+from prometheus_client.process_collector import ProcessCollector
 
 PORT: Final = 7095
+WORKS: Final = ("cluster", "topics", "quotas")
+"""The kinds of work: a cluster, its topics, its quotas."""
 _REQUEST_SECONDS_MAX: Final = 10
 
 
@@ -21,6 +24,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.reconcile_seconds: Final = Histogram(
             "millrace_operator_reconcile_seconds",
             "How long one look at a cluster, or at its topics or quotas, took.",
@@ -34,12 +38,15 @@ class OperatorMetrics:
             ["work"],
             registry=self.registry,
         )
-        self.last_success: Final = Gauge(
+        self._last_success: Final = Gauge(
             "millrace_operator_last_success_timestamp_seconds",
             "When a cluster, or its topics or quotas, was looked at last without a failure.",
             ["work", "namespace", "name"],
             registry=self.registry,
         )
+        self._succeeded: set[tuple[str, str, str]] = set()
+        for work in WORKS:
+            self.failures.labels(work)
         self.waiting: Final = Gauge(
             "millrace_operator_waiting",
             "Clusters that wait to be looked at, or are just now.",
@@ -56,6 +63,21 @@ class OperatorMetrics:
             ["method"],
             registry=self.registry,
         )
+
+    def succeeded(self, work: str, namespace: str, name: str, now_s: float) -> None:
+        """Note that a cluster, or its topics or quotas, was looked at without a failure."""
+        self._succeeded.add((work, namespace, name))
+        self._last_success.labels(work, namespace, name).set(now_s)
+
+    def keep_only(self, known: Container[tuple[str, str, str]]) -> None:
+        """Forget the successes of what is gone, or is another operator's: their age says nothing.
+
+        Args:
+            known: work, namespace and name of what this operator looks after.
+        """
+        for key in [each for each in self._succeeded if each not in known]:
+            self._succeeded.discard(key)
+            self._last_success.remove(*key)
 
 
 class Signs:

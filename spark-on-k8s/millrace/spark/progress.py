@@ -19,13 +19,13 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from socketserver import ThreadingMixIn
 from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -39,29 +39,13 @@ from pyspark.sql.streaming.listener import (
 from millrace.core.addresses import parse_addresses
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.position_reports import PositionReporter
-from millrace.spark.query_states import QueryState, QueryStates
+from millrace.spark.query_metrics import query_metrics, report_failures
+from millrace.spark.query_states import QueryStates
 
-_PREFIX: Final = "millrace_spark"
 _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of ended queries: Spark sends them later."""
 _SILENT_SECONDS_MAX: Final = 10
 """Time-out of connections to the pages: otherwise one whose peer is gone stays for ever."""
-
-_GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
-    ("active", "1 while the query runs.", lambda each: each.is_active),
-    (
-        "input_rows_per_second",
-        "Rows that came, by the last micro-batch; 0 when there was nothing to do.",
-        lambda each: each.input_rows_per_second,
-    ),
-    (
-        "processed_rows_per_second",
-        "Rows that were processed, by the last micro-batch; 0 when there was nothing to do.",
-        lambda each: each.processed_rows_per_second,
-    ),
-    ("state_rows", "Rows in the query's state.", lambda each: each.state_rows),
-    ("state_memory_bytes", "Memory of the query's state.", lambda each: each.state_bytes),
-)
 
 
 def watch_queries(
@@ -189,7 +173,7 @@ class _Seen:
 
     def metrics(self) -> list[Metric]:
         with self._lock:
-            return list(_metrics(self._states, time.monotonic()))
+            return list(query_metrics(self._states, time.monotonic()))
 
     def close(self) -> None:
         if self.reporter is not None:
@@ -224,47 +208,7 @@ class _QueryMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._seen.metrics()
         if self._seen.reporter is not None:
-            yield CounterMetricFamily(
-                f"{_PREFIX}_position_report_failures",
-                "Reports of positions to the brokers that failed.",
-                self._seen.reporter.failures,
-            )
-
-
-def _metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
-    known = list(states)
-    for name, meaning, value in _GAUGES:
-        gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, labels=["query"])
-        for each in known:
-            gauge.add_metric([each.name], value(each))
-        yield gauge
-    rows = CounterMetricFamily(f"{_PREFIX}_rows", "Rows read.", labels=["query"])
-    batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
-    age = GaugeMetricFamily(
-        f"{_PREFIX}_last_progress_age_seconds",
-        "Since a running query ended a micro-batch, or found nothing to do.",
-        labels=["query"],
-    )
-    took = GaugeMetricFamily(
-        f"{_PREFIX}_batch_duration_seconds",
-        "Of the last micro-batch, by phase; `triggerExecution` is all of it.",
-        labels=["query", "phase"],
-    )
-    lag = GaugeMetricFamily(
-        f"{_PREFIX}_lag_records",
-        "Records of a topic that the last micro-batch left unread.",
-        labels=["query", "topic"],
-    )
-    for each in known:
-        rows.add_metric([each.name], each.rows)
-        batches.add_metric([each.name], each.batches)
-        if each.is_active:
-            age.add_metric([each.name], now - each.heard_at)
-        for phase, seconds in each.phases_s.items():
-            took.add_metric([each.name, phase], seconds)
-        for topic, records in each.lag.items():
-            lag.add_metric([each.name, topic], records)
-    yield from (rows, batches, age, took, lag)
+            yield report_failures(self._seen.reporter.failures)
 
 
 class _Pages:

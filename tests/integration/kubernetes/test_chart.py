@@ -5,16 +5,21 @@ It checks with `fieldValidation=Strict` and writes nothing: unknown fields, wron
 whatever its own validation knows, which no schema does.
 """
 
+import json
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from charts.generate import CHART, EXPECTED, KUSTOMIZE, helm, rendered
+from dashboards.alerts import ALERTS
+from dashboards.generate import FOLDER, RULES
 from tests.api_server import binaries
 from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
+from tests.integration.running_broker import wait_until
 
 from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of
@@ -25,6 +30,30 @@ Document = dict[str, Any]
 pytestmark = pytest.mark.timeout(1200)
 
 _CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace"}
+
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_MONITORING = "monitoring.coreos.com"
+
+
+@pytest.fixture(scope="module")
+def api_server(api_server: RunningApiServer) -> RunningApiServer:
+    """The shared one, which also knows the kinds of the Prometheus operator."""
+    for path in sorted((EXPECTED.parent / "monitoring").glob("*.yaml")):
+        query = "fieldManager=tests&force=true"
+        where = f"{_DEFINITIONS}/{path.stem}"
+        status, answer = api_server.request("PATCH", f"{where}?{query}", path.read_bytes())
+        assert status in (200, 201), answer
+        listed = f"/apis/{_MONITORING}/v1/{path.stem.partition('.')[0]}"
+        wait_until(partial(_is_there, api_server, listed), listed)
+    return api_server
+
+
+def _is_there(server: RunningApiServer, path: str) -> bool:
+    try:
+        return server.request("GET", path)[0] == 200
+    except json.JSONDecodeError:  # "404 page not found", as long as it knows no such group.
+        return False
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -99,6 +128,8 @@ def test_helm_finds_nothing_to_say_of_the_chart() -> None:
         ("imagePullSecrets=login", "at '/imagePullSecrets': got string, want array"),
         ("definitions=maybe", "at '/definitions': got string, want boolean"),
         ("sample.size=", "at '/sample/size': minLength"),
+        ("monitoring.podMonitors.interval=soon", "'soon' does not match pattern"),
+        ("monitoring.runbooks=docs", "at '/monitoring/runbooks': 'docs' does not match pattern"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, said: str) -> None:
@@ -113,6 +144,59 @@ def test_a_sample_before_its_definitions_says_what_to_do() -> None:
         *("--set", "sample.enabled=true"),
     )
     assert "install without it, then run helm upgrade x" in done.stderr
+
+
+def monitoring(*values: str) -> list[Document]:
+    """Return the release's objects for Prometheus and Grafana."""
+    chosen = [part for value in values for part in ("--set", f"monitoring.{value}")]
+    return [
+        each
+        for each in documents(rendered("--set", "definitions=false", *chosen))
+        if _MONITORING in each["apiVersion"] or each["kind"] == "ConfigMap"
+    ]
+
+
+def test_every_part_for_prometheus_and_grafana_has_a_switch() -> None:
+    assert monitoring() == []
+    kinds = {
+        part: {each["kind"] for each in monitoring(f"{part}.enabled=true")}
+        for part in ("podMonitors", "rules", "dashboards")
+    }
+    assert kinds == {
+        "podMonitors": {"PodMonitor"},
+        "rules": {"PrometheusRule"},
+        "dashboards": {"ConfigMap"},
+    }
+
+
+def test_dashboards_come_as_they_are_with_the_label_of_grafanas_sidecar() -> None:
+    found = monitoring("dashboards.enabled=true", "dashboards.namespace=grafana")
+    assert {each["metadata"]["namespace"] for each in found} == {"grafana"}
+    assert {each["metadata"]["labels"]["grafana_dashboard"] for each in found} == {"1"}
+    held = {name: text for each in found for name, text in each["data"].items()}
+    assert held == {path.name: path.read_text() for path in FOLDER.glob("*.json")}
+    (link,) = {
+        variable["query"]
+        for each in monitoring("dashboards.enabled=true", "runbooks=https://example.com/r")
+        for text in each["data"].values()
+        for variable in json.loads(text)["templating"]["list"]
+        if variable["name"] == "runbooks"
+    }
+    assert link == "https://example.com/r"
+
+
+def test_rules_come_as_they_are_and_link_to_where_runbooks_are_served() -> None:
+    (found,) = monitoring("rules.enabled=true")
+    assert found["spec"] == yaml.safe_load(RULES.read_text())
+    (found,) = monitoring("rules.enabled=true", "runbooks=https://example.com/r")
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in found["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert len(links) == len(ALERTS)
+    assert all(link.startswith("https://example.com/r/") for link in links)
 
 
 def test_kustomize_gives_what_the_chart_does(api_server: RunningApiServer) -> None:

@@ -65,3 +65,29 @@ def test_metrics_are_there_for_prometheus(page: TelemetryPage) -> None:
     status, text = get(page, "/metrics")
     assert status == 200
     assert "# TYPE millrace_operator_acts gauge" in text
+
+
+def test_the_age_of_a_success_is_shown_for_as_long_as_the_cluster_is_looked_after() -> None:
+    metrics = OperatorMetrics()
+
+    def shown(work: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            "millrace_operator_last_success_timestamp_seconds",
+            {"work": work, "namespace": "n", "name": "c"},
+        )
+
+    metrics.succeeded("cluster", "n", "c", 5.0)
+    metrics.succeeded("topics", "n", "c", 6.0)
+    metrics.keep_only([("cluster", "n", "c")])
+    assert (shown("cluster"), shown("topics")) == (5.0, None)
+    metrics.keep_only(())
+    assert shown("cluster") is None
+    metrics.succeeded("cluster", "n", "c", 7.0)
+    assert shown("cluster") == 7.0
+
+
+def test_failures_are_counted_from_0_on() -> None:
+    value = OperatorMetrics().registry.get_sample_value(
+        "millrace_operator_reconcile_failures_total", {"work": "quotas"}
+    )
+    assert value == 0

@@ -19,6 +19,7 @@ from millrace.broker.rpc.refusals import Refusals, printable
 from millrace.broker.rpc.requests import Request, decode_request
 from millrace.broker.runtime.loop_time import LoopTime
 from millrace.broker.runtime.quotas import Quotas
+from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import Appended, MessageTooLargeError, MillraceError
@@ -93,10 +94,14 @@ class Calls:
         self, name: str, method: Callable[[_R, Caller], Awaitable[Message]], kind: type[_R]
     ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
         async def call(data: bytes, context: Stream) -> bytes:
-            async with self._begun(context, name) as caller:
-                if self._quotas is None or not self._quotas.limits_requests:
-                    return await answer(data, caller)
-                return await self._within_quota(self._quotas, answer(data, caller), caller)
+            begun = host.monotonic_s()
+            try:
+                async with self._begun(context, name) as caller:
+                    if self._quotas is None or not self._quotas.limits_requests:
+                        return await answer(data, caller)
+                    return await self._within_quota(self._quotas, answer(data, caller), caller)
+            finally:
+                self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: Caller) -> bytes:
             request = decode_request(kind, data, self._limits.request_entries_max)

@@ -34,6 +34,7 @@ from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.errors import (
@@ -571,11 +572,15 @@ class _FetchStream:
         del self._refused[:PARTITIONS_IN_RESPONSE]
         self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
-        begun = thread_time_ns()
+        metrics = self._service.metrics.requests
+        begun, begun_s = thread_time_ns(), host.monotonic_s()
         batches = self._service.reader.read_cached(reads)
         if batches is None:
+            metrics.fetch_disk_reads.inc()
             batches = await self._service.reader.read(reads)
             begun = thread_time_ns()  # The loop has done other work meanwhile.
+        if reads:
+            metrics.fetch_read.observe(host.monotonic_s() - begun_s)
         sent = []
         unused = iter(batches)
         for plan in plans:
@@ -618,7 +623,9 @@ class _FetchStream:
         message = encode_fetch_response(header, sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds only the message.
+        begun_s = host.monotonic_s()
         await self._context.write(message)
+        metrics.fetch_send.observe(host.monotonic_s() - begun_s)
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
         position, log = plan.position, plan.partition.log

@@ -31,6 +31,7 @@ from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.errors import (
@@ -105,6 +106,8 @@ class _Request:
     """With `acks=0` no client waits for the answer: only a refusal is sent."""
     size: int
     deadline: MonotonicMs
+    begun: float
+    """When its batches were checked, in seconds."""
     topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
     """In the order of the batches; None: not appended or refused yet."""
@@ -316,6 +319,7 @@ class _ProduceStream:
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
+        self._outgoing_since = 0.0  # When the first of them was ready, in seconds.
         # Without an answer: to who gets none or has sent nothing yet, or that a delay is shorter.
         self._must_tell_delay = False
         self._told_until = 0  # The end of the delay that the client was told.
@@ -374,7 +378,7 @@ class _ProduceStream:
     async def _read(self) -> None:
         service = self._service
         while isinstance(message := await self._next_message(), bytes):  # Then it is EOF.
-            size = len(message)
+            size, begun = len(message), host.monotonic_s()
             self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
@@ -384,8 +388,9 @@ class _ProduceStream:
                 result: _TimedCheck | None,
                 error: BaseException | None,
                 size: int = size,
+                begun: float = begun,
             ) -> None:
-                self._on_checked(size, result, error)
+                self._on_checked(size, begun, result, error)
 
             self._checker.submit(done, service.timed_check, message)
             del message, done
@@ -393,10 +398,12 @@ class _ProduceStream:
     def _on_checked(
         self,
         size: int,
+        begun: float,
         result: _TimedCheck | None,
         error: BaseException | None,
     ) -> None:
         self._in_check -= 1
+        self._service.metrics.requests.produce_check.observe(host.monotonic_s() - begun)
         if result is None:
             assert error is not None
             self._refuse(size, 0, error)
@@ -423,6 +430,7 @@ class _ProduceStream:
             is_awaited=header.acks != 0,
             size=size,
             deadline=MonotonicMs(monotonic_now() + timeout_ms),
+            begun=host.monotonic_s(),
         )
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None
@@ -526,6 +534,7 @@ class _ProduceStream:
             self._drained.set()
             return
         request.is_answered = True
+        self._service.metrics.requests.produce_append.observe(host.monotonic_s() - request.begun)
         results = []
         is_refused = False
         for topic_partition, outcome, log_start_offset in zip(
@@ -591,6 +600,8 @@ class _ProduceStream:
         return delay_ms
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
+        if not self._outgoing:
+            self._outgoing_since = host.monotonic_s()
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
         # A write costs as much as reading a request. While more answers will come, one write takes
@@ -610,11 +621,15 @@ class _ProduceStream:
                 self._gathering = None
             while self._outgoing or self._must_tell_delay:
                 self._must_tell_delay = False
+                since = self._outgoing_since
                 self._take_outgoing()
                 response = pb.ProduceResponse(
                     answers=self._in_write, throttle_time_ms=self._delay_to_tell()
                 )
                 await self._context.write(response.SerializeToString())
+                if self._in_write:
+                    sent = self._service.metrics.requests.produce_send
+                    sent.observe(host.monotonic_s() - since)
                 self._in_write = []
                 self._drained.set()
 

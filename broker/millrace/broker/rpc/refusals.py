@@ -28,12 +28,15 @@ class Refusals:
     Args:
         metrics: count them.
         clock: for the pauses of the log.
+
+    Attributes:
+        metrics: as given.
     """
 
     def __init__(
         self, metrics: BrokerMetrics, *, clock: Callable[[], MonotonicMs] = monotonic_now
     ) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
         self._quiet_until = MonotonicMs(0)
         self._unnamed = 0
@@ -46,7 +49,7 @@ class Refusals:
             caller: of the request.
             method: its name, without the service.
         """
-        self._metrics.refused(error)
+        self.metrics.refused(error)
         if not isinstance(error, InvalidRequestError | BrokerBusyError):
             return
         now = self._clock()

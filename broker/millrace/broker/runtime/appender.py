@@ -25,6 +25,7 @@ import queue
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
@@ -91,6 +92,9 @@ class Appender:
         checkpoint: advances the recovery points that are due; run beside the appends.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
         check_room: called before appends; raises if there is no room for them.
+
+    Attributes:
+        observe_flush: called with the seconds of each flush of a round, on the append thread.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Appender:
         self._busy_since: MonotonicMs | None = None
         self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
         self._was_full = False
+        self.observe_flush: Callable[[float], object] = lambda _: None
         self._flusher = Worker(f"{name}-flush", mailbox)
         self._thread = host.current.start_thread(f"{name}-append", self._run)
 
@@ -295,9 +300,11 @@ class Appender:
                 self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
 
     def _flush_one(self, target: Target) -> Offset:
-        begun = monotonic_now()
+        begun = host.monotonic_s()
         flushed = self._measured(target.log.flush)
-        self._flushes_ms.append(monotonic_now() - begun)
+        seconds = host.monotonic_s() - begun
+        self._flushes_ms.append(ceil(seconds * 1000))
+        self.observe_flush(seconds)
         return flushed
 
     def _measured(self, job: Callable[..., _T], *args: Any) -> _T:

@@ -17,7 +17,7 @@ from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.replica_counts import count_replicas
+from millrace.broker.runtime.replica_counts import count_replicas, measure_sizes
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.client import host
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 _SECOND = 1.0
 _LAG_INTERVAL_SECONDS = 0.25
+_SIZES_SECONDS = 5.0
+"""Pause between two looks at the sizes of all logs: a log may have many segments."""
 _FREE_SPACE_SECONDS = 3.0
 """A disk that has not reported its free space by then is shown with none."""
 _RETAINED_AT_ONCE = 200
@@ -60,14 +62,18 @@ class Housekeeping:
         self._config = config
         self._metrics = metrics
         self._is_controller = is_controller
+        for opened in self._directories:
+            flushes = metrics.requests.flush.labels(opened.directory.path)
+            opened.appender.observe_flush = flushes.observe
 
     async def observe(self) -> None:
         """Update the metrics, for as long as the broker runs; begins while logs are being
         opened."""
         await asyncio.gather(
             _every(_SECOND, self._observe),
+            _every(_SIZES_SECONDS, self._measure_sizes),
             self._measure_loop_lag(),
-            *(_every(_SECOND, partial(self._ask_free_space, each)) for each in self._directories),
+            *(_every(_SECOND, partial(self._ask_space, each)) for each in self._directories),
         )
 
     async def run(self) -> None:
@@ -126,7 +132,8 @@ class Housekeeping:
             partition.on_corrupt(outcome)
         elif isinstance(outcome, StorageFullError | StorageBusyError):
             _log.warning("retention was refused", extra={"error": outcome.message})
-        elif outcome:
+        elif isinstance(outcome, int) and outcome:
+            self._metrics.retention_deleted_segments.inc(outcome)
             self._partitions.on_log_start_advanced(partition)
 
     async def scrub(self, opened: OpenDirectory) -> None:
@@ -163,18 +170,28 @@ class Housekeeping:
             kept = self._metrics.damaged_logs.labels(opened.directory.path)
             kept.set(len(opened.directory.damaged))
 
-    async def _ask_free_space(self, opened: OpenDirectory) -> None:
-        directory = opened.directory
-        gauge = self._metrics.log_dir_free_bytes.labels(directory.path, directory.media)
-        asked = self._reader.call(directory.path, directory.free_space)
+    async def _measure_sizes(self) -> None:
+        topics, directories = await measure_sizes(self._partitions.all())
+        self._metrics.on_topic_sizes(topics)
+        for opened in self._directories:
+            directory = opened.directory
+            gauge = self._metrics.log_dir_log_bytes.labels(directory.path, directory.media)
+            gauge.set(directories.get(directory.path, 0))
+
+    async def _ask_space(self, opened: OpenDirectory) -> None:
+        directory, metrics = opened.directory, self._metrics
+        free_bytes = metrics.log_dir_free_bytes.labels(directory.path, directory.media)
+        asked = self._reader.call(directory.path, directory.space)
         await asyncio.wait([asked], timeout=_FREE_SPACE_SECONDS)
         if not asked.done():
-            gauge.set(0)
+            free_bytes.set(0)
         try:
-            free = await asked  # It is not asked again before it has answered.
+            free, size = await asked  # It is not asked again before it has answered.
         except OSError:
-            free = 0
-        gauge.set(free)
+            free_bytes.set(0)
+            return
+        free_bytes.set(free)
+        metrics.log_dir_size_bytes.labels(directory.path, directory.media).set(size)
 
     async def _measure_loop_lag(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""A look at every replica of this broker, for its metrics."""
+"""Looks at every replica of this broker, for its metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -29,6 +29,19 @@ async def count_replicas(
         elif leader is not None and not leader.is_resigned:
             _add_led(counts, partition, leader, clock())
     return counts
+
+
+async def measure_sizes(partitions: Iterable[Partition]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the bytes of all logs by topic, and by log directory, likewise."""
+    topics: dict[str, int] = {}
+    directories: dict[str, int] = {}
+    for number, partition in enumerate(partitions):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        size, log_dir = partition.log.size_bytes, partition.log.log_dir
+        topics[partition.topic] = topics.get(partition.topic, 0) + size
+        directories[log_dir] = directories.get(log_dir, 0) + size
+    return topics, directories
 
 
 def _add_led(

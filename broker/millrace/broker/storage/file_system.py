@@ -106,6 +106,9 @@ class FileSystem(Protocol):
     def free_space(self, path: str) -> int:
         """Return the bytes that may still be written below `path`."""
 
+    def total_space(self, path: str) -> int:
+        """Return the size of the file system of `path`."""
+
     def lock(self, path: str) -> Lock:
         """Take a lock on a file, which is made if need be; BlockingIOError when another has it."""
 

@@ -103,6 +103,11 @@ class PosixFileSystem:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
+    def total_space(self, path: str) -> int:
+        """Implement `FileSystem`."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
+
     def new_mutex(self) -> AbstractContextManager[object]:
         """Implement `FileSystem`."""
         return threading.Lock()

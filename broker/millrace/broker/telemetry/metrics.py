@@ -1,27 +1,60 @@
 """Metrics of the broker's own work: one registry, served at `/metrics`.
 
-Labels are bounded by design: topics by the number of topics, errors by the number of codes.
+Labels are bounded by design: topics by `metrics.topics_max`, errors by the number of codes.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import platform
+from collections.abc import Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.broker.telemetry.requests import RequestMetrics
 from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.broker.telemetry.topic_labels import TopicLabels
+from millrace.client.channel import SOFTWARE_VERSION
+from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId
 from millrace.core.records.header import BatchHeader
 
 
 class BrokerMetrics:
-    """Counters and gauges by their Prometheus names; topics' label children are looked up once."""
+    """Counters and gauges by their Prometheus names; topics' label children are looked up once.
 
-    def __init__(self) -> None:
+    Args:
+        topics_max: topics that are named.
+    """
+
+    def __init__(self, topics_max: int = MetricsConfig().topics_max) -> None:
+        # They would double the series of each counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         registry = self.registry
+        build = Gauge(
+            "millrace_build_info",
+            "1; its labels are the release of Millrace and the version of Python.",
+            ["version", "python"],
+            registry=registry,
+        )
+        build.labels(SOFTWARE_VERSION, platform.python_version()).set(1)
+        self._broker = Gauge(
+            "millrace_broker_info",
+            "1; its labels are the broker's id, name and zone. Other metrics name brokers by id.",
+            ["broker_id", "name", "zone"],
+            registry=registry,
+        )
         self._appended_bytes = Counter(
             "millrace_topic_appended_bytes", "Bytes of batches appended, by topic.", ["topic"],
             registry=registry,
@@ -99,6 +132,29 @@ class BrokerMetrics:
             ["log_dir", "media"],
             registry=registry,
         )
+        self.log_dir_size_bytes = Gauge(
+            "millrace_log_dir_size_bytes",
+            "Size of the file system, by log directory and its media.",
+            ["log_dir", "media"],
+            registry=registry,
+        )
+        self.log_dir_log_bytes = Gauge(
+            "millrace_log_dir_log_bytes",
+            "Bytes of batches of the replicas here, by log directory and its media.",
+            ["log_dir", "media"],
+            registry=registry,
+        )
+        self._topic_log_bytes = Gauge(
+            "millrace_topic_log_bytes",
+            "Bytes of batches of the replicas here, by topic.",
+            ["topic"],
+            registry=registry,
+        )
+        self.retention_deleted_segments = Counter(
+            "millrace_retention_deleted_segments",
+            "Segments that retention deleted in partitions that this broker leads.",
+            registry=registry,
+        )
         self.differing_cluster_settings = Gauge(
             "millrace_differing_cluster_settings",
             "Settings of [cluster] that differ here from the controller's. Should be 0.",
@@ -126,13 +182,20 @@ class BrokerMetrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2),
             registry=registry,
         )
-        self.replication = ReplicationMetrics(registry)
+        self.requests = RequestMetrics(registry)
+        self._topic_labels = TopicLabels(topics_max)
+        self.replication = ReplicationMetrics(registry, self._topic_labels)
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
         self.tiers = TierMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
+        self._sized_topics: set[str] = set()
+
+    def on_registered(self, broker_id: BrokerId, node: NodeConfig) -> None:
+        """Show who this broker is."""
+        self._broker.labels(broker_id, node.name, node.rack).set(1)
 
     def appended(self, topic: str, header: BatchHeader) -> None:
         """Count a batch that was given offsets."""
@@ -152,8 +215,22 @@ class BrokerMetrics:
             counter = self._refused[kind] = self._refusals.labels(kind.name())
         counter.inc()
 
+    def on_topic_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Show the bytes that each topic takes here, and no others."""
+        self._topic_labels.keep_only(sizes.keys() | self._topics.keys())
+        sums: dict[str, int] = {}
+        for topic, size in sizes.items():
+            label = self._topic_labels.label(topic)
+            sums[label] = sums.get(label, 0) + size
+        for label in self._sized_topics - sums.keys():
+            self._topic_log_bytes.remove(label)
+        self._sized_topics = set(sums)
+        for label, size in sums.items():
+            self._topic_log_bytes.labels(label).set(size)
+
     def forget_topic(self, topic: str) -> None:
-        """Drop a deleted topic's series."""
+        """Drop a deleted topic's series; what `OTHERS` has counted stays."""
+        self._topic_labels.forget(topic)
         if self._topics.pop(topic, None) is not None:
             for counter in (self._appended_bytes, self._appended_records, self._fetched_bytes):
                 counter.remove(topic)
@@ -161,9 +238,10 @@ class BrokerMetrics:
     def _topic(self, topic: str) -> tuple[Counter, Counter, Counter]:
         children = self._topics.get(topic)
         if children is None:
+            label = self._topic_labels.label(topic)
             children = self._topics[topic] = (
-                self._appended_bytes.labels(topic),
-                self._appended_records.labels(topic),
-                self._fetched_bytes.labels(topic),
+                self._appended_bytes.labels(label),
+                self._appended_records.labels(label),
+                self._fetched_bytes.labels(label),
             )
         return children

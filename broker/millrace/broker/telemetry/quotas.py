@@ -30,7 +30,7 @@ class QuotaMetrics:
         self._delay_seconds = Gauge(
             "millrace_quota_delay_seconds",
             f"Present delay, of the {NAMED_MAX} clients or topics that are delayed most.",
-            ["quota", "kind", "principal", "client_id", "topic", "namespace"],
+            ["quota", "kind", "principal", "client_id", "topic", "topic_namespace"],
             registry=registry,
         )
         self._buckets = Gauge(

@@ -3,13 +3,14 @@
 Changes of in-sync replicas and of leaders are counted as the metadata shows them, each by the
 broker that leads then, so that sums over brokers are right. The rest is updated once a second.
 
-Labels are bounded: topics by the number of topics, followers by the number of brokers.
+Labels are bounded: topics by `metrics.topics_max`, followers by the number of brokers.
 """
 
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import PartitionState
@@ -49,9 +50,10 @@ class ReplicationMetrics:
 
     Args:
         registry: that they join.
+        topic_labels: the values of the label `topic`.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, topic_labels: TopicLabels) -> None:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"millrace_{name}", meaning, labels, registry=registry)
 
@@ -131,6 +133,7 @@ class ReplicationMetrics:
             "fenced_brokers",
             "Registered brokers that are down; reported only by the controller.",
         )
+        self._topic_labels = topic_labels
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
         self._shown: tuple[MetadataImage, bool] | None = None
@@ -142,7 +145,7 @@ class ReplicationMetrics:
 
     def on_lost(self, topic: str, records: int) -> None:
         """Count records that an unclean election took back."""
-        self._lost_records.labels(topic).inc(records)
+        self._lost_records.labels(self._topic_labels.label(topic)).inc(records)
 
     def on_changes(self, changes: MetadataChanges, broker_id: BrokerId) -> None:
         """Count the changes of the partitions that this broker leads now."""
@@ -208,11 +211,15 @@ class ReplicationMetrics:
         self._reassigning.set(counts.reassigning)
         self._halted.set(counts.halted)
         self._incomplete.set(counts.incomplete)
-        for topic in self._topics - counts.isr_size.keys():
-            self._isr_size.remove(topic)
-        self._topics = set(counts.isr_size)
+        sizes: dict[str, int] = {}
         for topic, size in counts.isr_size.items():
-            self._isr_size.labels(topic).set(size)
+            label = self._topic_labels.label(topic)
+            sizes[label] = min(size, sizes.get(label, size))
+        for label in self._topics - sizes.keys():
+            self._isr_size.remove(label)
+        self._topics = set(sizes)
+        for label, size in sizes.items():
+            self._isr_size.labels(label).set(size)
         for follower in self._followers - counts.lag_records.keys():
             self._lag_records.remove(follower)
             self._lag_seconds.remove(follower)

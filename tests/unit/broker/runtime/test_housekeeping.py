@@ -127,9 +127,9 @@ class Directory:
     def scrub(self, max_bytes: int) -> None:
         self._do("scrub")
 
-    def free_space(self) -> int:
-        self._do("free_space")
-        return 7
+    def space(self) -> tuple[int, int]:
+        self._do("space")
+        return 7, 9
 
     def _do(self, what: str) -> None:
         if self.error is not None:
@@ -301,6 +301,7 @@ def test_a_disk_that_hangs_does_not_freeze_what_is_shown() -> None:
         keeping(partitions, ReadThreads(hanging="/0"), metrics).observe,
         lambda: (
             shown("log_dir_free_bytes", log_dir="/1", media="hdd") == 7
+            and shown("log_dir_size_bytes", log_dir="/1", media="hdd") == 9
             and shown("log_dir_free_bytes", log_dir="/0", media="hdd") == 0
         ),
         fail_one,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState, StateShard, Topic
@@ -37,7 +38,7 @@ class Counted:
 
     def __init__(self, before: PartitionState, after: PartitionState, broker_id: int = ME) -> None:
         self._registry = CollectorRegistry()
-        metrics = ReplicationMetrics(self._registry)
+        metrics = ReplicationMetrics(self._registry, TopicLabels(10))
         changes = MetadataChanges((), ((topic(before), topic(after)),), ())
         metrics.on_changes(changes, BrokerId(broker_id))
 
@@ -71,7 +72,7 @@ def test_another_life_of_the_same_leader_is_another_election() -> None:
 
 def test_records_that_are_lost_are_counted_by_topic_until_it_is_deleted() -> None:
     registry = CollectorRegistry()
-    metrics = ReplicationMetrics(registry)
+    metrics = ReplicationMetrics(registry, TopicLabels(10))
 
     def counted() -> float | None:
         return registry.get_sample_value("millrace_topic_lost_records_total", {"topic": "t"})
@@ -92,7 +93,7 @@ def test_an_unclean_election_is_counted_as_one() -> None:
 
 def test_a_partition_is_offline_without_a_leader_and_where_the_leaders_log_is_damaged() -> None:
     registry = CollectorRegistry()
-    metrics = ReplicationMetrics(registry)
+    metrics = ReplicationMetrics(registry, TopicLabels(10))
 
     def offline() -> float | None:
         return registry.get_sample_value("millrace_offline_partitions")

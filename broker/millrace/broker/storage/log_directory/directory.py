@@ -365,6 +365,10 @@ class LogDirectory:
         """Return the bytes that the disk has left."""
         return self._files.free_space(self.path)
 
+    def space(self) -> tuple[int, int]:
+        """Return the bytes that the disk has left, and its size."""
+        return self.free_space(), self._files.total_space(self.path)
+
     def checkpoint(self, now: MonotonicMs) -> int:
         """Advance the recovery points that are due, and make all of them durable.
 

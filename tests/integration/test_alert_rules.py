@@ -1,0 +1,348 @@
+"""Each alert fires for what it is about, no sooner than it should, and says what is wrong.
+
+By Prometheus's own tests of rules (`promtool test rules`), on series that are made up.
+"""
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dashboards.alerts import ALERTS, Alert
+from dashboards.generate import RULES
+from tests.watching import prometheus
+
+pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY_NOT)
+
+CLUSTER = {"namespace": "shop", "millrace_cluster": "logs"}
+BROKER = {**CLUSTER, "instance": "logs-b-0"}
+LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
+GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
+OF_CLUSTER = "of cluster shop/logs"
+GIB = 1 << 30
+HEALTHY = 24 * 60
+"""Minutes for which series stay as they should be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What an alert is about.
+
+    Attributes:
+        bad: series that should make it fire, with their values a minute, as promtool writes them.
+        good: the same, where all is well.
+        silent_at: minutes at which it does not fire yet.
+        fires_at: minutes at which it fires.
+        labels: of the alert, without its severity.
+        summary: what it says.
+    """
+
+    bad: dict[str, str]
+    good: dict[str, str]
+    silent_at: int
+    fires_at: int
+    labels: dict[str, str] = field(default_factory=lambda: CLUSTER)
+    summary: str
+
+
+def series(name: str, /, **labels: str) -> str:
+    """Return a series as promtool writes it."""
+    matchers = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"{name}{{{matchers}}}"
+
+
+def gauge(name: str, labels: dict[str, str], bad: float, good: float = 0) -> dict[str, Any]:
+    """Return the series of a case with one gauge."""
+    one = series(name, **labels)
+    return {"bad": {one: f"{bad}x{HEALTHY}"}, "good": {one: f"{good}x{HEALTHY}"}}
+
+
+CASES: dict[str, Case] = {
+    "NoController": Case(
+        bad={
+            series("millrace_controller_active", **BROKER): "1 0x100",
+            series("up", **BROKER): "1x100",
+        },
+        good={
+            series("millrace_controller_active", **BROKER): "1 0 1x100",
+            series("up", **BROKER): "1x100",
+        },
+        silent_at=2,
+        fires_at=4,
+        summary=f"Controllers {OF_CLUSTER}: 0 instead of one.",
+    ),
+    "PartitionsOffline": Case(
+        **gauge("millrace_offline_partitions", BROKER, 3),
+        silent_at=1,
+        fires_at=2,
+        summary=f"Partitions {OF_CLUSTER} that can neither be written nor read: 3.",
+    ),
+    "WritesRefused": Case(
+        **gauge("millrace_under_min_isr_partitions", BROKER, 2),
+        silent_at=1,
+        fires_at=2,
+        summary=f"Partitions {OF_CLUSTER} that refuse writes with acks=all: 2.",
+    ),
+    "RecordsLost": Case(
+        bad={series("millrace_unclean_leader_elections_total", **BROKER): "0x10 1x100"},
+        good={series("millrace_unclean_leader_elections_total", **BROKER): "4x110"},
+        silent_at=9,
+        fires_at=13,
+        summary=f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
+    ),
+    "DiskFull": Case(
+        bad={
+            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{4 * GIB}x100",
+            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x100",
+        },
+        good={
+            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{6 * GIB}x100",
+            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x100",
+        },
+        silent_at=4,
+        fires_at=5,
+        labels=LOG_DIR,
+        summary="/data/log on logs-b-0 has 4% left.",
+    ),
+    "BrokerDown": Case(
+        **gauge("millrace_fenced_brokers", BROKER, 1),
+        silent_at=9,
+        fires_at=10,
+        summary=f"Registered brokers {OF_CLUSTER} that are down: 1.",
+    ),
+    "UnderReplicated": Case(
+        **gauge("millrace_under_replicated_partitions", BROKER, 8),
+        silent_at=14,
+        fires_at=15,
+        summary=f"Partitions {OF_CLUSTER} that lack an in-sync replica: 8.",
+    ),
+    "LogDirectoryOffline": Case(
+        **gauge("millrace_offline_log_dirs", BROKER, 1),
+        silent_at=0,
+        fires_at=1,
+        labels=BROKER,
+        summary="A disk on logs-b-0 failed.",
+    ),
+    "ReplicasOffline": Case(
+        **gauge("millrace_offline_replicas", BROKER, 5),
+        silent_at=14,
+        fires_at=15,
+        labels=BROKER,
+        summary="Damaged replicas on logs-b-0 that were not fetched again: 5.",
+    ),
+    "ReplicasHalted": Case(
+        bad={
+            series("millrace_halted_replicas", **BROKER): "1x100",
+            series("millrace_incomplete_replicas", **BROKER): "0x100",
+        },
+        good={
+            series("millrace_halted_replicas", **BROKER): "0x100",
+            series("millrace_incomplete_replicas", **BROKER): "0x100",
+        },
+        silent_at=4,
+        fires_at=5,
+        labels=BROKER,
+        summary="Replicas on logs-b-0 that stopped so as not to lose records: 1.",
+    ),
+    "DiskFillsUp": Case(
+        bad={
+            # A GiB less each ten minutes.
+            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{39 * GIB}-{GIB // 10}x180",
+            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x180",
+        },
+        good={
+            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{39 * GIB}x180",
+            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x180",
+        },
+        silent_at=59,
+        fires_at=70,
+        labels=LOG_DIR,
+        summary="/data/log on logs-b-0 will be full within four days.",
+    ),
+    "DiskSlow": Case(
+        **gauge("millrace_reluctance", {**BROKER, "reason": "slow disk"}, 1),
+        silent_at=9,
+        fires_at=10,
+        labels=BROKER,
+        summary="A disk on logs-b-0 is slow: others lead its partitions.",
+    ),
+    "EventLoopSlow": Case(
+        bad={
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="0.5"): "0x100",
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="2"): "0+60x100",
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="+Inf"): "0+60x100",
+        },
+        good={
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="0.5"): "0+60x100",
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="2"): "0+60x100",
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="+Inf"): "0+60x100",
+        },
+        silent_at=10,
+        fires_at=11,
+        labels=BROKER,
+        summary="The event loop on logs-b-0 is late by 1.985s.",
+    ),
+    "CleaningRefused": Case(
+        **gauge(
+            "millrace_cleaner_uncleanable_partitions", {**BROKER, "error": "STORAGE_FULL"}, 2
+        ),
+        silent_at=59,
+        fires_at=60,
+        labels={**BROKER, "error": "STORAGE_FULL"},
+        summary="Compacted logs on logs-b-0 that cannot be cleaned: 2 (STORAGE_FULL).",
+    ),
+    "SettingsDiffer": Case(
+        **gauge("millrace_differing_cluster_settings", BROKER, 1),
+        silent_at=59,
+        fires_at=60,
+        labels=BROKER,
+        summary="Settings of [cluster] on logs-b-0 that differ from the controller's: 1.",
+    ),
+    "GroupLag": Case(
+        **gauge("millrace_group_lag_seconds_max", {**GROUP, "instance": "logs-b-1"}, 3600, 1700),
+        silent_at=14,
+        fires_at=15,
+        labels=GROUP,
+        summary="Group billing is 1h 0m 0s behind in orders.",
+    ),
+    "GroupLagUnknown": Case(
+        **gauge("millrace_group_lag_unknown_partitions", {**GROUP, "instance": "logs-b-1"}, 4),
+        silent_at=29,
+        fires_at=30,
+        labels=GROUP,
+        summary="Partitions of orders in which the lag of group billing is unknown: 4.",
+    ),
+    "OperatorStuck": Case(
+        bad={
+            series(
+                "millrace_operator_last_success_timestamp_seconds",
+                work="topics", namespace="shop", name="logs",
+            ): "60x100"
+        },
+        good={
+            series(
+                "millrace_operator_last_success_timestamp_seconds",
+                work="topics", namespace="shop", name="logs",
+            ): "0+300x100"
+        },
+        silent_at=35,
+        fires_at=37,
+        labels={"work": "topics", "namespace": "shop", "name": "logs"},
+        summary="The operator did not succeed with topics of shop/logs for 36m 0s.",
+    ),
+    "NoOperator": Case(
+        bad={
+            series("millrace_operator_acts", instance="a"): "0x100",
+            series("millrace_operator_acts", instance="b"): "0x100",
+        },
+        good={
+            series("millrace_operator_acts", instance="a"): "0x100",
+            series("millrace_operator_acts", instance="b"): "1x100",
+        },
+        silent_at=9,
+        fires_at=10,
+        labels={},
+        summary="Operators that act: 0 instead of one.",
+    ),
+    "SparkQueryFailed": Case(
+        **gauge("millrace_spark_failed", {"namespace": "shop", "query": "etl"}, 1),
+        silent_at=0,
+        fires_at=1,
+        labels={"namespace": "shop", "query": "etl"},
+        summary="Query etl ended with an error.",
+    ),
+    "SparkQueryStalled": Case(
+        **gauge(
+            "millrace_spark_last_progress_age_seconds",
+            {"namespace": "shop", "query": "etl"}, 1200, 600,
+        ),
+        silent_at=4,
+        fires_at=5,
+        labels={"namespace": "shop", "query": "etl"},
+        summary="Query etl made no progress for 20m 0s.",
+    ),
+}  # fmt: skip
+
+
+def check(alert: Alert, folder: Path) -> str:
+    """Run Prometheus's tests of an alert; return what it says."""
+    case, name = CASES[alert.name], f"Millrace{alert.name}"
+    expected = {
+        "exp_labels": {**case.labels, "severity": str(alert.severity)},
+        "exp_annotations": {
+            "summary": case.summary,
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    outcomes: dict[str, list[tuple[int, list[Any]]]] = {
+        "bad": [(case.silent_at, []), (case.fires_at, [expected])],
+        "good": [(minutes, []) for minutes in (case.silent_at, case.fires_at, 90)],
+    }
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": one, "values": values} for one, values in getattr(case, kind).items()
+            ],
+            "alert_rule_test": [
+                {"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": alerts}
+                for minutes, alerts in outcomes[kind]
+            ],
+        }
+        for kind in outcomes
+    ]
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires_when_it_should_and_says_what_is_wrong(alert: Alert, tmp_path: Path) -> None:
+    assert check(alert, tmp_path) == ""
+
+
+def test_no_case_is_left_of_an_alert_that_is_gone() -> None:
+    assert set(CASES) == {alert.name for alert in ALERTS}
+
+
+def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Path) -> None:
+    file = tmp_path / "test.yaml"
+    alert = next(each for each in ALERTS if each.name == "NoController")
+    expected = {
+        "exp_labels": {**CLUSTER, "severity": "page"},
+        "exp_annotations": {
+            "summary": f"Controllers {OF_CLUSTER}: 0 instead of one.",
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": series("up", **BROKER), "values": "0x10"}],
+        "alert_rule_test": [
+            {
+                "eval_time": "5m",
+                "alertname": "MillraceNoController",
+                "exp_alerts": [expected],
+            }
+        ],
+    }
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_rules() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(RULES)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

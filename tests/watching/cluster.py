@@ -1,0 +1,154 @@
+"""Three brokers under a load that moves every metric: writers, readers, a slow group, a quota,
+compaction, retention, refusals.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tests.integration.running_cluster import RunningCluster
+from tests.watching.pages import operator_page, spark_page
+from tests.watching.prometheus import RunningPrometheus, Target
+
+from millrace.client import MillraceError, Position, SyncAdmin, SyncConsumer, SyncProducer
+
+CLUSTER_LABELS = {"namespace": "shop", "millrace_cluster": "orders"}
+PARTITIONS = 3
+VALUE = b"v" * 1000
+KEYS = 20
+
+_SETTINGS = {
+    "cluster.broker_session_timeout_ms": 2000,
+    "replication.replica_lag_time_max_ms": 2000,
+    "groups.lag_interval_ms": 200,
+    "storage.cleaner_backoff_ms": 100,
+    "storage.retention_check_interval_ms": 200,
+}
+_TOPICS: dict[str, dict[str, str]] = {
+    "orders": {"min.insync.replicas": "2"},
+    "latest": {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0",
+    },
+    "short": {"segment.ms": "1000", "retention.ms": "1000"},
+}
+_QUOTA_BYTES_PER_SECOND = 50_000
+_PAUSE_SECONDS = 0.02
+
+
+class WatchedCluster:
+    """See the module. Made by `watched_cluster`.
+
+    Attributes:
+        brokers: the processes.
+        prometheus: scrapes them, and pages of an operator and of a Spark job.
+    """
+
+    def __init__(self, brokers: RunningCluster, prometheus: RunningPrometheus) -> None:
+        self.brokers = brokers
+        self.prometheus = prometheus
+
+    def kill_one(self) -> None:
+        """Kill a broker that is not the controller, as a crash would."""
+        with SyncAdmin(self.brokers.bootstrap) as admin:
+            controller = admin.describe_cluster().controller_id
+        self.brokers[(controller + 1) % len(self.brokers.brokers)].kill()
+
+
+@contextmanager
+def watched_cluster(folder: Path, rules: list[Path]) -> Iterator[WatchedCluster]:
+    """Start the brokers, their load and Prometheus; end all of it."""
+    brokers = RunningCluster(folder / "brokers", _SETTINGS)
+    with ExitStack() as endings:
+        endings.callback(brokers.abandon)
+        brokers.start()
+        _prepare(brokers.bootstrap)
+        for job in (_write, _write_too_much, _read, _be_refused):
+            endings.enter_context(_running(job, brokers.bootstrap))
+        targets = [
+            *(Target("brokers", each.metrics_address, CLUSTER_LABELS) for each in brokers.brokers),
+            Target("operator", endings.enter_context(operator_page()), {}),
+            Target("spark", endings.enter_context(spark_page()), {"namespace": "shop"}),
+        ]
+        prometheus = RunningPrometheus(folder / "prometheus", targets, rules)
+        endings.callback(prometheus.stop)
+        yield WatchedCluster(brokers, prometheus.start())
+
+
+def _prepare(bootstrap: str) -> None:
+    with SyncAdmin(bootstrap) as admin:
+        for topic, config in _TOPICS.items():
+            admin.create_topic(topic, PARTITIONS, replication_factor=3, config=config)
+        admin.set_quota(
+            "tenants", client_id="tenant", produce_bytes_per_second=_QUOTA_BYTES_PER_SECOND
+        )
+        places = [("orders", number) for number in range(PARTITIONS)]
+        admin.commit_positions("archive", dict.fromkeys(places, Position(0)))
+
+
+@contextmanager
+def _running(job: Callable[[str, threading.Event], None], bootstrap: str) -> Iterator[None]:
+    is_over = threading.Event()
+    thread = threading.Thread(target=job, args=(bootstrap, is_over))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _write(bootstrap: str, is_over: threading.Event) -> None:
+    with SyncProducer(bootstrap, linger_ms=5) as producer:
+        number = 0
+        while not is_over.wait(_PAUSE_SECONDS):
+            for topic in _TOPICS:
+                number += 1
+                producer.send(topic, VALUE, key=b"key-%d" % (number % KEYS))
+
+
+def _write_too_much(bootstrap: str, is_over: threading.Event) -> None:
+    with SyncProducer(
+        bootstrap,
+        client_id="tenant",
+        compression="none",
+        batch_size=10_000,
+        buffer_memory=2 * _QUOTA_BYTES_PER_SECOND,  # What is left takes two seconds at the end.
+    ) as producer:
+        while not is_over.wait(_PAUSE_SECONDS):
+            for _ in range(5):
+                producer.send("orders", VALUE)
+
+
+def _read(bootstrap: str, is_over: threading.Event) -> None:
+    with SyncConsumer(bootstrap, group="billing", auto_commit_interval_ms=200) as consumer:
+        consumer.subscribe(["orders"])
+        while not is_over.is_set():
+            with suppress(MillraceError):
+                consumer.poll(timeout_ms=200)
+
+
+def _be_refused(bootstrap: str, is_over: threading.Event) -> None:
+    """Read where nothing is, again and again."""
+    while not is_over.wait(0.3):
+        with SyncConsumer(bootstrap, auto_offset_reset="none") as consumer:
+            consumer.assign({("orders", 0): 1 << 40})
+            with suppress(MillraceError):
+                consumer.poll(timeout_ms=200)
+
+
+def wait_until(
+    condition: Callable[[], object],
+    what: str,
+    *,
+    said: Callable[[], str] = str,
+    seconds: float = 60.0,
+) -> None:
+    """Return once `condition()` is true; otherwise fail with what `said()` returns."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{said()}"
+        time.sleep(0.2)
