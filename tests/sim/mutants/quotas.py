@@ -13,7 +13,7 @@ MUTANTS = (
     mutant(
         "fetched bytes of a topic are not charged",
         "P73",
-        "millrace.broker.rpc.fetch:_FetchStream._respond",
+        "millrace.broker.rpc.fetch:_FetchStream._on_sent",
         "self._throttle.charge_topic(partition.topic, plan.length)",
         "pass",
     ),

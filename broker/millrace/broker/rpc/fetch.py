@@ -585,7 +585,7 @@ class _FetchStream:
         unused = iter(batches)
         for plan in plans:
             data: Buffer | MillraceError = b"" if plan.read is None else next(unused)
-            position, partition = plan.position, plan.partition
+            position = plan.position
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, while the disk was read.
             if isinstance(data, MillraceError):
@@ -598,20 +598,7 @@ class _FetchStream:
             if plan.ending is not None:
                 self._leave(position.handle)
             if plan.read is not None:
-                end = plan.read.end_offset
-                epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
-                session.on_sent(position, plan.length, end, epoch)
-                if position.is_at_end:
-                    self._leave(position.handle)
-                self._service.metrics.fetched(partition.topic, plan.length)
-                if self._reader.follower is None:
-                    partition.fetched_bytes += plan.length
-                if self._throttle is not None:
-                    self._throttle.charge_topic(partition.topic, plan.length)
-                if self._reader.on_sent(position, plan.length):
-                    self._service.metrics.replication.caught_up(plan.length)
-                if self._reader.has_everything(position, partition.replica, partition.log):
-                    session.on_nothing([position])
+                self._on_sent(plan, plan.read.end_offset)
         header = pb.FetchHeader(partitions=partitions)
         if self._throttle is not None:
             size = sum(map(len, sent))
@@ -626,6 +613,23 @@ class _FetchStream:
         begun_s = host.monotonic_s()
         await self._context.write(message)
         metrics.fetch_send.observe(host.monotonic_s() - begun_s)
+
+    def _on_sent(self, plan: "_Plan", end: Offset) -> None:
+        """Move the reader on to an offset, and count what it gets."""
+        session, position, partition = self._session, plan.position, plan.partition
+        epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
+        session.on_sent(position, plan.length, end, epoch)
+        if position.is_at_end:
+            self._leave(position.handle)
+        self._service.metrics.fetched(partition.topic, plan.length)
+        if self._reader.follower is None:
+            partition.fetched_bytes += plan.length
+        if self._throttle is not None:
+            self._throttle.charge_topic(partition.topic, plan.length)
+        if self._reader.on_sent(position, plan.length):
+            self._service.metrics.replication.caught_up(plan.length)
+        if self._reader.has_everything(position, partition.replica, partition.log):
+            session.on_nothing([position])
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
         position, log = plan.position, plan.partition.log
