@@ -160,7 +160,7 @@ def test_the_report_counts_what_is_caught_in_time() -> None:
 def test_a_hunt_for_many_goes_on_in_rounds_until_its_time_is_over() -> None:
     survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
     gone = mutant("gone", "P1", f"{EPOCHS}.gone", "a", "b")
-    first, last = hunt_within([survives, gone], short_runs, 15, processes=2)
+    first, last = hunt_within([survives, gone], short_runs, 30, processes=2)
     assert (first.mutant, last.mutant) == (gone, survives)
     assert first.problem.startswith("there is no")
     assert last.caught_by is None
