@@ -515,6 +515,22 @@ def test_a_log_that_is_cut_while_it_is_cleaned_stays_cut() -> None:
     check_whole(opened)
 
 
+def test_an_active_segment_that_was_empty_at_the_start_of_a_cleaning_is_left_alone() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"key", b"1"))
+    opened.roll()
+    active = opened.log.segments[-1]
+    under_way = steps(opened)
+    next(under_way)
+    opened.write((b"key", b"2"))
+    list(under_way)
+    assert opened.log.segments[-1] is active
+    assert opened.log.cleaner_point.offset == 1
+    opened.write((b"key", b"3"))
+    assert opened.offsets == [0, 1, 2]
+    check_whole(opened)
+
+
 def test_segments_that_retention_deletes_while_they_are_cleaned_stay_deleted() -> None:
     opened = written_for_crashes(Disk())
     under_way = steps(opened)
