@@ -910,6 +910,7 @@ class BrokerCluster(SimulatedCluster):
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
             ),
             cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
+            cleaner_io_max_bytes_per_second=world.random("cleaners").choice((-1, -1, 10_000)),
         )
 
 
