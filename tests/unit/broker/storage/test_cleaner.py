@@ -420,7 +420,7 @@ def test_after_a_power_cut_at_any_step_the_log_has_the_last_value_of_each_key(se
     assert latest(opened.records) == latest(written)
     check_whole(opened)
     names = disk.list(PARTITION)
-    assert not [name for name in names if name.endswith((".swap", ".tmp"))]
+    assert not [name for name in names if name.endswith((".swap", ".new"))]
 
 
 class ReorderingDisk(Disk):
