@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 from tests.faults import (  # noqa: F401  # They add their faults.
     administration,
     clocks,
+    compaction,
     damage,
     disks,
     groups,

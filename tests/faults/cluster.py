@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.faults import latest
 from tests.faults.history import History
 from tests.faults.machine import Need
 from tests.faults.metadata import PLACES, View, Watcher
@@ -36,6 +37,9 @@ SETTINGS: Final[dict[str, object]] = {
     "storage.scrub_bytes_per_second": 256 << 20,
     "cluster.deleted_topic_retention_ms": 0,
     "storage.trash_delay_ms": 0,
+    # Logs are compacted all the time, and slowly enough to be met by a fault.
+    "storage.cleaner_backoff_ms": 200,
+    "storage.cleaner_io_max_bytes_per_second": 512 << 10,
     "storage.retention_check_interval_ms": 1000,
     "coordination.shared": "true",
     "groups.session_timeout_ms": SESSION_MS,
@@ -211,6 +215,12 @@ class Cluster:
                     replication_factor=BROKERS,
                     config={"segment.bytes": str(1 << 20), **stamps},
                 )
+            admin.create_topic(
+                latest.TOPIC,
+                partitions=latest.PARTITIONS,
+                replication_factor=BROKERS,
+                config=latest.CONFIG,
+            )
         self.watcher.start()
         self.wait_until_whole()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.faults.cluster import Cluster, Node, NotSeenError
+from tests.faults.latest import Latest
 from tests.faults.load import Load
 from tests.faults.machine import Need
 from tests.faults.members import Members
@@ -22,14 +23,15 @@ SEEN_SECONDS_MAX: Final = 20.0
 
 @dataclass(slots=True)
 class Scene:
-    """The setting of faults: the cluster, its load and the group that reads it, the dice, and the
-    check of a reader's zone."""
+    """The setting of faults: the cluster, its load and the group that reads it, the dice, the check
+    of a reader's zone, and the compacted topic."""
 
     cluster: Cluster
     load: Load
     members: Members
     dice: random.Random
     nearby: Nearby
+    latest: Latest
 
     @property
     def view(self) -> View:

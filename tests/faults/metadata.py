@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.checkers.history import INFO
 from tests.faults.history import History
+from tests.faults.latest import TOPIC
 from tests.faults.load import Places
 
 from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch
@@ -84,13 +85,16 @@ class View:
         for registration in self.cluster.brokers.values():
             if registration.is_fenced:
                 return f"{registration.name} is fenced"
-        for key, state in self.partitions():
+        states = [(f"key {key}", state) for key, state in self.partitions()]
+        if TOPIC in self.topics:
+            states += [(TOPIC, state) for state in self.topics[TOPIC].partitions]
+        for what, state in states:
             if state.leader == NO_BROKER:
-                return f"nobody leads key {key}"
+                return f"nobody leads {what}"
             lives = set(state.isr)
             expected = {self.cluster.brokers[each].life for each in state.replicas}
             if lives != expected:
-                return f"key {key} has ISR {sorted(lives)}, not {sorted(expected)}"
+                return f"{what} has ISR {sorted(lives)}, not {sorted(expected)}"
         return ""
 
     def isr_ids(self, key: int) -> set[BrokerId]:

@@ -20,6 +20,7 @@ from tests.checkers.report import Expectations, Report
 from tests.faults.cluster import Cluster, NotSeenError, zone_of
 from tests.faults.fault import FAULTS, Scene
 from tests.faults.history import History
+from tests.faults.latest import TOPIC, Latest
 from tests.faults.load import Load
 from tests.faults.machine import Need
 from tests.faults.members import Members
@@ -102,13 +103,15 @@ def play(
             newest_epoch=lambda key: cluster.look().partition(key).leader_epoch,
         )
         members = Members(folder / "members", cluster.bootstrap, SURE_PLACES)
+        latest = Latest(cluster.bootstrap, seed)
         load.start()
         try:
             load.fill(_FILL_BYTES)
             load.begin()
+            latest.begin()
             members.start()
             nearby = Nearby(cluster)
-            scene = Scene(cluster, load, members, random.Random(seed), nearby)
+            scene = Scene(cluster, load, members, random.Random(seed), nearby, latest)
             history.window("open")
             load.wait_for_more(_QUIET_WRITES)
             nearby.look()
@@ -122,17 +125,21 @@ def play(
             ends = load.read_all()
             members.wait_until_caught_up(ends)
             members.stop()
+            latest.read_all()
+            say(str(latest))
             _report_resources(cluster, history)
         except Exception:
             outcome.failures.append(traceback.format_exc())
             return outcome
         finally:
             load.stop()
+            latest.stop()
             members.close()
         for node in cluster.nodes:
             node.kill()
         log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
         report_replicas(log_dirs, cluster.view, history, ends)
+        outcome.failures += latest.judge(log_dirs, cluster.view.topics[TOPIC].topic_id)
     counted = [done for done in outcome.done if done.counts]
     moves = int(len(counted) >= _MOVING)
     if not nearby.is_served:
@@ -226,6 +233,7 @@ def _do(
             raise scene.load.failure
         history.window("open")
         scene.load.wait_for_all()
+        scene.latest.wait_for_more()
         scene.members.wait_until_shared()
         scene.nearby.look()
         _report_resources(scene.cluster, history)

@@ -915,6 +915,7 @@ class BrokerCluster(SimulatedCluster):
             ),
             cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
             has_hdd=is_tiered,
+            cleaner_io_max_bytes_per_second=world.random("cleaners").choice((-1, -1, 10_000)),
         )
 
 

@@ -76,6 +76,19 @@ class CompactedInPasses(ScenarioCluster):
     )
 
 
+class CompactedSlowly(ScenarioCluster):
+    """A pass takes some seconds; appends, cuts and kills fall into it."""
+
+    settings = Settings(cleaner_io_max_bytes_per_second=10_000)
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={**_CONFIG, "min.insync.replicas": "1", "durability": "replicated"},
+            loads=(Load(every_us=700 * MILLISECOND), Load(every_us=3 * SECOND)),
+        ),
+    )
+
+
 class CompactedUncleanly(ScenarioCluster):
     """Any live replica may lead, so logs are cut below what was compacted."""
 
@@ -119,6 +132,13 @@ COMPACTION_SCENARIOS: Final = (
             "a tombstone takes the horizon of the batch before it",
             "segments become one however large it is",
         ],
+    ),
+    Scenario(
+        about="P57",
+        name="logs are written, cut and closed while they are compacted slowly",
+        cluster=CompactedSlowly,
+        steps=[*again("F02", 8, 8, 4, 3), *again("F04", 11, 8, 4, 3)],
+        mutants=["an active segment that is empty counts as closed"],
     ),
     Scenario(
         about="P57",

@@ -42,6 +42,7 @@ class Settings:
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
     cleaner_dedupe_buffer_size: int = 64 << 10
+    cleaner_io_max_bytes_per_second: int = -1
     has_hdd: bool = False
 
     def of(self, name: str, host: str, port: int) -> BrokerConfig:
@@ -68,6 +69,7 @@ class Settings:
                 cleaner_dedupe_buffer_size=self.cleaner_dedupe_buffer_size,
                 tier_free_bytes_min=0,
                 tier_check_interval_ms=500,
+                cleaner_io_max_bytes_per_second=self.cleaner_io_max_bytes_per_second,
                 slow_flush_ms=self.slow_flush_ms,
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),

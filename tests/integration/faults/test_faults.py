@@ -19,6 +19,7 @@ KINDS = {
     "clocks and metadata": "F19,F21,F40,F55,F71",
     "what is put back": "F41,F45,F36b",
     "groups and quotas": "F66,F67,F68,F72b",
+    "compaction": "F76,F77,F78",
 }
 SECONDS_MAX = 240
 LINES_SHOWN = 40

@@ -24,6 +24,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "segments",
     ),
     mutant(
+        "an active segment that is empty counts as closed",
+        "P57",
+        f"{_CLEANER}:LogCleaner.clean",
+        "for each in segments[:-1]",
+        "for each in segments",
+    ),
+    mutant(
         "a segment is compacted within its lag",
         "P57",
         f"{_CORE}.cleanable:cleanable",

@@ -1,6 +1,6 @@
 """Replaces segments of a log in a row by one cleaned segment, atomically over crashes (P57).
 
-    00000000000000004711.log.tmp                         the cleaned segment is being written
+    00000000000000004711.log.new                         the cleaned segment is being written
     00000000000000004711-00000000000000009000.swap       it is complete, and counts from here on
     00000000000000004711.log                             it has replaced the others
 

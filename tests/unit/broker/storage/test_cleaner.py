@@ -440,7 +440,7 @@ def test_after_a_power_cut_at_any_step_the_log_has_the_last_value_of_each_key(se
     assert latest(opened.records) == latest(written)
     check_whole(opened)
     names = disk.list(PARTITION)
-    assert not [name for name in names if name.endswith((".swap", ".tmp"))]
+    assert not [name for name in names if name.endswith((".swap", ".new"))]
 
 
 class ReorderingDisk(Disk):
@@ -532,6 +532,22 @@ def test_a_log_that_is_cut_while_it_is_cleaned_stays_cut() -> None:
     assert opened.end == 20
     assert latest(opened.records) == latest(before)
     assert opened.log.cleaner_point.offset <= 20
+    check_whole(opened)
+
+
+def test_an_active_segment_that_was_empty_at_the_start_of_a_cleaning_is_left_alone() -> None:
+    opened = CompactedLog(Disk())
+    opened.write((b"key", b"1"))
+    opened.roll()
+    active = opened.log.segments[-1]
+    under_way = steps(opened)
+    next(under_way)
+    opened.write((b"key", b"2"))
+    list(under_way)
+    assert opened.log.segments[-1] is active
+    assert opened.log.cleaner_point.offset == 1
+    opened.write((b"key", b"3"))
+    assert opened.offsets == [0, 1, 2]
     check_whole(opened)
 
 

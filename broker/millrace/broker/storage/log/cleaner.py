@@ -111,7 +111,7 @@ class LogCleaner:
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches = _last_batches(state)
         found = cleanable(segments, point, config.lags, state.high_watermark, now)
-        # An active segment that is empty ends there, too, and may grow during the cleaning.
+        # Not the active one: it may be empty now, and grow meanwhile.
         closed = [each for each in segments[:-1] if each.next_offset <= found.first_uncleanable]
         if not closed:
             return

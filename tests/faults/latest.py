@@ -1,0 +1,250 @@
+"""A compacted topic under load, beside the others: brokers compact it all the time.
+
+A writer for each partition sends records of few keys, again and again, and now and then a
+tombstone; a reader follows from the beginning. At the end the topic is read once more, and every
+replica's files are opened: `tests.checkers.compacted` judges all of it.
+"""
+
+import asyncio
+import itertools
+import operator
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from tests.checkers.compacted import Read, Sent, problems, table
+from tests.checkers.history import FAIL, INFO, OK
+from tests.integration.running_broker import wait_until
+
+from millrace.broker.storage import inspection
+from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.client import Admin, Consumer, Producer
+from millrace.core.errors import Appended, MillraceError
+from millrace.core.ids import TopicId
+from millrace.core.records.batch import open_batch
+
+TOPIC: Final = "latest"
+PARTITIONS: Final = 2
+CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "5000",
+    "segment.ms": "2000",
+}
+_KEYS: Final = 400
+_SENDS_MAX: Final = 12
+_TOMBSTONE_SHARE: Final = 0.1
+_PAUSE_SECONDS: Final = 0.1
+_VALUE_BYTES: Final = 1_000
+_NUMBER: Final = "number"
+_POLL_MS: Final = 300
+_FINAL_SECONDS_MAX: Final = 90.0
+
+
+class Latest(threading.Thread):
+    """See the module: its clients, on an event loop of their own.
+
+    Attributes:
+        acknowledged: how many records were, so far.
+    """
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        super().__init__(name="latest", daemon=True)
+        self.acknowledged = 0
+        self._addresses = bootstrap
+        self._seed = seed
+        self._numbers = itertools.count(1)
+        self._sends: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
+        self._followed: list[list[list[Read]]] = []  # By life of the reader, and partition.
+        self._final: list[list[Read]] = [[] for _ in range(PARTITIONS)]
+        self._ends: list[int] = []
+        self._is_over = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._failure: BaseException | None = None
+
+    # --- From other threads ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the clients."""
+        self.start()
+        self._call(self._begin())
+
+    def wait_for_more(self, count: int = 30, seconds: float = 30) -> None:
+        """Return once so many more records are acknowledged.
+
+        Raises:
+            AssertionError: they are not in time.
+        """
+        wanted = self.acknowledged + count
+        wait_until(
+            lambda: self.acknowledged >= wanted or self._failure is not None,
+            f"{TOPIC} takes {count} writes",
+            seconds,
+        )
+        if self._failure is not None:
+            raise self._failure
+
+    def read_all(self) -> None:
+        """Stop all clients, then read the topic from its beginning to its end."""
+        self._call(self._stop_clients())
+        self._call(self._read_all())
+
+    def stop(self) -> None:
+        if self.is_alive():
+            with suppress(TimeoutError):
+                self._call(self._stop_clients())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.join()
+
+    def judge(self, log_dirs: Mapping[str, Path], topic_id: TopicId) -> list[str]:
+        """Return what breaks a promise.
+
+        Args:
+            log_dirs: of the stopped brokers, by name.
+            topic_id: of the topic.
+        """
+        failures: list[str] = []
+        for partition, sends in enumerate(self._sends):
+            readers = [("read last", self._final[partition], True)]
+            readers += [
+                (f"read by {life}", read[partition], False)
+                for life, read in enumerate(self._followed)
+            ]
+            for name, log_dir in log_dirs.items():
+                kept = list(_kept(log_dir, topic_id, partition, self._ends[partition]))
+                readers.append((f"kept by {name}", kept, True))
+            for who, read, is_whole in readers:
+                found = problems(sends, read, is_whole=is_whole)
+                failures += [f"{TOPIC}/{partition}, {who}: {each}" for each in found]
+                if is_whole and table(read) != table(self._final[partition]):
+                    failures.append(f"{TOPIC}/{partition}, {who}: not what was read last")
+        left = sum(map(len, self._final))
+        if left >= self.acknowledged:
+            failures.append(f"{TOPIC}: nothing was compacted of {self.acknowledged} records")
+        return failures
+
+    def __str__(self) -> str:
+        left = sum(map(len, self._final))
+        return f"compacted: of {self.acknowledged} records {left} were left"
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _FINAL_SECONDS_MAX)
+
+    # --- On the loop -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _begin(self) -> None:
+        work = [self._write(partition) for partition in range(PARTITIONS)]
+        self._tasks = [asyncio.create_task(each) for each in (*work, self._follow())]
+        for task in self._tasks:
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+
+    async def _stop_clients(self) -> None:
+        self._is_over.set()
+        await asyncio.gather(*getattr(self, "_tasks", ()), return_exceptions=True)
+
+    async def _write(self, partition: int) -> None:
+        dice = random.Random(f"{self._seed} latest {partition}")
+        while not self._is_over.is_set():
+            producer = Producer(
+                self._addresses,
+                linger_ms=1,
+                delivery_timeout_ms=90_000,
+                request_timeout_ms=10_000,
+            )
+            try:
+                while not self._is_over.is_set():
+                    if not await self._send(producer, partition, dice):
+                        break  # The outcome of its last record is unknown: it is retired.
+                    await asyncio.sleep(dice.uniform(0, 2 * _PAUSE_SECONDS))
+            finally:
+                with suppress(MillraceError):
+                    await producer.close()
+
+    async def _send(self, producer: Producer, partition: int, dice: random.Random) -> bool:
+        """Send some records and wait for all; return whether all were acknowledged."""
+        handles = []
+        for _ in range(dice.randint(1, _SENDS_MAX)):
+            number = next(self._numbers)
+            key = b"key-%d" % dice.randrange(_KEYS)
+            is_tombstone = dice.random() < _TOMBSTONE_SHARE
+            value = None if is_tombstone else b"%d" % number + bytes(_VALUE_BYTES)
+            headers = [(_NUMBER, b"%d" % number)]
+            handle = producer.send(TOPIC, value, key, partition=partition, headers=headers)
+            handles.append((handle, Sent(key, number, is_tombstone, INFO)))
+        is_all = True
+        for handle, sent in handles:
+            try:
+                done = sent._replace(outcome=OK, offset=(await handle).offset)
+                self.acknowledged += 1
+            except MillraceError as error:
+                done = sent._replace(outcome=FAIL if error.appended is Appended.NO else INFO)
+                is_all = False
+            self._sends[partition].append(done)
+        return is_all
+
+    async def _follow(self) -> None:
+        while not self._is_over.is_set():
+            self._followed.append([[] for _ in range(PARTITIONS)])
+            with suppress(MillraceError):
+                await self._read(self._followed[-1], lambda _: self._is_over.is_set())
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _read_all(self) -> None:
+        async with Admin(self._addresses) as admin:
+            found = await admin.list_offsets(TOPIC)
+        self._ends = [found[TOPIC, each].offset for each in range(PARTITIONS)]
+        deadline = time.monotonic() + _FINAL_SECONDS_MAX
+        # The last records may be gone: only the position tells that all was read.
+        await self._read(
+            self._final,
+            lambda at: time.monotonic() > deadline or all(map(operator.ge, at, self._ends)),
+        )
+
+    async def _read(self, found: list[list[Read]], is_done: Callable[[list[int]], bool]) -> None:
+        """Read from the beginning until the positions are where they should be."""
+        async with Consumer(self._addresses, request_timeout_ms=10_000) as consumer:
+            await consumer.assign([TOPIC], start="beginning")
+            at = [0] * PARTITIONS
+            while not is_done(at):
+                for record in await consumer.poll(_POLL_MS):
+                    read = _read_of(record.offset, record.key, record.value, record.headers)
+                    found[record.partition].append(read)
+                at = [await consumer.position((TOPIC, each)) for each in range(PARTITIONS)]
+
+
+def _kept(log_dir: Path, topic_id: TopicId, number: int, end: int) -> Iterator[Read]:
+    """Yield the committed records in the files of a replica."""
+    files = PosixFileSystem()
+    for partition in inspection.partitions(files, str(log_dir)):
+        if partition.topic_partition != (topic_id, number):
+            continue
+        for path, position, header in inspection.batches(files, partition):
+            with Path(path).open("rb") as file:
+                file.seek(position)
+                batch = file.read(header.length)
+            opened = open_batch(partition.topic_partition, header, batch, header.inflated_length)
+            for row in opened.to_pylist():
+                if row["offset"] < end:
+                    headers = [(each["key"], each["value"]) for each in row["headers"]]
+                    yield _read_of(row["offset"], row["key"], row["value"], headers)
+
+
+def _read_of(
+    offset: int, key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> Read:
+    number = dict(headers)[_NUMBER]
+    assert number is not None
+    return Read(offset, key, int(number), value is None)
