@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.fakes.cluster import Cluster
-from tests.fakes.disk import Disk
+from tests.fakes.disk import Disk, Entry
 from tests.fakes.stamped_batches import stamped_batch
 
 from millrace.broker.runtime.appender import HeldAppends
@@ -17,8 +18,16 @@ from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.tier_movers import TierMovers
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory, settle_moves
+from millrace.broker.storage.log_directory import (
+    DirectoryConfig,
+    LogDirectory,
+    connect,
+    settle_moves,
+)
+from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import (
     LogDirFailedError,
     MillraceError,
@@ -29,6 +38,7 @@ from millrace.core.ids import (
     NO_PRODUCER_ID,
     BrokerEpoch,
     BrokerId,
+    MonotonicMs,
     Offset,
     ProducerEpoch,
     ProducerId,
@@ -124,6 +134,25 @@ def open_directory(disk: Disk, root: str, media: Media = DEFAULT_MEDIA) -> LogDi
     )
 
 
+class HangingHdd(CrowdedDisk):
+    """Two disks: an SSD that is about full, and an HDD that answers only while it may."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.hanging = 0
+
+    def _entry(self, path: str) -> Entry:
+        if path.startswith("/1/") and not self.may_answer.is_set():
+            self.hanging += 1
+            assert self.may_answer.wait(20)
+        return super()._entry(path)
+
+    def free_space(self, path: str) -> int:
+        return 1 << 40 if path.startswith("/1") else 1 << 20
+
+
 class World:
     """One broker of a cluster, on one disk for each of its log directories."""
 
@@ -136,6 +165,8 @@ class World:
         self.ended = 0
         """How many records a story left."""
         self.partitions: Partitions
+        self.mailbox: Mailbox
+        self.reader: LogReader
         self.opened: list[LogDirectory] = []
 
     @property
@@ -197,11 +228,13 @@ class World:
 
         async def main() -> None:
             mailbox = Mailbox(asyncio.get_running_loop())
-            reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
+            reader = self.reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
+            self.mailbox = mailbox
             self.opened = [
                 open_directory(disk, f"/{number}", self.media[number])
                 for number, disk in enumerate(self.disks)
             ]
+            connect([each.moves for each in self.opened])
             self.partitions = Partitions(
                 broker=self.cluster.life(HERE),
                 config=ReplicationConfig(),
@@ -562,6 +595,68 @@ def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest(
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 3, 3]
 
     world.run(story)
+
+
+def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    disk = HangingHdd()
+    world.disks = [disk, disk]
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    topic_id = world.create("tiered", media="tiered")
+    ref = TopicRef(topic_id=topic_id)
+    there = TopicPartition(topic_id, 0)
+    beside = TopicPartition(world.create("fast", media="ssd"), 0)
+
+    async def story() -> None:
+        await world.learn()
+        tiered, fast = world.partitions.get(there), world.partitions.get(beside)
+        log = tiered.log
+        metrics = TierMetrics(CollectorRegistry())
+        config = StorageConfig(tier_check_interval_ms=10)
+        movers = TierMovers(world.partitions, world.mailbox, config, metrics)
+        running = asyncio.create_task(movers.run())
+
+        async def in_time(asked: Awaitable[object]) -> None:
+            await asyncio.wait_for(asked, 5)
+
+        async def goes_on() -> None:
+            await in_time(send(fast, b"goes on"))
+            await in_time(fast.appender.call_beside(world.opened[0].checkpoint, MonotonicMs(0)))
+            await in_time(world.reader.call("/0", world.opened[0].scrub, 1 << 20))
+
+        try:
+            for partition in (fast, tiered):
+                await send(partition, b"early")
+                await partition.appender.call(partition.log.roll, wall_now())
+            await until(lambda: log.tier is not None)
+            disk.may_answer.clear()
+            await send(tiered, b"later")
+            await tiered.appender.call(log.roll, wall_now())
+            await until(lambda: bool(disk.hanging))  # The mover waits for the HDD.
+            scrub = world.reader.call("/1", world.opened[1].scrub, 1 << 20)
+            await in_time(send(tiered, b"goes on, too"))
+            await goes_on()
+            hanging = disk.hanging
+            world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[ref]))
+            world.cluster.ask_each(PurgeTopics(topics=[ref]))
+            world.partitions.on_image(world.image)
+            await until(lambda: disk.hanging > hanging)  # And so does the deletion.
+            await goes_on()
+            assert not world.confirmed
+            disk.may_answer.set()
+            await scrub
+            await until(lambda: bool(world.confirmed))
+        finally:
+            disk.may_answer.set()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.to_thread(movers.close)
+
+    world.run(story)
+    assert not world.failures
+    (folder,) = world.names(1)
+    assert folder.endswith(".deleted")
+    assert not [path for path in disk.files() if path.endswith(".copy.new")]
 
 
 def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() -> None:

@@ -374,6 +374,24 @@ def test_a_tier_that_vanishes_is_damage_and_no_deletion() -> None:
             ask(opened.log)
 
 
+def test_each_disk_is_scrubbed_by_itself_and_damage_is_told_of_the_log() -> None:
+    opened = tiered(2)
+    opened.disk.flip_bit(f"{TIER}/{3:020d}.log", 300)
+    while opened.ssd.scrub(300):
+        pass
+    assert opened.ssd.corrupt == {}
+    while opened.hdd.scrub(300):
+        pass
+    assert opened.ssd.corrupt.keys() == {TOPIC_PARTITION}
+    assert opened.hdd.corrupt == {}
+    opened = tiered(2)
+    opened.disk.flip_bit(f"{HOME}/{3:020d}.index", 20)  # All indexes are at home.
+    while opened.ssd.scrub(300):
+        pass
+    opened.check()
+    assert not opened.log.segments[1].index.is_damaged
+
+
 def test_a_damaged_segment_is_found_before_its_original_is_removed() -> None:
     opened = tiered(0)
     opened.disk.flip_bit(f"{HOME}/{0:020d}.log", 300)
