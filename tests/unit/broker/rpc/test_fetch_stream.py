@@ -50,7 +50,7 @@ class Partition:
             maximal_isr=(),
             written_offset=0,
         )
-        self.size_bytes = 0
+        self.size_bytes = self.fetched_bytes = 0
         self.log = self
         self.log_dir = "/log"
         self.log_start_offset = 0
