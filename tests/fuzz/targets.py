@@ -18,6 +18,8 @@ from millrace.core.records.compression import Codec, inflate
 from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2, produce_pb2
+from millrace.web import messages, values
+from millrace.web.markup import element
 
 _ATTRIBUTES_AT: Final = FIELDS["attributes"][0]
 _INFLATED_BYTES_MAX: Final = 1 << 16
@@ -99,8 +101,32 @@ def fuzz_hot_messages(data: bytes) -> None:
         )
 
 
+def fuzz_web_request(data: bytes) -> None:
+    """The head of a request for a page: refused, or for this machine and only to read."""
+    try:
+        request = messages.parse_request(data)
+    except messages.RefusedError:
+        return
+    assert request.method in messages.METHODS
+    assert request.path.startswith("/")
+    assert b"host" in data.lower()
+
+
+def fuzz_web_values(data: bytes) -> None:
+    """A value on a page: text within the bounds, without a tag and without what is not seen."""
+    for form in (None, *values.FORMS):
+        shown = values.show(data, form)
+        assert len(shown.text) <= values.CHARACTERS_MAX
+        written = element("pre", shown.text).removeprefix("<pre>").removesuffix("</pre>")
+        plain = written.replace('<span class="mark">', "").replace("</span>", "")
+        assert not set(plain) & set("<>\x00\x1b\r\u202e\u2066\ufeff")
+    assert "\n" not in values.preview(data, is_cut=True)
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "batch": fuzz_batch,
     "compression": fuzz_compression,
     "hot_messages": fuzz_hot_messages,
+    "web_request": fuzz_web_request,
+    "web_values": fuzz_web_values,
 }

@@ -58,6 +58,7 @@ class WebPage:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """A cluster that all tests share; a test that breaks it mends it."""
     settings = {
+        "storage.cleaner_backoff_ms": 500,
         "limits.message_bytes_max": MESSAGE_BYTES_MAX,
         "limits.connection_request_memory_bytes_max": 2 * MESSAGE_BYTES_MAX,
         "limits.batch_inflated_bytes_max": MESSAGE_BYTES_MAX,

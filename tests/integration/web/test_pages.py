@@ -1,7 +1,10 @@
 """The web page of real brokers, over real HTTP."""
 
 import http.client
+import os
+import signal
 import socket
+import time
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -10,9 +13,10 @@ from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 from tests.integration.web.conftest import LARGE, ODD, ORDERS, WebPage
 
-from millrace.client import SyncAdmin
+from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.producer.murmur2 import partition_of
-from millrace.web.server import CONNECTIONS_MAX
+from millrace.web.server import CONNECTIONS_MAX, HEAD_S_MAX
+from millrace.web.site import PAGE_S_MAX
 from millrace.web.values import CHARACTERS_MAX
 
 KEY = b"customer-3"
@@ -183,6 +187,69 @@ def test_silent_connections_do_not_keep_others_out(page: WebPage) -> None:
     finally:
         for each in silent:
             each.close()
+
+
+def test_a_request_that_comes_too_slowly_is_ended(page: WebPage) -> None:
+    with socket.create_connection(("127.0.0.1", page.port)) as slow:
+        slow.settimeout(1)
+        slow.send(b"GET / HTTP/1.1\r\n")
+        begun = time.monotonic()
+        answer = b""
+        while not answer.endswith(b"</html>\n"):
+            assert time.monotonic() - begun < 3 * HEAD_S_MAX
+            try:
+                read = slow.recv(1 << 16)
+                assert read, answer
+                answer += read
+            except TimeoutError:
+                slow.send(b"X: y\r\n")  # It never ends.
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_answer_that_is_never_read_holds_up_nothing(page: WebPage) -> None:
+    query = urlencode({"topic": "odd", "offset": ODD.index(b"x" * LARGE)})
+    peers = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(20)]
+    try:
+        for each in peers:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            each.send(f"GET /record?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert "Healthy" in shown(page, "/")
+        assert "customer-" in shown(page, "/records", topic="shop/orders", key="customer-3")
+    finally:
+        for each in peers:
+            each.close()
+
+
+def test_a_paused_broker_is_shown_as_unreachable_in_time(
+    cluster: RunningCluster, page: WebPage
+) -> None:
+    os.kill(cluster[2].pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        body = shown(page, "/")
+        assert time.monotonic() - begun < PAGE_S_MAX
+        assert "unreachable: broker 2" in body or "down: broker 2" in body
+    finally:
+        os.kill(cluster[2].pid, signal.SIGCONT)
+    wait_until(lambda: "Healthy" in shown(page, "/"), "the broker is back", 60)
+
+
+def test_an_offset_that_compaction_has_taken_leads_to_the_next_one(
+    cluster: RunningCluster, page: WebPage
+) -> None:
+    config = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0"}
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        admin.create_topic("latest", 1, 3, config)
+
+        def is_compacted() -> bool:
+            producer.send("latest", b"the same key again", key=b"k").result(30)
+            return "compaction has removed it" in get(page, "/record", topic="latest", offset=0)[1]
+
+        wait_until(is_compacted, "the log is compacted", 60)
+    status, body = get(page, "/record", topic="latest", offset=0)
+    assert status == HTTPStatus.NOT_FOUND
+    assert "The next one is " in body
+    assert "the same key again" in shown(page, "/records", topic="latest", offset=0)
 
 
 def test_a_dead_broker_is_shown_and_the_page_goes_on(

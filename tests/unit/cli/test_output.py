@@ -1,7 +1,6 @@
 import pytest
 
 from millrace.cli.output import table_lines
-from millrace.core.words import duration
 
 COLUMNS = ["PARTITION", "LEADER", "REPLICAS", "ELIGIBLE", "RECORDS", "LAG"]
 ROWS: list[list[object]] = [
@@ -53,18 +52,3 @@ def test_a_row_that_fits_nowhere_becomes_a_line_for_each_cell() -> None:
 @pytest.mark.parametrize("width", [None, 5])
 def test_a_table_without_rows_is_its_names(width: int | None) -> None:
     assert table_lines(["NAME", "SIZE"], [], width) == ["NAME  SIZE"] * (width is None)
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "shown"),
-    [
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (12_345, "12.3 s"),
-        (61_000, "1 m 1 s"),
-        (3_600_000, "1 h 0 m"),
-        (90_061_000, "1 d 1 h"),
-    ],
-)
-def test_a_length_of_time_is_short(milliseconds: int, shown: str) -> None:
-    assert duration(milliseconds) == shown

@@ -140,3 +140,19 @@ def test_a_replica_that_is_offline_is_a_problem_and_one_that_was_fetched_anew_is
     health = judged((0, 1, 2), damaged=[renewed])
     assert health.is_healthy
     assert health.damaged == (renewed,)
+
+
+def test_what_is_wrong_is_said_in_words_and_each_partition_once() -> None:
+    assert judged([0, 1, 2]).problems == ["down: broker 2"]  # Healthy all the same.
+    assert judged([0, 1]).problems == [
+        "down: broker 2",
+        "1 partition under-replicated, not all replicas are in sync: t-0",
+    ]
+    offline = judged([0], leader=-1, min_isr="2", controller=-1)
+    assert offline.problems == [
+        "no controller: nothing is elected or changed until a broker is one",
+        "down: broker 2",
+        "1 partition offline, can neither be written nor read: t-0",
+    ]
+    assert list(offline.partitions_by_problem) == ["offline"]
+    assert offline.under_min_isr

@@ -193,6 +193,26 @@ def test_only_some_pages_are_made_at_a_time() -> None:
     assert admin.asked_at_once <= PAGES_AT_ONCE
 
 
+def test_brokers_that_do_not_answer_are_not_waited_for() -> None:
+    site = Site(ShownClusters(cluster(ShownAdmin(hangs=True))), page_s_max=0.1)
+    response = ask(site, "/topics")
+    assert response.status is HTTPStatus.GATEWAY_TIMEOUT
+    assert "the brokers did not answer in 0.1 s" in Page(response.body).text
+
+
+def test_a_request_that_gets_no_turn_is_told_so_and_records_have_turns_of_their_own() -> None:
+    async def ask_often() -> list[HTTPStatus]:
+        site = Site(ShownClusters(cluster(ShownAdmin(hangs=True))), page_s_max=0.5)
+        requests = [Request("GET", "/topics", {})] * (PAGES_AT_ONCE + 1)
+        requests.append(Request("GET", "/records", {"topic": "topic-0"}))
+        return [each.status for each in await asyncio.gather(*map(site.respond, requests))]
+
+    *pages, late, records = asyncio.run(ask_often())
+    assert set(pages) == {HTTPStatus.GATEWAY_TIMEOUT}
+    assert late is HTTPStatus.SERVICE_UNAVAILABLE
+    assert records is HTTPStatus.GATEWAY_TIMEOUT
+
+
 def test_clusters_of_kubernetes_are_listed_and_have_pages_of_their_own() -> None:
     site = Site(ShownClusters(cluster(ShownAdmin(), "shop/logs"), cluster(ShownAdmin(), "a/b")))
     first = Page(ask(site, "/").body)

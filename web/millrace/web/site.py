@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 PAGES_AT_ONCE: Final = 8
 """Pages that are made at a time; further requests wait for their turn."""
 READS_AT_ONCE: Final = 2
-"""Of these, pages with records: each may hold a batch of the largest size."""
+"""Pages with records that are made beside them: each may hold a batch of the largest size."""
 PAGE_S_MAX: Final = 15.0
 """How long a request may take, with its turn."""
 
@@ -55,10 +55,15 @@ _CLUSTERS: Final = "clusters"
 
 
 class Site:
-    """See the module. Used on one event loop."""
+    """See the module. Used on one event loop.
 
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+    Args:
+        clusters: that it shows.
+        page_s_max: how long a request may take.
+    """
+
+    def __init__(self, clusters: Clusters, page_s_max: float = PAGE_S_MAX) -> None:
+        self._clusters, self._page_s_max = clusters, page_s_max
         self._room = asyncio.Semaphore(PAGES_AT_ONCE)
         self._room_to_read = asyncio.Semaphore(READS_AT_ONCE)
         self._files = {
@@ -69,11 +74,13 @@ class Site:
         """Return the response to a request; never raises because of what it asks for."""
         if request.path in self._files:
             return Response(self._files[request.path], content_type=_FILES[request.path])
-        visit = None
+        visit, is_begun = None, False
+        name, path = _split(request.path)
+        room = self._room_to_read if path in _WITH_RECORDS else self._room
         try:
-            async with asyncio.timeout(PAGE_S_MAX), self._room:
+            async with asyncio.timeout(self._page_s_max), room:
+                is_begun = True
                 known = await self._clusters.all()
-                name, path = _split(request.path)
                 if path == "/" and not name and "" not in known:
                     return _response(_list(sorted(known)), None)
                 if name not in known:
@@ -83,7 +90,11 @@ class Site:
         except RefusedError as error:
             return refusal(error, visit)
         except TimeoutError:
-            why = f"the brokers did not answer in {PAGE_S_MAX:.0f} s: try again"
+            seconds = f"{self._page_s_max:g} s"
+            if not is_begun:
+                why = f"this page had no turn in {seconds}, as many are asked for: try again"
+                return refusal(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, why), visit)
+            why = f"the brokers did not answer in {seconds}: try again"
             return refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
         except CreditTooSmallError:
             why = (
@@ -102,10 +113,7 @@ class Site:
         make = _PAGES.get(visit.path)
         if make is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no page {visit.path!r}")
-        if visit.path not in _WITH_RECORDS:
-            return await make(visit)
-        async with self._room_to_read:
-            return await make(visit)
+        return await make(visit)
 
 
 def refusal(error: RefusedError, visit: Visit | None = None) -> Response:

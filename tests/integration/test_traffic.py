@@ -1,0 +1,31 @@
+"""Brokers count what producers append and consumers fetch, and no copies for followers."""
+
+from tests.integration.running_broker import wait_until
+from tests.integration.running_cluster import RunningCluster, read_all
+
+from millrace.client import LogDescription, SyncAdmin, SyncProducer
+
+COUNT, SIZE = 50, 1_000
+
+
+def test_a_leader_counts_what_is_appended_and_fetched(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        admin.create_topic("orders", 1, 3)
+        for _ in range(COUNT):
+            producer.send("orders", bytes(SIZE))
+        producer.flush()
+
+        def logs() -> list[LogDescription]:
+            return admin.describe_logs("orders")
+
+        wait_until(
+            lambda: [each.log_end_offset for each in logs()] == [COUNT] * 3, "all have a copy"
+        )
+        (leader,) = (each for each in logs() if each.leads)
+        assert leader.appended_bytes == leader.size_bytes
+        assert leader.fetched_bytes == 0
+        read_all(cluster.bootstrap, "orders", COUNT)
+        (leader,) = (each for each in logs() if each.leads)
+        assert leader.fetched_bytes == leader.size_bytes
+        followers = [each for each in logs() if not each.leads]
+        assert {(each.appended_bytes, each.fetched_bytes) for each in followers} == {(0, 0)}
