@@ -621,7 +621,8 @@ def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
 
         async def goes_on() -> None:
             await in_time(send(fast, b"goes on"))
-            await in_time(fast.appender.call_beside(world.opened[0].checkpoint, MonotonicMs(0)))
+            (ssd, _) = world.partitions.directories
+            await in_time(ssd.appender.call_beside(ssd.directory.checkpoint, MonotonicMs(0)))
             await in_time(world.reader.call("/0", world.opened[0].scrub, 1 << 20))
 
         try:
