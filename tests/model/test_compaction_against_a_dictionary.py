@@ -52,6 +52,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.cleaned_to = 0
         self.now = NOW
         self.opened = LogOnDisk(self.disk, CONFIG)
+        self.opened.log.keep_tombstones(are_kept=False)
 
     def do(self, action: Callable[[], object]) -> bool:
         """Do something to the log; return whether the power stayed."""
@@ -66,6 +67,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def reopen(self, at_least: int) -> None:
         self.opened = LogOnDisk(self.disk, CONFIG)
+        self.opened.log.keep_tombstones(are_kept=False)
         log = self.opened.log
         assert log.log_end_offset >= at_least
         self.written = [each for each in self.written if each.offset < log.log_end_offset]

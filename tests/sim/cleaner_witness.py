@@ -68,7 +68,7 @@ class CleanerWitness:
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
             or any(now - each.created_at > lags.max_lag_ms for each in dirty)
-            or NO_TIMESTAMP < point.next_horizon <= now
+            or (NO_TIMESTAMP < point.next_horizon <= now and not state.keeps_tombstones)
         )
         if found.is_due is not is_due:
             raise Violation(

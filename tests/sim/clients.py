@@ -8,6 +8,7 @@ process that sent it, as the checkers require.
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,9 +120,10 @@ class Site:
 class Marks:
     """The records of a compacted topic that replace each other.
 
-    Each producer writes one key in each partition again and again: numbers, and now and then a
-    tombstone. Nobody else writes that key, and one record of it is in flight at a time. So the last
-    record in the log is the last one that was acknowledged, or one that was sent after it.
+    Each producer writes one key in each partition again and again: numbers, and then a tombstone;
+    after that it takes another key, and never writes the deleted one again. Nobody else writes that
+    key, and one record of it is in flight at a time. So the last record in the log is the last one
+    that was acknowledged, or one that was sent after it.
 
     All other records of such a topic have keys of their own, and must stay.
     """
@@ -131,6 +133,11 @@ class Marks:
 
     def __init__(self) -> None:
         self._possible: dict[tuple[int, bytes], list[bytes | None]] = {}
+        self._deleted: Counter[tuple[int, int]] = Counter()
+
+    def key_of(self, partition: int, writer: int) -> bytes:
+        """Return the key that a producer writes now."""
+        return self.PREFIX + b"%d-%d" % (writer, self._deleted[partition, writer])
 
     def next_of(self, partition: int, key: bytes) -> bytes | None:
         """Return the next value of a key, which is about to be sent."""
@@ -140,21 +147,24 @@ class Marks:
         possible.append(value)
         return value
 
-    def on_done(self, partition: int, key: bytes, *, is_written: bool) -> None:
+    def on_done(self, partition: int, writer: int, *, is_written: bool) -> None:
         """The outcome of the value that was sent last is known."""
-        possible = self._possible[partition, key]
+        possible = self._possible[partition, self.key_of(partition, writer)]
         if is_written:
             del possible[:-1]
+            self._deleted[partition, writer] += possible == [None]
         else:
             possible.pop()
 
-    def judge(self, partition: int, seen: Mapping[bytes, bytes | None]) -> None:
+    def judge(
+        self, partition: int, seen: Mapping[bytes, bytes | None], where: str = "the leader"
+    ) -> None:
         """Check what a reader has seen of the whole partition: the last value of each key."""
         for (number, key), possible in self._possible.items():
             if number == partition and seen.get(key) not in possible:
                 raise Violation(
-                    f"partition {partition} ends with {seen.get(key)!r} of {key!r}, which should "
-                    f"be one of {possible}"
+                    f"partition {partition} at {where} ends with {seen.get(key)!r} of {key!r}, "
+                    f"which should be one of {possible}"
                 )
 
 
@@ -233,7 +243,7 @@ class Writer(Client):
         self.waits_since: dict[int, int] = {}
         self.told: list[str] = []
         self._values = itertools.count(number * _VALUES_OF_EACH)
-        self._mark = Marks.PREFIX + b"%d" % number
+        self._number = number
 
     async def _work(self) -> None:
         async with self._producer() as producer:
@@ -324,15 +334,16 @@ class Writer(Client):
 
     async def _send_mark(self, marks: Marks, producer: Producer, partition: int) -> None:
         """Send a record that replaces the one before."""
-        value = marks.next_of(partition, self._mark)
+        key = marks.key_of(partition, self._number)
+        value = marks.next_of(partition, key)
         try:
-            await producer.send(self._site.topic, value, key=self._mark, partition=partition)
+            await producer.send(self._site.topic, value, key=key, partition=partition)
         except MillraceError as error:
             if error.appended is Appended.NO:
-                marks.on_done(partition, self._mark, is_written=False)
+                marks.on_done(partition, self._number, is_written=False)
             self._on_refused(partition, error)
         else:
-            marks.on_done(partition, self._mark, is_written=True)
+            marks.on_done(partition, self._number, is_written=True)
 
     def _on_refused(self, partition: int, error: MillraceError) -> None:
         self.told.append(str(error))

@@ -818,6 +818,8 @@ class SimulatedCluster:
                 except (CorruptBatchError, CorruptLogError):
                     self.operator.hear_of_damage(name)
                     continue
+                if topic.marks is not None and not self.may_be_cut(topic_partition):
+                    topic.marks.judge(topic_partition.partition, marks_of(log), where=name)
                 details = {
                     "key": topic.keys[topic_partition.partition],
                     "log_start": log.log_start_offset,
@@ -841,6 +843,15 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset
     return found
+
+
+def marks_of(log: PartitionLog) -> dict[bytes, bytes | None]:
+    """Return the last record of each key of a compacted log that others replace."""
+    return {
+        record.key: record.value
+        for record in records_in(log)
+        if record.key is not None and record.key.startswith(Marks.PREFIX)
+    }
 
 
 def records_of(log: PartitionLog) -> list[list[object]]:

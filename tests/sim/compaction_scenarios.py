@@ -196,6 +196,7 @@ COMPACTION_SCENARIOS: Final = (
         mutants=[
             "a follower does not take the end of a batch",
             "a read within a batch begins behind it",
+            "tombstones go while a replica is out of sync",
         ],
     ),
 )

@@ -94,6 +94,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "True",
     ),
     mutant(
+        "tombstones go while a replica is out of sync",
+        "P57",
+        "millrace.broker.runtime.cleaners:Cleaners._choose",
+        "are_kept=not each.replica.has_all_in_sync",
+        "are_kept=False",
+    ),
+    mutant(
         "the last batch of a producer goes with its records",
         "P57",
         f"{_CORE}.batches:BatchCleaner._must_stay_apart",

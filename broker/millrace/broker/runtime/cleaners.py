@@ -4,6 +4,10 @@ Each replica is cleaned by its own broker, whether it leads or follows. A cleani
 of a few MiB, each a job of a thread; between them the event loop looks whether the replica is still
 here, and whether all cleanings together have read and written more than they may.
 
+Tombstones stay while a replica of the partition is out of sync. It may have a record that one of
+them deletes; when it comes back it fetches what it lacks, and a tombstone that is gone would leave
+it with that record for ever.
+
 A log whose cleaning is refused is left alone for a while: the disk may be full for a time, or its
 files may move. `Partition.uncleanable` says why. A damaged log goes offline as anywhere else (P65).
 """
@@ -100,6 +104,8 @@ class Cleaners:
             and each.topic_partition not in self._left_alone
         ]
         await self._end_old_segments(compacted)
+        for each in compacted:
+            each.log.keep_tombstones(are_kept=not each.replica.has_all_in_sync)
         found = await worker.call(_look_at, [each.log for each in compacted], wall_now())
         self._metrics.dirtiest_ratio.set(max((each.dirty_ratio for each in found), default=0))
         chosen = first_to_clean(zip(compacted, found, strict=True))

@@ -7,7 +7,8 @@ batches from the log's start to the map's end:
 - a tombstone, a record with a key and without a value, stays longer than what it deletes: the
   cleaning that first passes it gives its batch a *delete horizon*, `delete.retention.ms` later, and
   the first cleaning after that takes it out. A tombstone at or behind the map's end is left as it
-  is: older records of its key may still be there;
+  is: older records of its key may still be there. While a replica is out of sync all tombstones
+  stay: it may have a record that one of them deletes, and would never hear of the deletion;
 - the last batch of each producer keeps its header, even without records, so that a replica which
   copies this log still recognises the producer's next batch (P57);
 - leader epochs stay: every offset remains in a batch of the epoch that wrote it.
@@ -153,6 +154,7 @@ class CleaningRules:
         end_offset: of the map.
         now: the time at the start.
         delete_retention_ms: how long tombstones stay behind their first cleaning.
+        keeps_tombstones: whether they stay whatever their horizon is.
         last_batches: the last offset that each known producer wrote.
         batch_bytes_max: of a batch that is put together.
     """
@@ -161,6 +163,7 @@ class CleaningRules:
     end_offset: Offset
     now: WallMs
     delete_retention_ms: int
+    keeps_tombstones: bool
     last_batches: Mapping[ProducerId, Offset]
     batch_bytes_max: int
 
@@ -392,7 +395,7 @@ class BatchCleaner:
         horizon: WallMs | None = None
         deletes = _tombstones(opened.records)
         if deletes is not None and (deletes & keep).any():
-            if NO_TIMESTAMP < header.delete_horizon <= rules.now:
+            if not rules.keeps_tombstones and NO_TIMESTAMP < header.delete_horizon <= rules.now:
                 keep = keep & ~(deletes & (offsets < rules.end_offset))
             horizon = header.delete_horizon
             if horizon == NO_TIMESTAMP and header.next_offset <= rules.end_offset:

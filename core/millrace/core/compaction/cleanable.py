@@ -98,6 +98,8 @@ def cleanable(
     lags: CompactionLags,
     high_watermark: Offset,
     now: WallMs,
+    *,
+    keeps_tombstones: bool,
 ) -> Cleanable:
     """Return which part of a log may be cleaned.
 
@@ -107,11 +109,12 @@ def cleanable(
         lags: the topic's settings.
         high_watermark: of the replica.
         now: the time.
+        keeps_tombstones: whether they stay whatever their horizon is.
     """
     first_dirty = max(point.offset, segments[0].base_offset)
     clean_bytes = dirty_bytes = 0
     first_uncleanable = segments[0].base_offset
-    is_overdue = NO_TIMESTAMP < point.next_horizon <= now
+    is_overdue = not keeps_tombstones and NO_TIMESTAMP < point.next_horizon <= now
     for segment in segments[:-1]:
         if segment.next_offset > high_watermark or now - segment.closed_at < lags.min_lag_ms:
             break

@@ -133,6 +133,11 @@ class Replica:
         """Whether this broker leads the partition now."""
         return self.leader is not None and not self.leader.is_resigned
 
+    @property
+    def has_all_in_sync(self) -> bool:
+        """Whether all replicas are in sync, and so have all that is committed."""
+        return self.state is not None and len(self.state.isr) == len(self.state.replicas)
+
     def require_leader(self) -> PartitionLeader:
         """Return the machine that leads.
 

@@ -42,6 +42,8 @@ class Log:
         self.cleaned = 0
         self.left = 0
         self.failed_log_dir = "/data"
+        self.keeps_tombstones = True
+        self.log_dir = "/data"
         self.size_bytes = 100
         self.cleaner_point = CleanerPoint(Offset(0))
         self.on_step: Callable[[], None] = lambda: None
@@ -49,6 +51,9 @@ class Log:
     @property
     def config(self) -> SimpleNamespace:
         return SimpleNamespace(is_compacted=self.is_compacted)
+
+    def keep_tombstones(self, *, are_kept: bool) -> None:
+        self.keeps_tombstones = are_kept
 
     def has_old_segment(self, now: WallMs) -> bool:
         return self.is_old
@@ -95,6 +100,7 @@ class Held:
         self.topic = "t"
         self.topic_partition = TopicPartition(TOPIC_PARTITION.topic_id, number)
         self.log = log
+        self.replica = SimpleNamespace(has_all_in_sync=True)
         self.appender = appender
         self.uncleanable: StorageError | None = None
         self.damage: list[CorruptLogError] = []
@@ -159,6 +165,16 @@ def test_the_dirtiest_log_is_cleaned_first_and_others_are_not_touched() -> None:
     assert registry.get_sample_value("millrace_cleaner_cleanings_total") == 2
     assert registry.get_sample_value("millrace_cleaner_read_bytes_total") == 2 * STEP_BYTES
     assert registry.get_sample_value("millrace_cleaner_removed_records_total") == 2
+
+
+def test_tombstones_are_kept_while_a_replica_is_out_of_sync() -> None:
+    broker = Broker(Log(0.3), Log(0.9))
+    broker.held[1].replica.has_all_in_sync = False
+    kept: list[bool] = []
+    for each in broker.held:
+        each.log.on_step = lambda log=each.log: kept.append(log.keeps_tombstones)  # type: ignore[misc]
+    run(broker, lambda: len(kept) == 2)
+    assert kept == [True, False]
 
 
 def test_an_old_active_segment_is_ended_so_that_it_can_be_cleaned() -> None:

@@ -37,11 +37,12 @@ COMPACTED = LogConfig(
 
 
 class CompactedLog(LogOnDisk):
-    """A log whose every record is committed."""
+    """A log whose every record is committed, at all replicas."""
 
     def __init__(self, disk: Disk, config: LogConfig = COMPACTED) -> None:
         super().__init__(disk, config)
         self.log.high_watermark = self.end
+        self.log.keep_tombstones(are_kept=False)
 
     def write(
         self,
@@ -226,6 +227,24 @@ def test_a_tombstone_outlives_what_it_deletes_by_its_retention() -> None:
     assert opened.offsets == [1]
     assert opened.log.cleaner_point.next_horizon == -1
     check_whole(opened)
+
+
+def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
+    opened = CompactedLog(Disk())
+    opened.log.keep_tombstones(are_kept=True)
+    opened.write((b"gone", b"1"))
+    opened.write((b"gone", None))
+    opened.roll()
+    opened.clean()
+    horizon = opened.log.cleaner_point.next_horizon
+    assert not opened.log.cleanable(horizon).is_due
+    opened.clean(horizon)
+    assert opened.offsets == [1]
+    assert opened.log.cleaner_point.next_horizon == horizon
+    opened.log.keep_tombstones(are_kept=False)
+    assert opened.log.cleanable(horizon).is_due
+    opened.clean(horizon)
+    assert opened.offsets == []
 
 
 def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> None:

@@ -44,7 +44,9 @@ def found(
     high_watermark: int = 50,
     now: int = NOW,
 ) -> Cleanable:
-    return cleanable(SEGMENTS, point, lags, Offset(high_watermark), WallMs(now))
+    return cleanable(
+        SEGMENTS, point, lags, Offset(high_watermark), WallMs(now), keeps_tombstones=False
+    )
 
 
 def test_all_but_the_active_segment_may_be_cleaned() -> None:
@@ -89,7 +91,10 @@ def test_a_log_is_due_once_a_tombstone_is() -> None:
 
 def test_a_point_before_the_log_counts_as_its_start() -> None:
     kept = SEGMENTS[2:]
-    assert cleanable(kept, CleanerPoint(Offset(3)), ALWAYS, Offset(50), NOW).first_dirty == 20
+    found = cleanable(
+        kept, CleanerPoint(Offset(3)), ALWAYS, Offset(50), NOW, keeps_tombstones=False
+    )
+    assert found.first_dirty == 20
 
 
 def test_the_dirtiest_log_is_cleaned_first_and_before_it_one_that_is_overdue() -> None:

@@ -89,7 +89,12 @@ class LogCleaner:
         """Return which part of the log may be cleaned; any thread may call."""
         state = self._state
         return cleanable(
-            state.segments, state.cleaner_point, state.config.lags, state.high_watermark, now
+            state.segments,
+            state.cleaner_point,
+            state.config.lags,
+            state.high_watermark,
+            now,
+            keeps_tombstones=state.keeps_tombstones,
         )
 
     def clean(self, hasher: KeyHasher, map_bytes: int, now: WallMs) -> Iterator[CleaningStep]:
@@ -110,7 +115,15 @@ class LogCleaner:
             state.health.check_open()
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches = _last_batches(state)
-        found = cleanable(segments, point, config.lags, state.high_watermark, now)
+        keeps_tombstones = state.keeps_tombstones
+        found = cleanable(
+            segments,
+            point,
+            config.lags,
+            state.high_watermark,
+            now,
+            keeps_tombstones=keeps_tombstones,
+        )
         # Not the active one: it may be empty now, and grow meanwhile.
         closed = [each for each in segments[:-1] if each.next_offset <= found.first_uncleanable]
         if not closed:
@@ -124,6 +137,7 @@ class LogCleaner:
                 end_offset=collector.end_offset,
                 now=now,
                 delete_retention_ms=config.delete_retention_ms,
+                keeps_tombstones=keeps_tombstones,
                 last_batches=last_batches,
                 batch_bytes_max=config.max_message_bytes,
             )

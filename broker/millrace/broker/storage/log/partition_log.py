@@ -417,6 +417,10 @@ class PartitionLog:
             and active.next_offset <= state.high_watermark
         )
 
+    def keep_tombstones(self, *, are_kept: bool) -> None:
+        """Let tombstones stay from the next cleaning on, or let them go; at first they stay."""
+        self._state.keeps_tombstones = are_kept
+
     def hold_cleaning(self, *, is_held: bool) -> None:
         """Let no segment be cleaned, or moved to another disk, until the next call."""
         with self._state.lock:

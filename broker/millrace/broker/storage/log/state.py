@@ -23,7 +23,8 @@ appends.
 | `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
 | `held`, by the thread that cleans                                          | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
-| `high_watermark`, unless the log is truncated or emptied; `config`         | neither       |
+| `high_watermark`, unless the log is truncated or emptied                   | neither       |
+| `config`, `keeps_tombstones`                                               | neither       |
 
 A cleaned segment takes the place of others under `lock`, and the others are *retired* before. So
 does one that has moved to the tier, or back.
@@ -71,6 +72,8 @@ class LogState:
         uncheckpointed_bytes: appended since the last checkpoint.
         high_watermark: everything before it is committed, by the replica's last report; before the
             first report the stored one, which may be far behind (P68). Set on the event loop.
+        keeps_tombstones: whether a cleaning leaves them whatever their horizon is. Set on the event
+            loop.
         epochs: the leader epochs and their file.
         producer_states: as of the end of the log; belongs to the thread that appends.
         snapshots: of producer states, as files.
@@ -92,6 +95,7 @@ class LogState:
         "health",
         "held",
         "high_watermark",
+        "keeps_tombstones",
         "lock",
         "log_start_offset",
         "producer_states",
@@ -132,6 +136,7 @@ class LogState:
         self.uncheckpointed_bytes = recovered.scanned_bytes - recovered.truncated_bytes
         committed = Offset(0) if known is None else min(known.high_watermark, active.next_offset)
         self.high_watermark = max(committed, self.log_start_offset)
+        self.keeps_tombstones = True
         self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
         self.producer_states = recovered.producer_states
         self.snapshots = recovered.snapshots
