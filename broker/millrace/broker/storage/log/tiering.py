@@ -6,7 +6,8 @@ One segment at a time, in steps of a few MiB, while appends and reads go on:
 2. the copy is read again, and every batch in it verified;
 3. the copy gets the name of the segment, durably;
 4. the file `tier` says, durably, that the segment counts there: see `tier.py`;
-5. readers get the copy; the old file is *retired*, so that a reader that holds it asks again;
+5. readers get the copy; the old file is *retired*, so that a reader that holds it asks again, and
+   at home it loses its name;
 6. the old file is removed.
 
 After a crash before step 4 the old file counts, afterwards the copy; opening the log removes the
@@ -194,10 +195,8 @@ class LogTiering:
                 self._write(after)
             except OSError as error:
                 self._take_back(before)
-                if name_copy is not None:  # Opening the log removes it, too.
-                    self._unlink_at_home(
-                        f"{state.directory}/{offset_name(found.base_offset)}{SUFFIX}"
-                    )
+                if name_copy is not None:
+                    self._take_name(f"{state.directory}/{offset_name(found.base_offset)}{SUFFIX}")
                 raise state.health.refusal(error, "moving a segment of") from error
             state.tier = after
             made = found.moved_to(
@@ -206,8 +205,17 @@ class LogTiering:
             state.segments = tuple(made if each is found else each for each in state.segments)
             found.move_away()
             if not state.is_at_home(made):
-                self._unlink_at_home(found.path)
+                self._take_name(found.path)
         return True
+
+    def _take_name(self, path: str) -> None:
+        """Give a file at home that does not count the name of a copy: another segment may get its.
+
+        If the disk refuses, the file stays until the log is opened, or a segment gets its name,
+        which begins with an empty file: see `roll_held`. The caller holds `lock`.
+        """
+        with suppress(OSError):
+            self._state.files.rename(path, path + _COPY)
 
     def give_up(self, path: str) -> None:
         """Remove a file of the tier that does not count, or leave it to `remove_leftovers`."""
@@ -217,14 +225,10 @@ class LogTiering:
             self.remove_leftovers()
 
     def remove_at_home(self, path: str) -> None:
-        """Remove a file that does not count, or leave it to the next opening of the log."""
-        with self._state.lock:
-            if not self._state.health.is_closed:  # Else the directory may be another log's.
-                self._unlink_at_home(path)
-
-    def _unlink_at_home(self, path: str) -> None:
-        with suppress(OSError):
-            self._state.files.unlink(path)
+        """Remove a copy that does not count, or leave it to the next opening of the log."""
+        if not self._state.health.is_closed:  # Else the directory may be another log's.
+            with suppress(OSError):
+                self._state.files.unlink(path)
 
     def _write(self, tier: Tier | None) -> None:
         state = self._state
@@ -302,7 +306,9 @@ class _Move:
                 file.close()
         if not is_done:
             self._drop()
-        elif not self._is_out:
+        elif self._is_out:
+            self._tiering.remove_at_home(self._found.path + _COPY)
+        else:
             self._tiering.give_up(self._found.path)
 
     def _name_copy(self) -> None:
