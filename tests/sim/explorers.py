@@ -185,8 +185,9 @@ class AdminExplorer(Explorer):
 
     async def _look_up_offsets(self) -> None:
         place = self._any_place()
-        committed = self._committed(place[1])
-        after = AfterBytes(self._dice.randrange(committed + 1), self._dice.randrange(1, 5_000))
+        # A leader that has yet to hear of its successor knows no later offsets than this one.
+        end = (await self._admin.list_offsets([place]))[place].offset
+        after = AfterBytes(self._dice.randrange(end + 1), self._dice.randrange(1, 5_000))
         for at in ("beginning", "end", "max_timestamp", self._time_ago(60_000), after):
             found = (await self._admin.list_offsets({place: at}))[place]
             if found.offset > self._committed(place[1]):
