@@ -329,6 +329,26 @@ def test_a_reader_of_a_replaced_segment_goes_on_with_the_new_one() -> None:
     assert found.offset == 37
 
 
+def test_a_segment_that_was_empty_when_the_cleaning_began_stays_the_active_one() -> None:
+    opened = CompactedLog(Disk())
+    for number in range(9):
+        opened.write((b"key-%d" % (number % 3), b"%d" % number))
+    opened.roll()
+    active = opened.log.segments[-1]
+    steps = opened.log.clean(HASHER, MAP_BYTES, NOW)
+    next(steps)
+    opened.write((b"key-0", b"while it is cleaned"))
+    for _ in steps:
+        pass
+    assert opened.log.segments[-1] is active
+    assert not active.is_retired
+    assert opened.log.flush() == opened.end
+    opened.write((b"key-1", b"afterwards"))
+    opened.log.flush()
+    assert opened.offsets == [6, 7, 8, 9, 10]
+    check_whole(opened)
+
+
 def test_each_segment_is_replaced_on_its_own() -> None:
     config = LogConfig(is_compacted=True, segment_bytes=2000, lags=COMPACTED.lags)
     opened = CompactedLog(Disk(), config)

@@ -107,7 +107,8 @@ class LogCleaner:
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches = _last_batches(state)
         found = cleanable(segments, point, config.lags, state.high_watermark, now)
-        closed = [each for each in segments if each.next_offset <= found.first_uncleanable]
+        # An active segment that is empty ends there, too, and may grow during the cleaning.
+        closed = [each for each in segments[:-1] if each.next_offset <= found.first_uncleanable]
         if not closed:
             return
         offset_map = OffsetMap(map_bytes, found.first_uncleanable - found.first_dirty)
