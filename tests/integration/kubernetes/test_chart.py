@@ -99,6 +99,8 @@ def test_helm_finds_nothing_to_say_of_the_chart() -> None:
         ("imagePullSecrets=login", "at '/imagePullSecrets': got string, want array"),
         ("definitions=maybe", "at '/definitions': got string, want boolean"),
         ("sample.size=", "at '/sample/size': minLength"),
+        ("webPage.enabled=maybe", "at '/webPage/enabled': got string, want boolean"),
+        ("webPage.port=80", "at '/webPage': additional properties 'port' not allowed"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, said: str) -> None:
