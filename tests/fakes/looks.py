@@ -56,7 +56,7 @@ def look(
     logs = [
         LogDescription(
             *(name, 0, BrokerId(each), Offset(0), Offset(count), Offset(count), Offset(count)),
-            *(count * 10, 1, "log"),
+            *(count * 10, 1, f"/data/log/{name.encode().hex()}-0"),
             leads=each == alive[name][0],
             appended_bytes=count * 10 if each == alive[name][0] else 0,
             fetched_bytes=fetched if each == alive[name][0] else 0,

@@ -5,6 +5,8 @@ The page runs in a pod of its own, with no right but to list Clusters.
 
 from collections.abc import Mapping
 
+from kubernetes.config import ConfigException
+
 from millrace.core.errors import ConnectionFailedError
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
@@ -12,10 +14,17 @@ from millrace.operator.model.objects import bootstrap_of
 
 
 class Bootstraps:
-    """See the module."""
+    """See the module.
+
+    Raises:
+        ConnectionFailedError: no Kubernetes cluster is configured here.
+    """
 
     def __init__(self) -> None:
-        self._api = Api.connect()
+        try:
+            self._api = Api.connect()
+        except ConfigException as error:
+            raise ConnectionFailedError(f"no Kubernetes cluster is configured: {error}") from error
 
     async def find(self) -> Mapping[str, str]:
         """Return where clients connect first (`host:port`), by `namespace/name` of the Cluster.

@@ -11,11 +11,13 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
 
 from millrace.cli.failures import ExitCode
+from millrace.cli.main import cli
 
 
 def up(folder: Path, *words: str) -> "subprocess.Popen[str]":
@@ -104,6 +106,14 @@ def test_a_port_that_is_taken_is_refused_where_a_user_has_chosen_it(tmp_path: Pa
             assert f"cannot be served on 127.0.0.1:{port}" in result.output
             assert "0: any that is free" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_kubernetes_the_page_of_its_clusters_says_what_to_do(tmp_path: Path) -> None:
+    environment = {"KUBECONFIG": str(tmp_path / "absent"), "KUBERNETES_SERVICE_HOST": None}
+    result = CliRunner(env=environment).invoke(cli, ["web", "--kubernetes", "--port", "0"])
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "no Kubernetes cluster is configured" in result.output
+    assert "set KUBECONFIG" in result.output
 
 
 def test_the_greeting_names_the_page(tmp_path: Path) -> None:

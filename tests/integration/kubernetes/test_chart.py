@@ -130,6 +130,8 @@ def test_helm_finds_nothing_to_say_of_the_chart() -> None:
         ("sample.size=", "at '/sample/size': minLength"),
         ("monitoring.podMonitors.interval=soon", "'soon' does not match pattern"),
         ("monitoring.runbooks=docs", "at '/monitoring/runbooks': 'docs' does not match pattern"),
+        ("webPage.enabled=maybe", "at '/webPage/enabled': got string, want boolean"),
+        ("webPage.port=80", "at '/webPage': additional properties 'port' not allowed"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, said: str) -> None:

@@ -49,6 +49,17 @@ def test_a_request_for_another_host_is_misdirected(fields: bytes) -> None:
     assert refused(head(fields=fields)) is HTTPStatus.MISDIRECTED_REQUEST
 
 
+def test_another_site_may_link_to_a_page_and_not_load_it() -> None:
+    site = b"Sec-Fetch-Site: cross-site\r\n"
+    loaded = head(fields=HOST + site + b"Sec-Fetch-Mode: no-cors\r\n")
+    assert refused(loaded) is HTTPStatus.FORBIDDEN
+    assert refused(head(fields=HOST + site)) is HTTPStatus.FORBIDDEN
+    linked = head(fields=HOST + site + b"Sec-Fetch-Mode: navigate\r\n")
+    assert parse_request(linked).path == "/"
+    own = b"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: no-cors\r\n"
+    assert parse_request(head(fields=HOST + own)).path == "/"
+
+
 @pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"])
 def test_a_request_that_does_not_only_read_is_refused(method: bytes) -> None:
     assert refused(head(method + b" / HTTP/1.1")) is HTTPStatus.METHOD_NOT_ALLOWED

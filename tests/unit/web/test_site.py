@@ -88,7 +88,7 @@ def test_names_of_strangers_are_harmless_on_every_page(
     ("path", "query", "texts"),
     [
         ("/", {}, ["Healthy: every partition is led", "broker-2", "c1"]),
-        ("/brokers", {}, ["alive, controller", "Log directories"]),
+        ("/brokers", {}, ["alive, controller", "Log directories", "/data/log"]),
         ("/broker", {"id": "0"}, ["node.name", "metrics.port"]),
         ("/topics", {}, [visible(HOSTILE), "topic-0"]),
         ("/topic", {"name": "topic-0"}, ["retention.ms", "Read its records"]),
@@ -122,6 +122,11 @@ def test_a_long_list_comes_in_parts() -> None:
     assert "201 to 251 of 251" in last.text
     assert "/topics?first=100&find=" in last.links
     assert ask(site, "/topics", first="9" * 18).status is HTTPStatus.OK
+
+
+def test_the_logs_of_a_directory_are_counted_together() -> None:
+    text = Page(ask(site_of(ShownAdmin(topics=9)), "/brokers").body).text
+    assert text.count("/data/log") == 3  # One for each broker.
 
 
 def test_topics_are_found_by_a_part_of_their_names() -> None:

@@ -110,29 +110,31 @@ def parse_request(head: bytes) -> Request:
 
 
 def _check_fields(lines: list[str]) -> None:
-    """Refuse a request with a body, or for another host.
+    """Refuse a request with a body, for another host, or made by a page of another site.
 
     Raises:
         RefusedError: says why.
     """
-    hosts = []
+    fields: dict[str, list[str]] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             raise _bad("a header field is malformed")
-        match name.lower():
-            case "host":
-                hosts.append(value.strip().lower())
-            case "transfer-encoding":
-                raise _bad("a request for a page has no body")
-            case "content-length" if value.strip() != "0":
-                raise _bad("a request for a page has no body")
+        fields.setdefault(name.lower(), []).append(value.strip().lower())
+    if "transfer-encoding" in fields or fields.get("content-length", ["0"]) != ["0"]:
+        raise _bad("a request for a page has no body")
+    hosts = fields.get("host", [])
     found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
     if found is None or found[1] not in HOSTS:
         raise RefusedError(
             HTTPStatus.MISDIRECTED_REQUEST,
             "this page is for this machine alone: open it as http://localhost, with its port",
         )
+    # A link may lead here from anywhere; an image or a script of another site has no business here.
+    if "cross-site" in fields.get("sec-fetch-site", ()) and fields.get("sec-fetch-mode") != [
+        "navigate"
+    ]:
+        raise RefusedError(HTTPStatus.FORBIDDEN, "no other site may ask for this page")
 
 
 def _text(part: str) -> str:

@@ -7,8 +7,9 @@ import click
 
 from millrace.cli import standard_input
 from millrace.cli.command import Command, bootstrap_option, output_option
-from millrace.cli.failures import Failure
+from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import print_json, put
+from millrace.core.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
     from millrace.web.clusters import Clusters
@@ -107,4 +108,12 @@ def _on_kubernetes() -> "Clusters":
         ) from error
     from millrace.web.clusters import Clusters
 
-    return Clusters(Bootstraps().find)
+    try:
+        return Clusters(Bootstraps().find)
+    except ConnectionFailedError as error:
+        raise Failure(
+            error.message,
+            "run it in a pod, or set KUBECONFIG",
+            code_name=error.name(),
+            exit_code=ExitCode.UNREACHABLE,
+        ) from error

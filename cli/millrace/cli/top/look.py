@@ -33,7 +33,7 @@ class Look:
 
     Attributes:
         at_s: when the brokers were asked for their logs, on a clock that only counts forward.
-        groups: with their lags; None: nobody was asked, as the coordinators do not answer.
+        groups: with their lags; None: unknown, as their coordinators do not answer.
         groups_left_out: how many there are beside these.
     """
 

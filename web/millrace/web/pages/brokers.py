@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
+from pathlib import PurePosixPath
 
 from millrace.client import ClusterDescription, LogDescription, TopicDescription
 from millrace.web.markup import Markup, element
@@ -119,10 +120,11 @@ def state_of(visit: Visit, cluster: ClusterDescription, broker_id: int) -> Marku
 
 
 def _directories(logs: Sequence[LogDescription]) -> Markup:
-    """Return a table of log directories."""
+    """Return a table of log directories; a log is described with the folder of its own in one."""
     sizes: dict[tuple[int, str, str], list[int]] = {}
     for each in logs:
-        key = (each.broker_id, each.log_dir, "" if each.media is None else str(each.media))
+        directory = str(PurePosixPath(each.log_dir).parent)
+        key = (each.broker_id, directory, "" if each.media is None else str(each.media))
         sizes.setdefault(key, []).append(each.size_bytes)
     return table(
         "Log directories",

@@ -39,7 +39,7 @@ async def page(visit: Visit) -> Page:
                         *map(number, ("Used in 1 s", "Limit in 1 s", "Delay")),
                     ],
                     [_use(*each) for each in uses[:USES_MAX]],
-                    "Nobody uses one at present.",
+                    "No client uses one at present.",
                 ),
                 element("p", f"{len(uses) - USES_MAX:,} more are left out.")
                 if len(uses) > USES_MAX
