@@ -10,6 +10,7 @@ from dashboards.board import (
     Panel,
     Query,
     Unit,
+    p99,
 )
 
 BOARD: Final = Board(
@@ -77,6 +78,14 @@ BOARD: Final = Board(
                         "broker {{follower}}",
                     )
                 ],
+                unit=Unit.SECONDS,
+                runbook="under-replicated",
+            ),
+            Panel(
+                title="Time of replication, 99th percentile",
+                description="From when batches are durable on their leader until all in-sync "
+                "replicas have them. Produce requests with acks=all wait that long.",
+                queries=[Query(p99("millrace_replicate_seconds", "instance"), "{{instance}}")],
                 unit=Unit.SECONDS,
                 runbook="under-replicated",
             ),

@@ -467,6 +467,7 @@ class Broker:
             inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_changes=on_changes,
             on_lost=self._metrics.replication.on_lost,
+            on_replicated=self._metrics.requests.replicate.observe,
             on_all_failed=self._duties.fail,
             on_failure=self._duties.fail,
             reader=self._reader,
