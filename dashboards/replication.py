@@ -143,6 +143,15 @@ BOARD: Final = Board(
                 runbook="no-controller",
             ),
             Panel(
+                title="Brokers without a controller",
+                description="0 is as it should be. All of them: there is no controller. One: that "
+                "broker cannot reach it.",
+                queries=[Query("count(millrace_controller_session == 0) or vector(0)", "brokers")],
+                unit=Unit.COUNT,
+                steps=ANY_IS_TO_WATCH,
+                runbook="no-controller",
+            ),
+            Panel(
                 title="Controller epoch",
                 description="Grows with each new controller. A broker that stays behind hears of "
                 "no changes.",

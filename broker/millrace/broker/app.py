@@ -67,7 +67,7 @@ from millrace.broker.telemetry.page import MetricsPage
 from millrace.client import host
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
-from millrace.core.ids import BrokerId
+from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
@@ -388,6 +388,7 @@ class Broker:
         self._metrics.differing_cluster_settings.set_function(lambda: len(channel.differences))
         self._duties.begin(channel.run())
         await self._duties.unless_over(channel.ready())
+        self._metrics.controller_session.set_function(lambda: channel.controller_id != NO_BROKER)
         return channel
 
     async def _register(
