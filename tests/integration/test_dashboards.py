@@ -1,4 +1,4 @@
-"""Every query of every panel returns data from a real Prometheus, and alerts tell of a dead broker.
+"""Every query of every panel returns data from a real Prometheus, and alerts tell of dead brokers.
 
 Three brokers work under load; the operator's and Spark's pages have their own registries.
 """
@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 OF_A_DEAD_BROKER = {"MillraceBrokerDown", "MillraceUnderReplicated"}
+REFUSED = "MillraceWritesRefused"
 OF_THE_MACHINE = {
     "MillraceDiskFull",
     "MillraceDiskFillsUp",
@@ -39,7 +40,7 @@ def fired(asked: prometheus.RunningPrometheus) -> set[str]:
     return {each["metric"]["alertname"] for each in found["result"]} - OF_THE_MACHINE
 
 
-def test_every_panel_has_data_and_alerts_fire_for_a_dead_broker_alone(tmp_path: Path) -> None:
+def test_every_panel_has_data_and_alerts_fire_for_dead_brokers_alone(tmp_path: Path) -> None:
     rules = quick_rules(RULES, tmp_path / "rules")
     with watched_cluster(tmp_path, [rules]) as watched:
         asked = watched.prometheus
@@ -68,3 +69,11 @@ def test_every_panel_has_data_and_alerts_fire_for_a_dead_broker_alone(tmp_path: 
             said=lambda: "\n".join(map(str, without_data(asked, killed))),
         )
         assert fired(asked) == OF_A_DEAD_BROKER
+
+        second = watched.kill_one()  # One of three replicas is left.
+        wait_until(lambda: REFUSED in fired(asked), "the page of refused writes fires")
+        second.start()
+        wait_until(
+            lambda: not asked.values(f'ALERTS{{alertname="{REFUSED}",alertstate="firing"}}'),
+            "the alert ends once the broker is back",
+        )
