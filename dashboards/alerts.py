@@ -244,6 +244,15 @@ OPERATOR: Final = (
         runbook="operator-stuck",
     ),
     Alert(
+        # A cluster that never succeeded has no time of its last success.
+        name="OperatorFails",
+        severity=Severity.TICKET,
+        expr="sum by (work) (increase(millrace_operator_reconcile_failures_total[30m])) > 5",
+        hold="30m",
+        summary="Looks at {{ $labels.work }} that failed in half an hour: {{ $value | humanize }}.",
+        runbook="operator-stuck",
+    ),
+    Alert(
         name="NoOperator",
         severity=Severity.TICKET,
         expr="sum(millrace_operator_acts) != 1",

@@ -233,6 +233,18 @@ CASES: dict[str, Case] = {
         labels={"work": "topics", "namespace": "shop", "name": "logs"},
         summary="The operator did not succeed with topics of shop/logs for 36m 0s.",
     ),
+    "OperatorFails": Case(
+        bad={
+            series("millrace_operator_reconcile_failures_total", work="cluster"): "0+1x100",
+        },
+        good={
+            series("millrace_operator_reconcile_failures_total", work="cluster"): "0 5x100",
+        },
+        silent_at=30,
+        fires_at=60,
+        labels={"work": "cluster"},
+        summary="Looks at cluster that failed in half an hour: 30.",
+    ),
     "NoOperator": Case(
         bad={
             series("millrace_operator_acts", instance="a"): "0x100",
