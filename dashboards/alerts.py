@@ -86,9 +86,11 @@ BROKERS: Final = (
     Alert(
         name="NoController",
         severity=Severity.PAGE,
-        # Where no broker answers there are no series but `up`.
-        expr=f"(sum by ({_CLUSTER}) (millrace_controller_active) or "
-        f'0 * sum by ({_CLUSTER}) (up{{millrace_cluster!=""}})) != 1',
+        # Any broker knows whether there is one: a single page that cannot be scraped alerts
+        # nobody. Where no broker answers there are no series but `up`.
+        expr=f"(max by ({_CLUSTER}) (millrace_controller_session) or "
+        f'0 * sum by ({_CLUSTER}) (up{{millrace_cluster!=""}})) == 0 '
+        f"or sum by ({_CLUSTER}) (millrace_controller_active) > 1",
         hold="2m",
         summary=f"Controllers {_OF_CLUSTER}: {{{{ $value }}}} instead of one.",
         runbook="no-controller",
@@ -239,6 +241,15 @@ OPERATOR: Final = (
         hold="5m",
         summary="The operator did not succeed with {{ $labels.work }} of "
         "{{ $labels.namespace }}/{{ $labels.name }} for {{ $value | humanizeDuration }}.",
+        runbook="operator-stuck",
+    ),
+    Alert(
+        # A cluster that never succeeded has no time of its last success.
+        name="OperatorFails",
+        severity=Severity.TICKET,
+        expr="sum by (work) (increase(millrace_operator_reconcile_failures_total[30m])) > 5",
+        hold="30m",
+        summary="Looks at {{ $labels.work }} that failed in half an hour: {{ $value | humanize }}.",
         runbook="operator-stuck",
     ),
     Alert(

@@ -1,9 +1,10 @@
 """Grafana's JSON of a board, by Grafana's own builders."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
-from dashboards.board import Board, Kind, Panel, Query, Variable
+from dashboards.board import Board, Kind, Panel, Query, Unit, Variable
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
@@ -66,7 +67,7 @@ def grafana_json(board: Board) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def _widths(panels: Any) -> list[int]:
+def _widths(panels: Sequence[Panel]) -> list[int]:
     """Return the columns of each panel of a row: numbers are narrow, two graphs stand abreast."""
     numbers = sum(each.kind is Kind.NUMBER for each in panels)
     is_narrow = numbers == len(panels)
@@ -106,7 +107,7 @@ def _panel(board: Board, panel: Panel, number: int, width: int) -> _Builder:
                 .graph_mode(common.BigValueGraphMode.NONE)
             )
         case Kind.TABLE:
-            made = table.Panel()
+            made = table.Panel().with_transformation(_columns(panel))
         case Kind.GRAPH | Kind.STACKED:
             made = _graph(panel)
     made.id(number).title(panel.title).unit(panel.unit).datasource(_SOURCE)
@@ -120,6 +121,14 @@ def _panel(board: Board, panel: Panel, number: int, width: int) -> _Builder:
     for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
         made.with_target(_target(board, query, letter, panel.kind))
     return made
+
+
+def _columns(panel: Panel) -> dashboard.DataTransformerConfig:
+    """Leave out the time, and a value that says nothing, as that of build information."""
+    hidden = ["Time", "Value"] if panel.unit is Unit.NONE else ["Time"]
+    return dashboard.DataTransformerConfig(
+        id_val="organize", options={"excludeByName": dict.fromkeys(hidden, True)}
+    )
 
 
 def _graph(panel: Panel) -> timeseries.Panel:

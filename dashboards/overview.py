@@ -43,8 +43,8 @@ BOARD: Final = Board(
             ),
             Panel(
                 title="Controllers",
-                description="Exactly one for each cluster. Without one nothing is elected or "
-                "changed; partitions that have a leader go on.",
+                description="One for each cluster. Without one nothing is elected or changed; "
+                "partitions that have a leader go on.",
                 queries=[Query("sum(millrace_controller_active)", "controllers")],
                 unit=Unit.COUNT,
                 kind=Kind.NUMBER,

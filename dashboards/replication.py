@@ -10,6 +10,7 @@ from dashboards.board import (
     Panel,
     Query,
     Unit,
+    p99,
 )
 
 BOARD: Final = Board(
@@ -81,6 +82,14 @@ BOARD: Final = Board(
                 runbook="under-replicated",
             ),
             Panel(
+                title="Time of replication, 99th percentile",
+                description="From when batches are durable on their leader until all in-sync "
+                "replicas have them. Produce requests with acks=all wait that long.",
+                queries=[Query(p99("millrace_replicate_seconds", "instance"), "{{instance}}")],
+                unit=Unit.SECONDS,
+                runbook="under-replicated",
+            ),
+            Panel(
                 title="Catching up",
                 description="Bytes sent to followers that are not in sync.",
                 queries=[
@@ -131,6 +140,15 @@ BOARD: Final = Board(
                 description="1 on the broker that is the controller.",
                 queries=[Query("millrace_controller_active", "{{instance}}")],
                 unit=Unit.COUNT,
+                runbook="no-controller",
+            ),
+            Panel(
+                title="Brokers without a controller",
+                description="0 is as it should be. All of them: there is no controller. One: that "
+                "broker cannot reach it.",
+                queries=[Query("count(millrace_controller_session == 0) or vector(0)", "brokers")],
+                unit=Unit.COUNT,
+                steps=ANY_IS_TO_WATCH,
                 runbook="no-controller",
             ),
             Panel(

@@ -21,6 +21,7 @@ GROUPS = 10
 NAME_CHARACTERS = 249
 SECONDS_MAX = 1
 MEGABYTES_MAX = 5
+SETUP_MS = 600_000
 SETTLE_S = 12
 """Sizes and lags are measured every few seconds."""
 
@@ -32,7 +33,9 @@ def measure(bench: Bench) -> Outcome:
         with SyncAdmin(millrace.address) as admin:
             for topic in topics:
                 admin.create_topic(topic, PARTITIONS, 1, {"durability": "replicated"})
-            with SyncProducer(millrace.address) as producer:
+            with SyncProducer(
+                millrace.address, max_block_ms=SETUP_MS, delivery_timeout_ms=SETUP_MS
+            ) as producer:
                 for topic in topics:
                     producer.send(topic, b"a record")
                 producer.flush()

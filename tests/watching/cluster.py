@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
 from tests.watching.pages import operator_page, spark_page
 from tests.watching.prometheus import RunningPrometheus, Target
@@ -51,11 +52,14 @@ class WatchedCluster:
         self.brokers = brokers
         self.prometheus = prometheus
 
-    def kill_one(self) -> None:
-        """Kill a broker that is not the controller, as a crash would."""
+    def kill_one(self) -> RunningBroker:
+        """Kill a broker that is not the controller, as a crash would; return it."""
         with SyncAdmin(self.brokers.bootstrap) as admin:
-            controller = admin.describe_cluster().controller_id
-        self.brokers[(controller + 1) % len(self.brokers.brokers)].kill()
+            controller = self.brokers[admin.describe_cluster().controller_id]
+        running = (each for each in self.brokers.brokers if each.is_running)
+        killed = next(each for each in running if each is not controller)
+        killed.kill()
+        return killed
 
 
 @contextmanager

@@ -7,8 +7,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -88,7 +90,7 @@ class RunningPrometheus:
                 env=os.environ | {"GOMAXPROCS": "1"},
             )
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not self.url:
+        while not self._is_ready():
             assert time.monotonic() < deadline, log.read_text()
             assert self._process.poll() is None, log.read_text()
             lines = [each for each in log.read_text().splitlines() if '"Listening on"' in each]
@@ -96,6 +98,13 @@ class RunningPrometheus:
                 self.url = f"http://{json.loads(lines[0])['address']}"
             time.sleep(0.05)
         return self
+
+    def _is_ready(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/-/ready") as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except (ValueError, HTTPError):  # It has no address yet, or opens its database.
+            return False
 
     def stop(self) -> None:
         """Leave nothing running."""
@@ -119,8 +128,3 @@ class RunningPrometheus:
         """Return whether each target was scraped."""
         targets = self.ask("targets")["activeTargets"]
         return bool(targets) and all(each["health"] == "up" for each in targets)
-
-    def firing(self) -> set[str]:
-        """Return the names of alerts that fire."""
-        alerts = self.ask("alerts")["alerts"]
-        return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}

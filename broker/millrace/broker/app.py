@@ -68,7 +68,7 @@ from millrace.broker.telemetry.page import MetricsPage
 from millrace.client import host
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
-from millrace.core.ids import BrokerId
+from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
@@ -392,6 +392,7 @@ class Broker:
         self._metrics.differing_cluster_settings.set_function(lambda: len(channel.differences))
         self._duties.begin(channel.run())
         await self._duties.unless_over(channel.ready())
+        self._metrics.controller_session.set_function(lambda: channel.controller_id != NO_BROKER)
         return channel
 
     async def _register(
@@ -471,6 +472,7 @@ class Broker:
             inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_changes=on_changes,
             on_lost=self._metrics.replication.on_lost,
+            on_replicated=self._metrics.requests.replicate.observe,
             on_all_failed=self._duties.fail,
             on_failure=self._duties.fail,
             reader=self._reader,

@@ -281,7 +281,7 @@ class MetricsConfig:
         minus_one="no metrics page",
     )
     topics_max: int = setting(
-        2000,
+        1000,
         "Topics that [metrics](metrics.md) name, those that a broker meets first; all others are "
         "counted together as `(others)`. Each one takes five series on every broker that has a "
         "replica.",

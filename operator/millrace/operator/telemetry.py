@@ -10,7 +10,14 @@ from collections.abc import Callable, Container
 from http.server import ThreadingHTTPServer
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    MetricsHandler,
+    disable_created_metrics,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 PORT: Final = 7095
@@ -23,6 +30,8 @@ class OperatorMetrics:
     """The operator's metrics."""
 
     def __init__(self) -> None:
+        # They would double the series of each counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: Final = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.reconcile_seconds: Final = Histogram(

@@ -7,6 +7,7 @@ from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.client import host
 from millrace.core.errors import CorruptLogError, MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
@@ -66,6 +67,7 @@ class Partition:
         "_inflated_bytes_max",
         "_readers",
         "appended_bytes",
+        "_waits_for_followers",
         "appender",
         "config",
         "fetched_bytes",
@@ -104,6 +106,7 @@ class Partition:
         self._inflated_bytes_max = inflated_bytes_max
         self._readers: dict[tuple[Reader, int], None] = {}
         self._followers: dict[tuple[Reader, int], None] = {}
+        self._waits_for_followers: tuple[Offset, float] | None = None
         self.generation_written = 0
         self.uncleanable: StorageError | None = None
         self.unmovable: StorageError | None = None
@@ -183,6 +186,27 @@ class Partition:
     def on_corrupt(self, error: CorruptLogError) -> None:
         """Implement `Target`."""
         self.owner.take_offline(self.topic_partition, error)
+
+    # --- How long replication takes; one measurement at a time --------------------------------
+
+    def note_durable(self) -> None:
+        """Begin a measurement if this leader has batches that its followers lack."""
+        leader = self.replica.leader
+        if self._waits_for_followers is None and leader is not None:
+            end = leader.durable_offset
+            if end > leader.high_watermark:
+                self._waits_for_followers = end, host.monotonic_s()
+
+    def take_replication_seconds(self) -> float | None:
+        """Return how long it took until the followers had the measured batches; None: not yet."""
+        if self._waits_for_followers is None:
+            return None
+        end, begun = self._waits_for_followers
+        leader = self.replica.leader
+        if leader is not None and leader.high_watermark < end:
+            return None
+        self._waits_for_followers = None
+        return None if leader is None else host.monotonic_s() - begun
 
     # --- Readers -----------------------------------------------------------------------------
 

@@ -121,6 +121,7 @@ class Partitions:
         inflated_bytes_max: int,
         on_changes: Callable[[MetadataChanges], None],
         on_lost: Callable[[str, int], None],
+        on_replicated: Callable[[float], object],
         on_all_failed: Callable[[LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         reader: LogReader,
@@ -138,6 +139,7 @@ class Partitions:
         self._inflated_bytes_max = inflated_bytes_max
         self._on_changes = on_changes
         self._on_lost = on_lost
+        self._on_replicated = on_replicated
         self._on_all_failed = on_all_failed
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
@@ -247,6 +249,7 @@ class Partitions:
             self.perform(
                 self.replicas.on_written(partition.topic_partition, end_offset, monotonic_now())
             )
+            partition.note_durable()
 
     def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
         """All before `end` is in the file, and before `flushed` durable."""
@@ -255,6 +258,7 @@ class Partitions:
             effects = self.replicas.on_written(partition.topic_partition, end, now)
             self.perform(effects)
             self.perform(self.replicas.on_flushed(partition.topic_partition, flushed, now))
+            partition.note_durable()
 
     def on_write_failed(
         self, partition: Partition, base_offset: Offset, error: MillraceError
@@ -351,6 +355,8 @@ class Partitions:
                     if partition is not None:
                         partition.log.high_watermark = partition.replica.high_watermark
                         partition.on_readers_concerned()
+                        if (seconds := partition.take_replication_seconds()) is not None:
+                            self._on_replicated(seconds)
                 case Extended(topic_partition):
                     partition = self._open_here.get(topic_partition)
                     if partition is not None:

@@ -155,6 +155,12 @@ class BrokerMetrics:
             "Segments that retention deleted in partitions that this broker leads.",
             registry=registry,
         )
+        self.controller_session = Gauge(
+            "millrace_controller_session",
+            "1 while this broker has a session with the controller. 0 on all brokers: there is "
+            "none.",
+            registry=registry,
+        )
         self.differing_cluster_settings = Gauge(
             "millrace_differing_cluster_settings",
             "Settings of [cluster] that differ here from the controller's. Should be 0.",

@@ -25,6 +25,7 @@ class RequestMetrics:
         fetch_read, fetch_send: the phases of a fetch response.
         fetch_disk_reads: responses that the page cache could not serve.
         flush: of one log.
+        replicate: from there to the high watermark.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -61,6 +62,13 @@ class RequestMetrics:
             "flush", "Time of flushes before acknowledgements, by log directory.", "log_dir",
             _SECONDS,
         )  # fmt: skip
+        self.replicate = Histogram(
+            "millrace_replicate_seconds",
+            "Time from when batches are durable on their leader until they are committed. In each "
+            "partition one measurement begins when the one before has ended.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
         self._calls = histogram(
             "call",
             "Time of calls with one request and one response, by method; some wait for news.",

@@ -11,6 +11,7 @@ from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
+from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import MillraceError, StorageFullError
 from millrace.core.ids import (
     NO_PRODUCER_ID,
@@ -30,6 +31,7 @@ from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replication.in_sync import BrokerStanding
 from millrace.core.replication.leader import Acks, Waiter
+from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replica import Complete, Effect, Replica
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
@@ -77,6 +79,27 @@ def raise_it(error: MillraceError) -> None:
     raise error
 
 
+def partition_of(log: PartitionLog, appender: Appender) -> Partition:
+    """Return a replica that has no role yet."""
+    return Partition(
+        topic="t",
+        topic_partition=TOPIC_PARTITION,
+        config=TopicConfig(),
+        replica=Replica(
+            TOPIC_PARTITION,
+            HERE,
+            log,
+            AppendRules(),
+            high_watermark=Offset(0),
+            config=ReplicationConfig(),
+        ),
+        log=log,
+        appender=appender,
+        inflated_bytes_max=1 << 20,
+        owner=Owner(),
+    )
+
+
 def lead(partition: Partition, leader: BrokerLife, epoch: int) -> None:
     state = PartitionState(
         replicas=(HERE.broker_id, THERE.broker_id),
@@ -104,23 +127,7 @@ def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
         disk = Disk()
         log = LogOnDisk(disk).log
         appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
-        partition = Partition(
-            topic="t",
-            topic_partition=TOPIC_PARTITION,
-            config=TopicConfig(),
-            replica=Replica(
-                TOPIC_PARTITION,
-                HERE,
-                log,
-                AppendRules(),
-                high_watermark=Offset(0),
-                config=ReplicationConfig(),
-            ),
-            log=log,
-            appender=appender,
-            inflated_bytes_max=1 << 20,
-            owner=Owner(),
-        )
+        partition = partition_of(log, appender)
         try:
             lead(partition, HERE, 1)
             disk.capacity = 0
@@ -132,6 +139,45 @@ def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
                 acknowledged = await append(partition)
                 assert acknowledged.error is None
                 assert acknowledged.base_offset == offset
+        finally:
+            await asyncio.to_thread(appender.close)
+
+    asyncio.run(story())
+
+
+def test_the_time_of_replication_ends_when_the_follower_has_what_was_durable() -> None:
+    async def story() -> None:
+        log = LogOnDisk(Disk()).log
+        appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+        partition = partition_of(log, appender)
+
+        def follow(end: int) -> None:
+            partition.leader.on_follower_fetch(
+                THERE,
+                LeaderEpoch(1),
+                FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(1)),
+                log.leader_epochs,
+                monotonic_now(),
+                log_start_offset=Offset(0),
+            )
+
+        try:
+            lead(partition, HERE, 1)
+            partition.note_durable()
+            assert partition.take_replication_seconds() is None
+            await append(partition)
+            partition.note_durable()
+            assert partition.take_replication_seconds() is None
+            await append(partition)
+            partition.note_durable()  # The measurement of the first batch goes on.
+            follow(1)
+            seconds = partition.take_replication_seconds()
+            assert seconds is not None
+            assert 0 <= seconds < 10
+            assert partition.take_replication_seconds() is None
+            partition.note_durable()
+            lead(partition, THERE, 2)
+            assert partition.take_replication_seconds() is None
         finally:
             await asyncio.to_thread(appender.close)
 

@@ -245,6 +245,7 @@ class World:
                 inflated_bytes_max=1 << 20,
                 on_changes=lambda _: None,
                 on_lost=lambda *_: None,
+                on_replicated=lambda _: None,
                 on_all_failed=self.failures.append,
                 on_failure=self.failures.append,
                 reader=reader,
