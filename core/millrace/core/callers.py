@@ -15,6 +15,8 @@ from typing import Final
 ANONYMOUS: Final = "anonymous"
 """The principal of a connection that proves nothing."""
 CLIENT_ID_CHARACTERS_MAX: Final = 255
+CALLER_FIELDS: Final = ("principal", "client_id", "address", "listener", "software")
+"""The fields of a log line that names a caller."""
 _CLIENT_ID: Final = re.compile(rf"[!-~]{{1,{CLIENT_ID_CHARACTERS_MAX}}}")
 
 
@@ -38,13 +40,7 @@ class Caller:
 
     def log_fields(self) -> Mapping[str, str]:
         """Return the fields of a log line that names the caller."""
-        return {
-            "principal": self.principal,
-            "client_id": self.client_id,
-            "address": self.address,
-            "listener": self.listener,
-            "software": self.software,
-        }
+        return {each: getattr(self, each) for each in CALLER_FIELDS}
 
 
 def client_id_problem(client_id: str) -> str:

@@ -28,6 +28,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.topics import PartitionName
+from millrace.spark import events
 from millrace.spark.data_loss import Loss, losses, raise_for, told, what_to_do
 from millrace.spark.errors import ReadStalledError
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
@@ -191,7 +192,7 @@ class _Reading:
             return
         if self._options.fail_on_data_loss:
             raise_for(found, what_to_do(self._use, self._options.group_id), refusal)
-        _log.warning("records are gone, and the task goes on: %s", told(found))
+        events.TASK_RECORDS_GONE.log(_log, problem=told(found))
         for loss in found:
             self._go_on(loss, log)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log import PartitionLog, open_log
 from millrace.broker.storage.log_config import LogConfig
@@ -196,6 +197,6 @@ class Partitions:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            _log.warning("what is no file of a log stays where it is", extra={"path": directory})
+            events.STRANGE_FILE_KEPT.log(_log, path=directory)
             return False
         return True
