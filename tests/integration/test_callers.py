@@ -13,14 +13,13 @@ from tests.integration.raw_client import FETCH, PRODUCE, RawClient, RawStream, b
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import Position, SyncAdmin, SyncProducer
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     InvalidConfigError,
-    InvalidReassignmentError,
-    InvalidRequestError,
+    InvalidQuotaError,
+    InvalidReplicaAssignmentError,
     InvalidTimestampError,
-    QuotaNotFoundError,
     TopicAlreadyExistsError,
 )
 from millrace.core.ids import TopicPartition, WallMs
@@ -156,31 +155,46 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
     with SyncAdmin(broker.address, client_id="ops") as admin:
         admin.create_topic("t", partitions=2)
         admin.set_quota("slow", client_id="batch", produce_bytes_per_second=10_000_000)
-        with pytest.raises(InvalidRequestError):
-            admin.set_quota("no", topic="a b", produce_bytes_per_second=10_000_000)
+        with pytest.raises(InvalidQuotaError):
+            admin.set_quota("same", client_id="batch", produce_bytes_per_second=20_000_000)
         admin.delete_quota("slow")
-        with pytest.raises(QuotaNotFoundError):
-            admin.delete_quota("slow")
-        outcomes = admin.reassign_partitions({("t", 0): [0], ("t", 1): [99]})
-        assert [type(each) for each in outcomes.values()] == [type(None), InvalidReassignmentError]
+        moved, refused = admin.reassign_partitions({("t", 0): [0], ("t", 1): [99]}).values()
+        assert moved is None
+        assert isinstance(refused, InvalidReplicaAssignmentError)
         admin.elect_leaders()
         with SyncProducer(broker.address) as producer:
             producer.send("t", b"secret value", key=b"secret key", partition=0).result(10)
         admin.delete_records({("t", 0): 1})
-        admin.commit_positions("readers", {("t", 0): 1})
+        admin.commit_positions("readers", {("t", 0): Position(1)})
         admin.delete_group("readers")
         with pytest.raises(BrokerIdNotRegisteredError):
             admin.drain_broker(7)
         admin.delete_topic("t")
         admin.undelete_topic("t")
     said = changes(broker)
-    assert [
-        (each["request"], each["entries"], each["outcome"], each["refused"]) for each in said
-    ] == [
+    told = [(each["request"], each["entries"], each["outcome"], each["refused"]) for each in said]
+    assert told == [
         ("create_topics", "t", "done", ""),
-        ("set_quotas", "slow", "done", ""),
+        ("set_quotas", "slow (client id batch, produce 10000000)", "done", ""),
+        (
+            "set_quotas",
+            "same (client id batch, produce 20000000)",
+            "refused",
+            "same (client id batch, produce 20000000): INVALID_QUOTA",
+        ),
         ("delete_quotas", "slow", "done", ""),
-        ("delete_quotas", "slow", "refused", "slow: QUOTA_NOT_FOUND"),
+        (
+            "reassign_partitions",
+            "t-0 (to 0), t-1 (to 99)",
+            "partly refused",
+            "t-1 (to 99): INVALID_REPLICA_ASSIGNMENT",
+        ),
+        ("elect_leaders", "", "done", ""),
+        ("delete_records", "t-0 before 1", "done", ""),
+        ("delete_positions", "readers", "done", ""),
+        ("drain_broker", "broker 7", "refused", "broker 7: BROKER_ID_NOT_REGISTERED"),
+        ("delete_topics", "t", "done", ""),
+        ("undelete_topics", "t", "done", ""),
     ]
     assert all(each["logger"] == "millrace.audit" and each["client_id"] == "ops" for each in said)
     assert not broker.log_has("secret")
