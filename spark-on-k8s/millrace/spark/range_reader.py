@@ -320,12 +320,17 @@ class _ConsumerKind:
     fetch_max_bytes: int
     request_timeout_ms: int
     rack: str
+    tracing: bool
 
     @staticmethod
     def of(options: SourceOptions) -> "_ConsumerKind":
         rack = os.environ.get(_RACK_VARIABLE, "") if options.rack is None else options.rack
         return _ConsumerKind(
-            options.bootstrap_servers, options.fetch_max_bytes, options.request_timeout_ms, rack
+            options.bootstrap_servers,
+            options.fetch_max_bytes,
+            options.request_timeout_ms,
+            rack,
+            options.tracing,
         )
 
 
@@ -337,6 +342,7 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
         auto_offset_reset="none",
         request_timeout_ms=kind.request_timeout_ms,
         client_rack=kind.rack,
+        tracing=kind.tracing,
     )
 
 

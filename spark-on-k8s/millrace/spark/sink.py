@@ -265,6 +265,7 @@ def _open_producer(options: SinkOptions) -> SyncProducer:
         delivery_timeout_ms=options.delivery_timeout_ms,
         request_timeout_ms=options.request_timeout_ms,
         compression=options.compression,
+        tracing=options.tracing,
         partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
     )
 
