@@ -217,7 +217,8 @@ class ConsumerCore:
             parts = header_columns(taken)
             if parts:
                 topics, counts, headers = zip(*parts, strict=True)
-                tracing.polled(topics, sum(counts), filter(None, headers), begun_ms)
+                columns = [each for each in headers if each is not None]
+                tracing.polled(topics, sum(counts), columns, begun_ms)
 
         return polled
 

@@ -269,8 +269,8 @@ class RecordSink:
             return self._add(topic, value, key, partition, headers, timestamp)
         span = tracing.begin_send(topic)
         with _ended_if_refused(tracing, span):
-            headers = with_headers(None if headers is None else [headers], 1, tracing.headers(span))
-            handle = self._add(topic, value, key, partition, headers and headers[0], timestamp)
+            (headers,) = with_headers([headers or ()], 1, tracing.headers(span))
+            handle = self._add(topic, value, key, partition, headers or None, timestamp)
         if span.is_recording():
             handle.add_done_callback(partial(_end_record, tracing, span))
         return handle

@@ -84,7 +84,7 @@ class SentColumns:
 
 def with_headers(
     headers: pa.Array | Sequence[RecordHeaders] | None, record_count: int, added: RecordHeaders
-) -> pa.Array | Sequence[RecordHeaders] | None:
+) -> Any:
     """Return the headers of records, with these headers added to each.
 
     A record that has the first of them already is left as it is.
