@@ -10,7 +10,7 @@ Sources: Kafka's RequestContext; KIP-511 for the software, KIP-590 for forwarded
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 ANONYMOUS: Final = "anonymous"
 """The principal of a connection that proves nothing."""
@@ -38,7 +38,7 @@ class Caller:
     listener: str
     software: str
 
-    def log_fields(self) -> Mapping[str, str]:
+    def log_fields(self) -> Mapping[str, Any]:
         """Return the fields of a log line that names the caller."""
         return {each: getattr(self, each) for each in CALLER_FIELDS}
 

@@ -82,7 +82,7 @@ class RecordSink:
         pipeline: Pipeline,
         key_serializer: Serializer | None,
         value_serializer: Serializer | None,
-        tracing: "Tracing | None",
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._pipeline = pipeline
         self._intakes = pipeline.intakes
@@ -416,9 +416,12 @@ def _ended_if_refused(tracing: "Tracing", span: "Span") -> Iterator[None]:
 def _end_record(tracing: "Tracing", span: "Span", handle: RecordHandle) -> None:
     """End the span of a record whose outcome is known; its error counts as untold."""
     place = handle._outcome()
-    delivery, index = place if isinstance(place, tuple) else (None, 0)
-    if delivery is None or not isinstance(delivery.outcome, Acknowledged):
-        tracing.end_send(span, place if delivery is None else delivery.outcome)
+    if not isinstance(place, tuple):
+        tracing.end_send(span, place)
+        return
+    delivery, index = place
+    if not isinstance(delivery.outcome, Acknowledged):
+        tracing.end_send(span, delivery.outcome)
         return
     base_offset = delivery.outcome.base_offset
     tracing.end_send(

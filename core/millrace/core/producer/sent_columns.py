@@ -105,6 +105,7 @@ def with_headers(
         ]
     if headers.null_count:  # Null rows may have entries behind them.
         headers = headers.take(pa.array(np.arange(record_count)))
+    assert isinstance(headers, pa.Array)
     ends = headers.offsets.to_numpy().astype(np.int64)
     first, last = int(ends[0]), int(ends[-1])
     entries = headers.values.slice(first, last - first)
