@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs.events_page import PARTS, declared
+from docs.events_page import PARTS, declared, events
+from docs.generate import EVENTS as PAGE
 from tests.arch.repository import IMPORT_ROOTS, ROOT, files
 
 from millrace.core.callers import CALLER_FIELDS
@@ -105,6 +106,10 @@ def test_an_event_is_whole(constant: str) -> None:
     assert event.text % dict.fromkeys(event.fields, 0)
     assert event.meaning.endswith(".")
     assert event.action.endswith(".")
+
+
+def test_the_page_is_what_the_declarations_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == events(), "Run: make docs"
 
 
 def test_no_two_parts_have_an_event_of_one_name() -> None:
