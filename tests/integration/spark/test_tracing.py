@@ -6,7 +6,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.client.tracing import Tracing, context_of
 
 
@@ -31,7 +31,7 @@ def test_rows_keep_the_trace_of_their_records(
     rows.write.format("millrace").options(**options, topic=after).mode("append").save()
     with SyncConsumer(shared_broker.address) as consumer:
         consumer.assign([after])
-        read = {}
+        read: dict[bytes, Record] = {}
         while len(read) < 2:
             read |= {record.value: record for record in consumer.poll(10_000)}
     context = trace.get_current_span(context_of(read[b"traced"])).get_span_context()
