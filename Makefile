@@ -108,7 +108,7 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 wire: setup ## When a release is tagged: keep its wire, which later ones must not break
 	@$(PYTHON_RUN) -m tests.arch.wire
 
-docs: setup ## Write docs/api.md, configuration.md, metrics.md, spark-options.md and parts of safety.md from the code
+docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark-options.md and parts of safety.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart

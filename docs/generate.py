@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from docs.api_page import api
+from docs.events_page import events
 from docs.metrics_page import metrics
 from docs.safety_page import safety
 
@@ -25,6 +26,7 @@ CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")
 API: Final = Path(__file__).with_name("api.md")
 SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
+EVENTS: Final = Path(__file__).with_name("events.md")
 SAFETY: Final = Path(__file__).with_name("safety.md")
 
 _INTRODUCTION: Final = f"""\
@@ -188,5 +190,6 @@ if __name__ == "__main__":
     CONFIGURATION.write_text(configuration(), encoding="utf-8")
     METRICS.write_text(metrics(), encoding="utf-8")
     API.write_text(api(), encoding="utf-8")
+    EVENTS.write_text(events(), encoding="utf-8")
     SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")
     SAFETY.write_text(safety(SAFETY.read_text(encoding="utf-8")), encoding="utf-8")

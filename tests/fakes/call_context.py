@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -83,7 +84,7 @@ def calls_of(
     metrics: BrokerMetrics | None = None,
 ) -> Calls:
     """Return the calls of a listener."""
-    refusals = Refusals(BrokerMetrics() if metrics is None else metrics)
+    refusals = Refusals(BrokerMetrics() if metrics is None else metrics, AuditLog(lines_max=100))
     return Calls(listener, LimitsConfig() if limits is None else limits, refusals)
 
 

@@ -88,9 +88,11 @@ def test_a_client_that_is_refused_is_counted_and_named(start_broker: StartBroker
     metrics = broker.metrics()
     assert metrics['millrace_refusals_total{error="MALFORMED_REQUEST"}'] == 3
     assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
-    wait_until(lambda: broker.log_has("a caller was refused"), "it is named")
+    wait_until(lambda: broker.log_has('"method": "Produce"'), "it is named")
     lines = [line for line in broker.log_path.read_text().splitlines() if "was refused" in line]
-    (said,) = map(json.loads, lines)
+    said, corrupt = map(json.loads, lines)
+    assert (corrupt["method"], corrupt["client_id"]) == ("Produce", "")
+    assert said["event"] == "caller_refused"
     assert said["client_id"] == "noisy"
     assert said["software"].startswith("grpc-python/")
     assert said["method"] == "DescribeLogs"
@@ -134,6 +136,6 @@ def test_every_line_of_the_log_is_json_with_level_and_time(start_broker: StartBr
     broker.stop()
     for line in broker.log_path.read_text().splitlines():
         event = json.loads(line)
-        assert event["event"]
+        assert event["message"]
         assert event["level"] in ("debug", "info")
         assert event["timestamp"].endswith("Z")

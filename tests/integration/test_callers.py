@@ -13,8 +13,15 @@ from tests.integration.raw_client import FETCH, PRODUCE, RawClient, RawStream, b
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import SyncAdmin, SyncProducer
-from millrace.core.errors import InvalidConfigError, InvalidTimestampError, TopicAlreadyExistsError
+from millrace.client import Position, SyncAdmin, SyncProducer
+from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidConfigError,
+    InvalidQuotaError,
+    InvalidReplicaAssignmentError,
+    InvalidTimestampError,
+    TopicAlreadyExistsError,
+)
 from millrace.core.ids import TopicPartition, WallMs
 from millrace.proto.v1 import controller_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest
@@ -27,15 +34,15 @@ SESSION = "/millrace.proto.v1.Controller/Session"
 def lines(broker: RunningBroker, event: str) -> list[dict[str, Any]]:
     """Return the lines of a broker's log about an event."""
     said = map(json.loads, broker.log_path.read_text().splitlines())
-    return [line for line in said if line["event"] == event]
+    return [line for line in said if line.get("event") == event]
 
 
 def refusals(broker: RunningBroker) -> list[dict[str, Any]]:
-    return lines(broker, "a caller was refused")
+    return lines(broker, "caller_refused")
 
 
 def changes(*brokers: RunningBroker) -> list[dict[str, Any]]:
-    return [line for each in brokers for line in lines(each, "administrative request")]
+    return [line for each in brokers for line in lines(each, "administrative_request")]
 
 
 def test_a_client_that_is_refused_is_named_as_it_calls_itself(start_broker: StartBroker) -> None:
@@ -141,6 +148,83 @@ def test_who_changes_topics_is_in_the_log_of_the_controller(cluster: RunningClus
             assert (line["principal"], line["listener"]) == ("anonymous", "clients")
             assert line["address"].startswith("127.0.0.1:")
             assert line["software"].startswith("millrace-python/")
+
+
+def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address, client_id="ops") as admin:
+        admin.create_topic("t", partitions=2)
+        admin.set_quota("slow", client_id="batch", produce_bytes_per_second=10_000_000)
+        with pytest.raises(InvalidQuotaError):
+            admin.set_quota("same", client_id="batch", produce_bytes_per_second=20_000_000)
+        admin.delete_quota("slow")
+        moved, refused = admin.reassign_partitions({("t", 0): [0], ("t", 1): [99]}).values()
+        assert moved is None
+        assert isinstance(refused, InvalidReplicaAssignmentError)
+        admin.elect_leaders()
+        with SyncProducer(broker.address) as producer:
+            producer.send("t", b"secret value", key=b"secret key", partition=0).result(10)
+        admin.delete_records({("t", 0): 1})
+        admin.commit_positions("readers", {("t", 0): Position(1)})
+        admin.delete_group("readers")
+        with pytest.raises(BrokerIdNotRegisteredError):
+            admin.drain_broker(7)
+        admin.delete_topic("t")
+        admin.undelete_topic("t")
+    said = changes(broker)
+    told = [(each["request"], each["entries"], each["outcome"], each["refused"]) for each in said]
+    assert told == [
+        ("create_topics", "t", "done", ""),
+        ("set_quotas", "slow (client id batch, produce 10000000)", "done", ""),
+        (
+            "set_quotas",
+            "same (client id batch, produce 20000000)",
+            "refused",
+            "same (client id batch, produce 20000000): INVALID_QUOTA",
+        ),
+        ("delete_quotas", "slow", "done", ""),
+        (
+            "reassign_partitions",
+            "t-0 (to 0), t-1 (to 99)",
+            "partly refused",
+            "t-1 (to 99): INVALID_REPLICA_ASSIGNMENT",
+        ),
+        ("elect_leaders", "", "done", ""),
+        ("delete_records", "t-0 before 1", "done", ""),
+        ("delete_positions", "readers", "done", ""),
+        ("drain_broker", "broker 7", "refused", "broker 7: BROKER_ID_NOT_REGISTERED"),
+        ("delete_topics", "t", "done", ""),
+        ("undelete_topics", "t", "done", ""),
+    ]
+    assert all(each["logger"] == "millrace.audit" and each["client_id"] == "ops" for each in said)
+    assert not broker.log_has("secret")
+
+
+def test_a_flood_of_refusals_leaves_two_lines_in_ten_seconds(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address, client_id="looping") as admin:
+        admin.create_topic("t")
+        for _ in range(300):
+            with pytest.raises(TopicAlreadyExistsError):
+                admin.create_topic("t")
+    broker.stop()  # It tells what it has summed up.
+    assert len(changes(broker)) <= 1 + 2, "one, and one more if ten seconds ended meanwhile"
+    sums = lines(broker, "audit_repeated")
+    assert sum(each["repeats"] for each in sums) + len(changes(broker)) - 1 == 300
+    assert {(each["client_id"], each["method"]) for each in sums} == {("looping", "create_topics")}
+
+
+@pytest.mark.parametrize(("audit", "acts", "refused"), [("refusals", 0, 1), ("none", 0, 0)])
+def test_the_audit_log_can_be_switched_off(
+    start_broker: StartBroker, audit: str, acts: int, refused: int
+) -> None:
+    broker = start_broker({"logging.audit": audit})
+    with RawClient(broker.address) as client:
+        client.create_topic("t")
+        with pytest.raises(grpc.RpcError):
+            client.cluster.Hello(HelloRequest(), timeout=10, metadata=[(KEY, "two words")])
+    broker.stop()
+    assert (len(changes(broker)), len(refusals(broker))) == (acts, refused)
 
 
 def test_what_only_validates_is_no_change(start_broker: StartBroker) -> None:

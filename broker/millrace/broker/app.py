@@ -21,6 +21,7 @@ from functools import partial
 
 import uvloop
 
+from millrace.broker import events
 from millrace.broker.address import Address
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.opening import open_store
@@ -29,6 +30,7 @@ from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.peers.group_lags import GroupLags
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
+from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService
@@ -147,9 +149,7 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
         )
         ready = await broker.start()
         gc.freeze()  # The present objects stay, and need not be collected.
-        _log.info(
-            "broker is ready", extra={"address": ready.address, "cluster_id": ready.cluster_id}
-        )
+        events.BROKER_READY.log(_log, address=ready.address, cluster_id=ready.cluster_id)
         on_ready(ready)
         await duties.is_over.wait()
     return duties.exit_code
@@ -190,7 +190,8 @@ class Broker:
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics(config.metrics.topics_max)
-        self._refusals = Refusals(self._metrics)
+        self._audit = AuditLog(config.logging.audit_lines_max)
+        self._refusals = Refusals(self._metrics, self._audit)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._turns = Turns()
         self._memory = memory = MemoryPool(
@@ -328,6 +329,7 @@ class Broker:
         # The metrics page is served already, and many logs may take minutes to open.
         duties.begin(housekeeping.observe())
         duties.begin(self._quotas.run())
+        duties.begin(self._audit.run())
         await self._take_up_partitions(channel, lifecycle, partitions)
 
         for each in listeners:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
+from millrace.broker import events
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     CoordinationStore,
@@ -384,12 +385,9 @@ class ControllerShell:
     def _note_store(self, unavailable: str) -> None:
         """Log once when the store goes away, and once when it is back."""
         if unavailable and not self._unavailable:
-            _log.warning(
-                "the coordination store is away: the lease can be neither kept nor taken",
-                extra={"error": unavailable},
-            )
+            events.STORE_UNAVAILABLE.log(_log, error=unavailable)
         elif self._unavailable and not unavailable:
-            _log.info("the coordination store answers again")
+            events.STORE_AVAILABLE.log(_log)
         self._unavailable = unavailable
 
     def _known_of_the_store(self) -> StoreVersions:
@@ -454,49 +452,42 @@ class ControllerShell:
                 case AskLogEnds():
                     self._observer.on_ask_log_ends(effect)
                 case LackingCommitted(broker, partitions):
-                    _log.error(
-                        "eligible replicas lack acknowledged records, and do not lead: an older "
-                        "copy of the disk was put back, or damage cut the logs off. Put the newest "
-                        "copy back, or start another eligible broker; `millrace cluster health` "
-                        "says which",
-                        extra={
-                            "broker": broker.broker_id,
-                            "partitions": len(partitions),
-                            "first": [
-                                {
-                                    "partition": f"{topic}-{log_end.topic_partition.partition}",
-                                    "log_end_offset": log_end.end_offset,
-                                    "leader_epoch": log_end.leader_epoch,
-                                    "committed_offset": committed_end.end_offset,
-                                    "committed_epoch": committed_end.epoch,
-                                }
-                                for topic, log_end, committed_end in partitions[:_NAMED_MAX]
-                            ],
-                        },
+                    events.REPLICAS_LACK_RECORDS.log(
+                        _log,
+                        broker=broker.broker_id,
+                        partitions=len(partitions),
+                        first=[
+                            {
+                                "partition": f"{topic}-{log_end.topic_partition.partition}",
+                                "log_end_offset": log_end.end_offset,
+                                "leader_epoch": log_end.leader_epoch,
+                                "committed_offset": committed_end.end_offset,
+                                "committed_epoch": committed_end.epoch,
+                            }
+                            for topic, log_end, committed_end in partitions[:_NAMED_MAX]
+                        ],
                     )
                 case ElectedUncleanly():
-                    _log.warning(
-                        "a leader was elected that may lack committed records",
-                        extra={
-                            "topic": str(effect.topic),
-                            "partition": effect.topic_partition.partition,
-                            "leader": effect.leader.broker_id,
-                            "leader_epoch": effect.leader_epoch,
-                            # Records of others from there on are lost; None: the leader was not
-                            # asked.
-                            "log_end_offset": None
-                            if effect.log_end is None
-                            else effect.log_end.end_offset,
-                        },
+                    events.UNCLEAN_ELECTION.log(
+                        _log,
+                        topic=str(effect.topic),
+                        partition=effect.topic_partition.partition,
+                        leader=effect.leader.broker_id,
+                        leader_epoch=effect.leader_epoch,
+                        # Records of others from there on are lost; None: the leader was not asked.
+                        log_end_offset=None
+                        if effect.log_end is None
+                        else effect.log_end.end_offset,
                     )
                 case TopicGone(topic, topic_id, reason):
-                    _log.info(
-                        "a deleted topic is gone for good",
-                        extra={"topic": str(topic), "topic_id": topic_id.hex(), "reason": reason},
+                    events.TOPIC_GONE.log(
+                        _log, topic=str(topic), topic_id=topic_id.hex(), reason=reason
                     )
                 case Resigned(reason):
-                    level = logging.INFO if self._is_over else logging.WARNING
-                    _log.log(level, "controller resigned", extra={"reason": reason})
+                    event = (
+                        events.CONTROLLER_STOPPED if self._is_over else events.CONTROLLER_RESIGNED
+                    )
+                    event.log(_log, reason=reason)
                     self._machine = None
                     self._seen = machine.seen
                     self._observer.on_resigned()
@@ -524,7 +515,7 @@ class ControllerShell:
         try:
             found = await self._in_object_thread(self._store.read_all, keys)
         except CoordinationUnavailableError as error:
-            _log.warning("metadata not read yet", extra={"error": error.message})
+            events.METADATA_NOT_READ.log(_log, error=error.message)
             await asyncio.sleep(self._retry_s)
             for machine, key in reads:
                 self._perform(machine, [ReadObject(key)])
@@ -543,7 +534,7 @@ class ControllerShell:
         if not self._is_serving:
             raise error
         if error.message != self._unusable:
-            _log.error(no_controller(error.message).message)
+            events.METADATA_UNUSABLE.log(_log, error=error.message)
         self._unusable = error.message
         pause_ms = self.config.broker_session_timeout_ms
         self._looks_again_at = MonotonicMs(monotonic_now() + pause_ms)
@@ -555,7 +546,7 @@ class ControllerShell:
         try:
             outcomes = await self._in_object_thread(self._write_while_held, content)
         except CoordinationUnavailableError as error:
-            _log.warning("metadata not written yet", extra={"error": error.message})
+            events.METADATA_NOT_WRITTEN.log(_log, error=error.message)
             await asyncio.sleep(self._retry_s)
             outcomes = [False] * len(writes)
         except _UNUSABLE as error:

@@ -8,11 +8,15 @@ keyword. The `...Settings` beside it tells their names and types to type checker
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting, Unit, setting
+
+if TYPE_CHECKING:
+    from millrace.client.tracing import Tracing
 
 Bytes = int | str
 """A number of bytes, or a text with a unit: `"64MiB"`."""
@@ -49,6 +53,41 @@ class ClientSettings(TypedDict, total=False):
     client_id: str
     request_timeout_ms: Milliseconds
     metadata_timeout_ms: Milliseconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedConfig(ClientConfig):
+    """Settings of clients that send or read records."""
+
+    tracing: bool = setting(
+        False,
+        "Spans of OpenTelemetry, and the context of the trace in the headers of records. It needs "
+        "`pip install 'millrace[tracing]'`: see [tracing](tracing.md). Not in Kafka.",
+    )
+
+    def new_tracing(self, group: str = "") -> "Tracing | None":
+        """Return the spans of a client, if they are on.
+
+        Raises:
+            InvalidConfigError: OpenTelemetry is not installed.
+        """
+        if not self.tracing:
+            return None
+        try:
+            # Only now: programs without tracing need no OpenTelemetry.
+            from millrace.client.tracing import Tracing
+        except ImportError as error:
+            raise InvalidConfigError(
+                f"tracing = true: OpenTelemetry is not installed ({error}): pip install "
+                "'millrace[tracing]'"
+            ) from error
+        return Tracing(self.client_id, group)
+
+
+class TracedSettings(ClientSettings, total=False):
+    """See `TracedConfig`."""
+
+    tracing: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,7 +188,8 @@ class SyncProducer(RecordSink):
     ) -> None:
         self._thread = _LoopThread.shared()
         self._producer = self._thread.call(_make(lambda: Producer(bootstrap, **settings)))
-        super().__init__(self._producer._pipeline, *self._producer._serializers)
+        producer = self._producer
+        super().__init__(producer._pipeline, *producer._serializers, producer._tracing)
 
     def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
@@ -339,6 +340,7 @@ class SyncConsumer:
 
     def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
         # Records are decoded in this thread, while the loop's thread reads the next ones.
+        polling = self._core.begin_poll()
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
             while True:
@@ -348,6 +350,7 @@ class SyncConsumer:
                 taken = take()
                 left = deadline - host.monotonic_s()
                 if taken or left <= 0:
+                    polling(taken)
                     return taken
                 self._thread.call(self._core.wait_for_news(left))
 
@@ -372,7 +375,8 @@ class SyncConsumer:
         The function runs in this thread. An exception that is no `Exception`, as of Ctrl-C or
         `sys.exit()`, ends `process`, and the record that it interrupts comes again.
         """
-        self._thread.call(self._consumer.process(self._thread.in_caller(handler), dead_letters))
+        called = self._thread.in_caller(self._core.traced(handler))
+        self._thread.call(self._consumer._process(called, dead_letters))
 
     def seek(self, partition: PartitionName, to: Start) -> None:
         """Move to another position in a partition: see `Consumer.seek`."""

@@ -307,12 +307,39 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class AuditScope(StrEnum):
+    """What the audit log has."""
+
+    ALL = "all"
+    REFUSALS = "refusals"
+    NONE = "none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig:
-    """The broker's own log, on standard error."""
+    """The broker's own log, on standard error: [its events](events.md)."""
 
-    level: LogLevel = setting(LogLevel.INFO, "The least level that is logged.")
+    level: LogLevel = setting(
+        LogLevel.INFO, "The least level that is logged; the audit log has `audit` instead."
+    )
     format: LogFormat = setting(LogFormat.AUTO, "`auto`: for people on a terminal, JSON elsewhere.")
+    repeats_max: int = setting(
+        1000,
+        "Most lines of one event in a minute. Further ones are left out, and the next line of that "
+        "event says how many: `left_out`. Acts in the audit log are bounded by `audit_lines_max`.",
+        minimum=1,
+    )
+    audit: AuditScope = setting(
+        AuditScope.ALL,
+        "What [the audit log](clusters.md#the-audit-log) has: administrative acts and refusals, "
+        "refusals only, or nothing.",
+    )
+    audit_lines_max: int = setting(
+        1000,
+        "Most different acts in the audit log within ten seconds, and a tenth as many refusals. "
+        "Equal ones are summed up. An event says how many others were left out.",
+        minimum=10,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

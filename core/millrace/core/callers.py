@@ -10,11 +10,13 @@ Sources: Kafka's RequestContext; KIP-511 for the software, KIP-590 for forwarded
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 ANONYMOUS: Final = "anonymous"
 """The principal of a connection that proves nothing."""
 CLIENT_ID_CHARACTERS_MAX: Final = 255
+CALLER_FIELDS: Final = ("principal", "client_id", "address", "listener", "software")
+"""The fields of a log line that names a caller."""
 _CLIENT_ID: Final = re.compile(rf"[!-~]{{1,{CLIENT_ID_CHARACTERS_MAX}}}")
 
 
@@ -36,15 +38,9 @@ class Caller:
     listener: str
     software: str
 
-    def log_fields(self) -> Mapping[str, str]:
+    def log_fields(self) -> Mapping[str, Any]:
         """Return the fields of a log line that names the caller."""
-        return {
-            "principal": self.principal,
-            "client_id": self.client_id,
-            "address": self.address,
-            "listener": self.listener,
-            "software": self.software,
-        }
+        return {each: getattr(self, each) for each in CALLER_FIELDS}
 
 
 def client_id_problem(client_id: str) -> str:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import kopf
 from structlog.contextvars import bound_contextvars
 
-from millrace.operator import handlers
+from millrace.operator import events, handlers
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER, QUOTA, TOPIC
 from millrace.operator.kube.lease import OperatorLease
@@ -139,7 +139,7 @@ class Operator:
         return is_new
 
     def _on_lease(self, is_held: bool) -> None:
-        _log.info("this operator acts" if is_held else "this operator waits")
+        (events.OPERATOR_ACTS if is_held else events.OPERATOR_WAITS).log(_log)
         self._metrics.acts.set(is_held)
         if is_held:
             self._acts.set()
@@ -162,7 +162,7 @@ class Operator:
                     await self._api.list(kind) for kind in (CLUSTER, TOPIC, QUOTA)
                 ]
             except ApiError as error:
-                _log.warning("resources cannot be listed", extra={"why": str(error)})
+                events.RESOURCES_NOT_LISTED.log(_log, error=str(error))
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
             self._judge_watches([*clusters, *topics, *quotas])
@@ -202,10 +202,12 @@ class Operator:
                 except Exception as error:
                     pause_s = self._queue.failed(key)
                     self._metrics.failures.labels(key.work).inc()
-                    _log.warning(
-                        "it failed, and is tried again",
-                        extra={"work": key.work, "in_s": pause_s, "why": str(error)},
-                        exc_info=None if isinstance(error, ApiError) else error,
+                    events.WORK_FAILED.log(
+                        _log,
+                        work=key.work,
+                        in_s=pause_s,
+                        error=str(error),
+                        cause=None if isinstance(error, ApiError) else error,
                     )
                 else:
                     self._queue.done(key, again_after_s)

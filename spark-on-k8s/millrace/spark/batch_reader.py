@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from millrace.client import UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName
+from millrace.spark import events
 from millrace.spark.data_loss import NOTHING_SKIPPED
 from millrace.spark.errors import DataLossError, InvalidOptionError
 from millrace.spark.filters import Wanted, narrow
@@ -134,6 +135,6 @@ def _find_extent(lookups: Lookups, options: SourceOptions) -> Extent:
             )
             if options.fail_on_data_loss:
                 raise DataLossError(f"{problem}. {NOTHING_SKIPPED}")
-            _log.warning("%s", problem)
+            events.RANGE_SHORTENED.log(_log, problem=problem)
         ranges.append(Range(topic, partition, max(begin, first), min(stop, last)))
     return Extent(tuple(ranges), dict(log.ends.topic_ids))

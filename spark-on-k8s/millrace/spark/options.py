@@ -115,6 +115,10 @@ class SourceOptions:
         name="maxPartitions", minimum=1, maximum=100_000,
     )  # fmt: skip
     include_headers: bool = setting(False, "Adds the column `headers`.", name="includeHeaders")
+    tracing: bool = setting(
+        False, "Spans of OpenTelemetry for what tasks read, with links to the contexts in which "
+        "the records were sent: see [tracing](tracing.md). Not in Kafka.",
+    )  # fmt: skip
     group_id: str | None = setting(
         None, "The name under which the brokers keep where the stream began, and how far it has "
         "read. It assigns no partitions. Give each checkpoint a name of its own: another query of "

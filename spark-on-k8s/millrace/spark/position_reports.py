@@ -13,6 +13,7 @@ from typing import Final
 
 from millrace.client import MillraceError, Position, SyncAdmin
 from millrace.core.topics import PartitionName
+from millrace.spark import events
 from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.offsets import LogPosition
 
@@ -78,7 +79,7 @@ class PositionReporter:
         self, name: str, positions: Mapping[PartitionName, LogPosition], error: MillraceError
     ) -> None:
         if name not in self._failing:  # Once, and not every few seconds.
-            _log.warning("the position of %s was not reported to the brokers: %s", name, error)
+            events.POSITION_UNREPORTED.log(_log, query=name, error=str(error))
         self._failing.add(name)
         self.failures += 1
         if not error.retriable:

@@ -28,6 +28,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.topics import PartitionName
+from millrace.spark import events
 from millrace.spark.data_loss import Loss, losses, raise_for, told, what_to_do
 from millrace.spark.errors import ReadStalledError
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
@@ -191,7 +192,7 @@ class _Reading:
             return
         if self._options.fail_on_data_loss:
             raise_for(found, what_to_do(self._use, self._options.group_id), refusal)
-        _log.warning("records are gone, and the task goes on: %s", told(found))
+        events.TASK_RECORDS_GONE.log(_log, problem=told(found))
         for loss in found:
             self._go_on(loss, log)
 
@@ -319,12 +320,17 @@ class _ConsumerKind:
     fetch_max_bytes: int
     request_timeout_ms: int
     rack: str
+    tracing: bool
 
     @staticmethod
     def of(options: SourceOptions) -> "_ConsumerKind":
         rack = os.environ.get(_RACK_VARIABLE, "") if options.rack is None else options.rack
         return _ConsumerKind(
-            options.bootstrap_servers, options.fetch_max_bytes, options.request_timeout_ms, rack
+            options.bootstrap_servers,
+            options.fetch_max_bytes,
+            options.request_timeout_ms,
+            rack,
+            options.tracing,
         )
 
 
@@ -336,6 +342,7 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
         auto_offset_reset="none",
         request_timeout_ms=kind.request_timeout_ms,
         client_rack=kind.rack,
+        tracing=kind.tracing,
     )
 
 

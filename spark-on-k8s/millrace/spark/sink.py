@@ -39,6 +39,7 @@ from millrace.client import (
     SyncProducer,
     UnknownTopicOrPartitionError,
 )
+from millrace.spark import events
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.option import Use
@@ -78,15 +79,11 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[Written | None]) -> None:
         """Log the written rows: they are readable since they were acknowledged."""
-        _log.info("%d rows were written", _rows(messages))
+        events.ROWS_WRITTEN.log(_log, rows=_rows(messages))
 
     def abort(self, messages: Sequence[Written | None]) -> None:
         """Log the rows that stay of a failed batch."""
-        _log.warning(
-            "the batch failed: %d rows of tasks that had ended stay written, and a repeat writes "
-            "them again",
-            _rows(messages),
-        )
+        events.ROWS_STAY.log(_log, rows=_rows(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -105,16 +102,11 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
         """Log the written rows: they are readable since they were acknowledged."""
-        _log.info("micro-batch %d: %d rows were written", batchId, _rows(messages))
+        events.BATCH_ROWS_WRITTEN.log(_log, batch=batchId, rows=_rows(messages))
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
         """Log the rows that stay of a failed micro-batch."""
-        _log.warning(
-            "micro-batch %d failed: %d rows of tasks that had ended stay written, and its repeat "
-            "writes them again",
-            batchId,
-            _rows(messages),
-        )
+        events.BATCH_ROWS_STAY.log(_log, batch=batchId, rows=_rows(messages))
 
 
 def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
@@ -273,6 +265,7 @@ def _open_producer(options: SinkOptions) -> SyncProducer:
         delivery_timeout_ms=options.delivery_timeout_ms,
         request_timeout_ms=options.request_timeout_ms,
         compression=options.compression,
+        tracing=options.tracing,
         partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
     )
 

@@ -79,6 +79,10 @@ class SinkOptions:
         name="requestTimeoutMs", aliases=("kafka.request.timeout.ms",),
         unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
+    tracing: bool = setting(
+        False, "Spans of OpenTelemetry, and the context of the trace in the headers of rows that "
+        "have none: see [tracing](tracing.md). Not in Kafka.",
+    )  # fmt: skip
 
 
 REFUSED: Final[Mapping[str, str]] = {

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.core.errors import MillraceError
+from millrace.spark import events
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions, parse_options
@@ -164,7 +165,7 @@ def _extent_now(options: SourceOptions) -> Extent | None:
     try:
         return find_extent(lookups, options)
     except MillraceError as error:
-        _log.debug("what a batch reads is looked up when it is planned: %s", error)
+        events.LOOKUP_POSTPONED.log(_log, error=str(error))
         return None
     finally:
         lookups.close()

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from millrace.client import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName
+from millrace.spark import events
 from millrace.spark.data_loss import (
     Loss,
     check_is_of_this_query,
@@ -338,7 +339,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise_for(found, what_to_do(Use.STREAM, self._options.group_id))
         elif found:
-            _log.warning("records are gone, and the query goes on: %s", told(found))
+            events.QUERY_RECORDS_GONE.log(_log, problem=told(found))
 
     def _is_due(self, backlog: list[Range]) -> bool:
         return is_due(

@@ -1,6 +1,7 @@
 """The operator on a real API server; the rest of Kubernetes, and the brokers, are played."""
 
 import asyncio
+import logging
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import ControllerEpoch
 from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
@@ -36,6 +38,28 @@ def test_a_cluster_gets_ready_and_its_brokers_know_the_zones_of_their_nodes(
     operated.settle()
     zones = {each.name: each.rack for each in operated.fake().brokers.values()}
     assert zones == {"c-b-0": "a", "c-b-1": "b", "c-b-2": "c"}
+
+
+def test_what_the_operator_changes_is_in_its_audit_log(
+    operated: Operated, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.settle()
+    operated.apply("topics", "orders", {"clusterRef": {"name": "c"}, "partitions": 3})
+    operated.look()
+    lines: list[Any] = [each for each in caplog.records if each.name == AUDIT_LOGGER]
+    objects = {
+        (each.act, each.kind, each.object)
+        for each in lines
+        if each.event_name == "object_changed" and each.namespace == operated.namespace
+    }
+    assert {("apply", "StatefulSet", "c-b"), ("apply", "Service", "c-brokers")} <= objects
+    (topic,) = [each for each in lines if each.event_name == "topic_changed"]
+    assert topic.topic == f"{operated.namespace}/orders"
+    caplog.clear()
+    operated.look()
+    assert not [each for each in caplog.records if each.name == AUDIT_LOGGER], "nothing changed"
 
 
 def test_a_pod_that_is_about_to_get_its_node_is_looked_at_again_at_once(

@@ -21,6 +21,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.words import size
+from millrace.web import events
 from millrace.web.clusters import Clusters
 from millrace.web.markup import element, link
 from millrace.web.messages import METHODS, RefusedError, Request, Response
@@ -104,8 +105,8 @@ class Site:
             return refusal(RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, why), visit)
         except MillraceError as error:
             return refusal(RefusedError(_status_of(error), error.message), visit)
-        except Exception:
-            _log.exception("a page failed", extra={"path": request.path})
+        except Exception as error:
+            events.PAGE_FAILED.log(_log, path=request.path, cause=error)
             why = "the page has failed by a mistake of its own; the log of its process says more"
             return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why), visit)
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.runtime.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
@@ -116,7 +117,7 @@ class BrokerLifecycle:
             except StaleBrokerEpochError:
                 raise
             except MillraceError as error:
-                _log.debug("no heartbeat", extra={"error": error.message})
+                events.HEARTBEAT_FAILED.log(_log, error=error.message)
 
     async def leave(self) -> None:
         """Let the cluster replace this broker; return once it may stop (P32).
@@ -132,6 +133,6 @@ class BrokerLifecycle:
                     except NotControllerError:
                         pass  # The next heartbeat repeats it.
                     except MillraceError as error:
-                        _log.warning("not missed in good order", extra={"error": error.message})
+                        events.SHUTDOWN_UNANNOUNCED.log(_log, error=error.message)
                         return
                     await asyncio.sleep(_LEAVING_PAUSE_SECONDS)

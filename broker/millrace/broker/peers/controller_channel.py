@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
+from millrace.broker import events
 from millrace.broker.peers.connection import connect
 from millrace.broker.peers.controller_messages import (
     BrokerRequest,
@@ -224,11 +225,11 @@ class ControllerChannel:
                         return
                     self._on_no_session(address, said, refusal)
                 except (StaleControllerEpochError, NotControllerError) as error:
-                    _log.info("session ended", extra={"at": address, "error": error.message})
+                    events.SESSION_ENDED.log(_log, at=address, error=error.message)
                     self._last_end = f"its session ended: {error.message}"
             if self._is_missed and not (self._is_missing_told or self._refusal):
                 self._is_missing_told = True
-                _log.warning("no session with a controller", extra={"problem": self.problem})
+                events.CONTROLLER_MISSING.log(_log, problem=self.problem)
             await self._pause(address)
 
     async def _pause(self, address: str) -> None:
@@ -252,8 +253,9 @@ class ControllerChannel:
         """
         self._last_end = f"the answer there is: {said}"
         before, self._refusal = self._refusal, said if isinstance(refusal, _LASTING) else ""
-        level = logging.ERROR if self._refusal not in ("", before) else logging.DEBUG
-        _log.log(level, "no session", extra={"at": address, "error": said})
+        events.SESSION_REFUSED.log(
+            _log, at=address, error=said, is_repeat=self._refusal in ("", before)
+        )
 
     # --- Requests ----------------------------------------------------------------------------
 
@@ -425,7 +427,7 @@ class ControllerChannel:
         """
         await self._election.held_elsewhere(address)
         holder = self._election.holder[1]
-        _log.info("session left", extra={"at": address, "controller": holder})
+        events.SESSION_LEFT.log(_log, at=address, reason=f"{holder} is the controller")
 
     async def _until_silent(self, address: str) -> None:
         """Return once the controller has owed an answer for as long as a session lasts.
@@ -440,7 +442,7 @@ class ControllerChannel:
                 break
             await asyncio.sleep(left if left > 0 else silence_max)
         self._last_end = "it does not answer"
-        _log.info("session left", extra={"at": address, "error": self._last_end})
+        events.SESSION_LEFT.log(_log, at=address, reason=self._last_end)
 
     async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
         await stream.write(pb.SessionRequest(opening=opening))
@@ -468,14 +470,14 @@ class ControllerChannel:
                             self._asked_log_ends[topic_partition_from_proto(each)] = None
                         self._is_heartbeat_due.set()  # A partition waits for the answer.
         except DecodeError as error:
-            _log.warning("the controller sent what is no message", extra={"error": str(error)})
+            events.CONTROLLER_MESSAGE_MALFORMED.log(_log, error=str(error))
 
     def _on_opened(self, opened: pb.SessionOpened) -> None:
         """Follow the controller's settings, and log which differ here."""
         self._refusal = ""
         if self._is_missing_told:
             self._is_missing_told = False
-            _log.info("there is a session with a controller again")
+            events.CONTROLLER_FOUND.log(_log)
         self.config = self._own_config.overruled_by(opened.cluster_settings)
         self.differences = self._own_config.differences(self.config)
         for each in self._config_callbacks:
@@ -485,12 +487,7 @@ class ControllerChannel:
                 f"cluster.{name} is {here} here and {there} there"
                 for name, (here, there) in self.differences.items()
             )
-            _log.warning(
-                "settings of the cluster differ from the controller's, which are used until "
-                "another broker is the controller: give all brokers the same, and restart those "
-                "that have others",
-                extra={"differences": named},
-            )
+            events.SETTINGS_DIFFER.log(_log, differences=named)
 
     async def _on_metadata(self, update: pb.MetadataUpdate) -> None:
         objects = objects_from_proto(update)

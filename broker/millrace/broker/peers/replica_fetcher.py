@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 
+from millrace.broker import events
 from millrace.broker.peers.connection import connect
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
@@ -144,7 +145,7 @@ class _LeaderStream:
                 except TimeoutError:
                     self._note_end("it cannot be reached")
                 except (MillraceError, asyncio.InvalidStateError) as error:
-                    _log.warning("fetching broke off", extra={"error": str(error)})
+                    events.FETCHING_FAILED.log(_log, leader=self._leader, error=str(error))
                     self._has_answered = False
                 partitions.perform(
                     partitions.replicas.on_session_broken(self._leader, monotonic_now())
@@ -154,15 +155,14 @@ class _LeaderStream:
 
     def _note_end(self, reason: str) -> None:
         """Log that a stream ended, but not each attempt to open another."""
-        level = logging.DEBUG if self._is_noted else logging.INFO
+        events.FETCHING_ENDED.log(_log, leader=self._leader, error=reason, is_repeat=self._is_noted)
         self._is_noted = True
-        _log.log(level, "fetching ended", extra={"leader": self._leader, "error": reason})
 
     def _note_answer(self) -> None:
         self._has_answered = True
         if self._is_noted:
             self._is_noted = False
-            _log.info("fetching goes on", extra={"leader": self._leader})
+            events.FETCHING_RESUMED.log(_log, leader=self._leader)
 
     async def _hold(self, address: str) -> None:
         async with connect(address, self._fetcher.limits) as connection:
@@ -271,10 +271,7 @@ def _verified(topic_partition: TopicPartition, view: memoryview) -> tuple[list[S
             )
             size += len(batch)
     except MillraceError as error:
-        _log.warning(
-            "a batch came damaged",
-            extra={"partition": str(topic_partition), "error": error.message},
-        )
+        events.BATCH_DAMAGED.log(_log, partition=str(topic_partition), error=error.message)
         return batches, True
     return batches, size < len(view)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import topic_partition_from_proto
-from millrace.broker.rpc.audit import AuditLine
+from millrace.broker.rpc.audit import AuditLine, AuditLog
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.turns import Work
@@ -74,13 +74,18 @@ _Large = (
 
 
 async def administer(
-    controller: ControllerShell, work: Work, message: pb.ControllerRequest, caller: Caller
+    controller: ControllerShell,
+    work: Work,
+    audit: AuditLog,
+    message: pb.ControllerRequest,
+    caller: Caller,
 ) -> pb.ControllerResponse:
     """Return the answer to a client's request, without its correlation id.
 
     Args:
         controller: decides it.
         work: yields the loop meanwhile.
+        audit: has a line of each change.
         message: the request.
         caller: the client.
 
@@ -90,7 +95,7 @@ async def administer(
     kind = message.WhichOneof("request")
     if kind is None:
         raise MalformedRequestError("the request is none that this controller knows")
-    line = AuditLine(caller, kind)
+    line = AuditLine(audit, caller, kind)
     is_change = not getattr(getattr(message, kind), "validate_only", False)
     try:
         response, outcomes = await _Administration(controller, work, line).answer(message)

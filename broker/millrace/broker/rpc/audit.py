@@ -1,33 +1,160 @@
-"""The audit log: a line in the controller's log for each administrative request of a client.
+"""The audit log: who changed the cluster, or was refused, from where, and with which outcome.
 
-It is written when the outcome is known, and names the client as reported by the broker that passed
-the request on. A request that only validates changes nothing, and leaves no line.
+An administrative request has one line, where it was decided: at the controller, at the leader whose
+records are deleted, or at the coordinator of the group. The line is written when the outcome is
+known, and names the client as reported by the broker that passed the request on. A request that
+only validates changes nothing, and leaves no line. Values are not logged, but for the names and
+numbers that say what was changed.
+
+A line is written at once, and what is equal to it is summed up for ten seconds: a client that is
+refused ten thousand times a second costs two lines in ten seconds. Acts and refusals each have a
+bound of different lines, so that a flood of refusals hides no act.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from millrace.broker.rpc.refusals import printable
+from millrace.broker import events
 from millrace.core.callers import Caller
 from millrace.core.errors import MillraceError
+from millrace.core.events import AUDIT_LOGGER, Event
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(AUDIT_LOGGER)
 
+_SUMMED_SECONDS: Final = 10
+_REFUSALS_SHARE: Final = 10
+"""A tenth as many lines for refusals as for acts."""
 _NAMED_MAX: Final = 20
 """Entries of a request that its line names."""
+_TEXT_MAX: Final = 300
+"""Characters of a client's text that the log takes."""
+
+
+class AuditLog:
+    """See the module.
+
+    Args:
+        lines_max: different acts in ten seconds.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        self._acts = _Sums(lines_max)
+        self._refusals = _Sums(lines_max // _REFUSALS_SHARE)
+
+    def on_refused(self, caller: Caller, method: str, error: MillraceError) -> None:
+        """Log that a request was refused."""
+        same = _Same(events.CALLER_REFUSED, _from_host(caller), method, error.name())
+        if self._refusals.is_new(same):
+            events.CALLER_REFUSED.log(
+                _log, **caller.log_fields(), method=method, error=printable(error.message)
+            )
+
+    def on_act(
+        self,
+        caller: Caller,
+        request: str,
+        entries: Sequence[str],
+        outcomes: Sequence[object],
+    ) -> None:
+        """Log a request whose entries were each done, or refused with an error.
+
+        Args:
+            caller: the client.
+            request: its name on the wire.
+            entries: the first ones, in words.
+            outcomes: of all.
+        """
+        refusals = [each for each in outcomes if isinstance(each, MillraceError)]
+        named = [
+            f"{entry}: {outcome.name()}"
+            for entry, outcome in zip(entries, outcomes, strict=False)
+            if isinstance(outcome, MillraceError)
+        ]
+        is_refused = bool(refusals) and len(refusals) == len(outcomes)
+        self._write(
+            caller,
+            request,
+            entries,
+            len(outcomes),
+            outcome="refused" if is_refused else "partly refused" if refusals else "done",
+            refused=named,
+            refused_count=len(refusals),
+        )
+
+    def on_failed(
+        self, caller: Caller, request: str, entries: Sequence[str], error: MillraceError
+    ) -> None:
+        """Log a request that failed as a whole.
+
+        It may have been done nevertheless, as `appended` says.
+        """
+        self._write(caller, request, entries, len(entries), outcome="failed", error=error)
+
+    def tell_sums(self) -> None:
+        """Log how often what was logged has been repeated; begin to sum up again."""
+        self._acts.tell()
+        self._refusals.tell()
+
+    async def run(self) -> None:
+        """Log the sums every ten seconds, for ever, and when this ends."""
+        try:
+            while True:
+                await asyncio.sleep(_SUMMED_SECONDS)
+                self.tell_sums()
+        finally:
+            self.tell_sums()
+
+    def _write(
+        self,
+        caller: Caller,
+        request: str,
+        entries: Sequence[str],
+        entry_count: int,
+        *,
+        outcome: str,
+        refused: Sequence[str] = (),
+        refused_count: int = 0,
+        error: MillraceError | None = None,
+    ) -> None:
+        said = ", ".join(entries)
+        event = events.ADMINISTRATIVE_REQUEST
+        if refused_count or error is not None:
+            # Whatever a client names, it is refused for the same reason.
+            names = {each.rpartition(": ")[2] for each in refused}
+            why = ", ".join(sorted(names)) if error is None else error.name()
+            is_new = self._refusals.is_new(_Same(event, _from_host(caller), request, why))
+        else:
+            is_new = self._acts.is_new(_Same(event, _from_host(caller), request, said))
+        if is_new:
+            event.log(
+                _log,
+                **caller.log_fields(),
+                request=request,
+                entries=said,
+                entry_count=entry_count,
+                outcome=outcome,
+                refused=", ".join(refused),
+                refused_count=refused_count,
+                error="" if error is None else printable(error.message),
+                appended="" if error is None else error.appended.name,
+            )
 
 
 class AuditLine:
-    """The line of one request.
+    """The line of one administrative request.
 
     Args:
+        audit: writes it.
         caller: the client.
         request: its name on the wire.
     """
 
-    def __init__(self, caller: Caller, request: str) -> None:
+    def __init__(self, audit: AuditLog, caller: Caller, request: str) -> None:
+        self._audit = audit
         self._caller = caller
         self._request = request
         self._entries: list[str] = []
@@ -38,25 +165,65 @@ class AuditLine:
 
     def on_answered(self, outcomes: Sequence[object]) -> None:
         """Write the line of a request whose entries were each done, or refused with an error."""
-        refused = [
-            f"{entry}: {outcome.name()}"
-            for entry, outcome in zip(self._entries, outcomes, strict=False)
-            if isinstance(outcome, MillraceError)
-        ]
-        self._write(
-            entry_count=len(outcomes),
-            refused=", ".join(refused),
-            refused_count=sum(isinstance(each, MillraceError) for each in outcomes),
-        )
+        self._audit.on_act(self._caller, self._request, self._entries, outcomes)
 
     def on_failed(self, error: MillraceError) -> None:
-        """Write the line of a request that failed as a whole.
+        """Write the line of a request that failed as a whole."""
+        self._audit.on_failed(self._caller, self._request, self._entries, error)
 
-        It may have been done nevertheless, as `appended` says.
-        """
-        self._write(error=printable(error.message), appended=error.appended.name)
 
-    def _write(self, **outcome: object) -> None:
-        entries = ", ".join(self._entries)
-        fields = {"request": self._request, "entries": entries, **outcome}
-        _log.info("administrative request", extra={**self._caller.log_fields(), **fields})
+def printable(text: str) -> str:
+    """Return the part of a client's text that a log line may have."""
+    return "".join(each if each.isprintable() else "?" for each in text[:_TEXT_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """What two lines have in common that are summed up."""
+
+    event: Event
+    caller: Caller
+    method: str
+    what: str
+
+
+class _Sums:
+    """Counts repeats; it remembers at most `lines_max` lines, until they are told."""
+
+    def __init__(self, lines_max: int) -> None:
+        self._lines_max = lines_max
+        self._repeats: dict[_Same, int] = {}
+        self._left_out = 0
+
+    def is_new(self, same: _Same) -> bool:
+        """Count a line; return whether it is to be written."""
+        repeats = self._repeats.get(same)
+        if repeats is not None:
+            self._repeats[same] = repeats + 1
+            return False
+        if len(self._repeats) >= self._lines_max:
+            self._left_out += 1
+            return False
+        self._repeats[same] = 0
+        return True
+
+    def tell(self) -> None:
+        """Log the sums, and forget them."""
+        for same, repeats in self._repeats.items():
+            if repeats:
+                events.AUDIT_REPEATED.log(
+                    _log,
+                    **same.caller.log_fields(),
+                    event_repeated=same.event.name,
+                    method=same.method,
+                    repeats=repeats,
+                )
+        if self._left_out:
+            events.AUDIT_LEFT_OUT.log(_log, lines=self._left_out)
+        self._repeats.clear()
+        self._left_out = 0
+
+
+def _from_host(caller: Caller) -> Caller:
+    """Return a caller without its port, which differs in each connection."""
+    return replace(caller, address=caller.address.rpartition(":")[0])

@@ -14,8 +14,9 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import Message
 
+from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.errors import abort
-from millrace.broker.rpc.refusals import Refusals, printable
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import Request, decode_request
 from millrace.broker.runtime.loop_time import LoopTime
 from millrace.broker.runtime.quotas import Quotas
@@ -66,6 +67,11 @@ class Calls:
         self.listener = listener
         self._limits = limits
         self.refusals = refusals
+
+    @property
+    def audit(self) -> AuditLog:
+        """The broker's audit log."""
+        return self.refusals.audit
 
     def handlers(
         self,

@@ -96,6 +96,7 @@ class ClusterService:
             turns,
             wait_ms_max=config.limits.request_timeout_ms_max,
             listener=calls.listener,
+            audit=calls.audit,
         )
 
     def handlers(self) -> grpc.GenericRpcHandler:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 
+from millrace.broker import events
 from millrace.broker.rpc.connection_rules import ConnectionRules
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.listener_sockets import ListenerSockets, peer_name
@@ -56,7 +57,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
             try:
                 await self._look(sockets)
             except OSError as error:  # No descriptor is left: storage reports that, too.
-                _log.debug("connections could not be looked at: %s", error)
+                events.CONNECTIONS_UNKNOWN.log(_log, error=str(error))
 
     async def _look(self, sockets: ListenerSockets) -> None:
         peers = await asyncio.to_thread(sockets.peers)
@@ -75,18 +76,15 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
             return
         host, count = Counter(peer.split()[0] for peer in peers.values()).most_common(1)[0]
         is_full = len(peers) >= self._connections_max
-        _log.warning(
-            "as many connections as may be: others are refused"
-            if is_full
-            else "connections that made no call were closed",
-            extra={
-                "listener": self._listener,
-                "connections": len(peers),
-                "connections_max": self._connections_max,
-                "closed": self._closed_since,
-                "most_from": host,
-                "of_these": count,
-            },
+        event = events.CONNECTIONS_EXHAUSTED if is_full else events.CONNECTIONS_CLOSED
+        event.log(
+            _log,
+            listener=self._listener,
+            connections=len(peers),
+            connections_max=self._connections_max,
+            closed=self._closed_since,
+            most_from=host,
+            of_these=count,
         )
         self._quiet_until = MonotonicMs(now + _QUIET_MS)
         self._closed_since = 0

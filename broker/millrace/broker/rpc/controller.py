@@ -113,6 +113,7 @@ class ControllerService:
         self.limits = limits
         self.turns = turns
         self._sessions = sessions
+        self.audit = calls.audit
         self._calls = calls
         self._is_ending = False
 
@@ -231,7 +232,9 @@ class _Session:
             if own is None:
                 work = self._service.turns.work()
                 await work.give_way(request.ByteSize() // _ENTRY_BYTES)
-                response = await administer(controller, work, request, self._asker(request))
+                response = await administer(
+                    controller, work, self._service.audit, request, self._asker(request)
+                )
             else:
                 if isinstance(own, Heartbeat):
                     self.life = own.life

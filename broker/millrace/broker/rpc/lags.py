@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from itertools import chain
 
+from millrace.broker import events
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.runtime.clock import wall_now
@@ -112,8 +113,8 @@ def _measure(asked: list[_Unread]) -> None:
             each.found = each.log.unread(each.offset, each.end)
         except MillraceError as error:
             each.found = error
-        except Exception:  # It concerns one log, and the answer has those of others.
-            _log.exception("a lag could not be measured", extra={"log": each.log.directory})
+        except Exception as error:  # It concerns one log, and the answer has those of others.
+            events.LAG_FAILED.log(_log, log=each.log.directory, cause=error)
             each.found = UnknownServerError(
                 "the lag could not be measured, by a bug: the broker's log has the trace"
             )

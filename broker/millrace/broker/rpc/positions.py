@@ -6,6 +6,7 @@ from typing import Final
 
 import grpc
 
+from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
@@ -164,9 +165,11 @@ class PositionsService:
         )
 
     async def _delete(
-        self, request: pb.DeletePositionsRequest, _: object
+        self, request: pb.DeletePositionsRequest, caller: Caller
     ) -> pb.DeletePositionsResponse:
         name = request.name
+        line = AuditLine(self._calls.audit, caller, "delete_positions")
+        line.name([name])
         try:
             check_name(name)
             place = self._names.find(name)
@@ -175,7 +178,9 @@ class PositionsService:
                     place, lambda machine, now: machine.handle_delete(name, now)
                 )
         except MillraceError as error:
+            line.on_answered([error])
             return pb.DeletePositionsResponse(error=self._names.error(name, error))
+        line.on_answered([None])
         return pb.DeletePositionsResponse()
 
     # --- Private -----------------------------------------------------------------------------

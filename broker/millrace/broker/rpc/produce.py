@@ -20,6 +20,7 @@ from time import thread_time_ns
 
 import grpc
 
+from millrace.broker import events
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.partition_errors import wire_error
@@ -473,7 +474,7 @@ class _ProduceStream:
         service.memory.give_back(size, self._memory)
         if not isinstance(error, MillraceError):
             # Unforeseen bytes of one client must not end the broker.
-            _log.error("checking a request failed", exc_info=error)
+            events.CHECK_FAILED.log(_log, cause=error)
             error = UnknownServerError(
                 "the broker failed to check the request; its log has the trace",
                 appended=Appended.NO,

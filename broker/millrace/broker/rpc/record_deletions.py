@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.broker.rpc.audit import AuditLine
+from millrace.broker.rpc.audit import AuditLine, AuditLog
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.runtime.clock import monotonic_now
@@ -39,15 +39,23 @@ class RecordDeletions:
         turns: of the loop.
         wait_ms_max: for how long a request may wait for replicas.
         listener: that the callers come through.
+        audit: has a line of each request.
     """
 
     def __init__(
-        self, partitions: Partitions, turns: Turns, *, wait_ms_max: int, listener: Listener
+        self,
+        partitions: Partitions,
+        turns: Turns,
+        *,
+        wait_ms_max: int,
+        listener: Listener,
+        audit: AuditLog,
     ) -> None:
         self._partitions = partitions
         self._turns = turns
         self._wait_ms_max = wait_ms_max
         self._listener = listener
+        self._audit = audit
 
     async def delete_records(
         self, request: pb.DeleteRecordsRequest, caller: Caller
@@ -110,7 +118,7 @@ class RecordDeletions:
         outcomes: list[Offset | MillraceError],
         caller: Caller,
     ) -> None:
-        line = AuditLine(caller, "delete_records")
+        line = AuditLine(self._audit, caller, "delete_records")
         line.name(
             f"{self._partitions.named(TopicPartition(TopicId(named.topic_id), named.partition))} "
             f"before {wanted.before_offset}"

@@ -28,6 +28,7 @@ from functools import partial
 from math import ceil
 from typing import Any, Final, Protocol, TypeVar
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker, settle
 from millrace.broker.storage.log import PartitionLog
@@ -293,7 +294,7 @@ class Appender:
             except StorageBusyError as error:
                 self._unflushed[target] = None
                 if target not in owed:
-                    _log.warning("a flush is not done yet", extra={"error": error.message})
+                    events.FLUSH_NOT_DONE.log(_log, error=error.message)
             except StorageError as error:
                 self._on_refused(target, error)  # The log is dead, and so are all its appends.
             else:

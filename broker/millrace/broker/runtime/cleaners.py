@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.partition import Partition
@@ -157,16 +158,14 @@ class Cleaners:
             return
         partition.uncleanable = None
         self._metrics.cleanings.inc()
-        _log.info(
-            "a log was compacted",
-            extra={
-                "partition": str(topic_partition),
-                "topic": partition.topic,
-                "cleaner_point": log.cleaner_point.offset,
-                "bytes_before": before,
-                "bytes_after": log.size_bytes,
-                "duration_ms": monotonic_now() - begun,
-            },
+        events.LOG_COMPACTED.log(
+            _log,
+            partition=str(topic_partition),
+            topic=partition.topic,
+            cleaner_point=log.cleaner_point.offset,
+            bytes_before=before,
+            bytes_after=log.size_bytes,
+            duration_ms=monotonic_now() - begun,
         )
 
     async def _keep_pace(self, size: int) -> None:
@@ -179,10 +178,7 @@ class Cleaners:
         topic_partition = partition.topic_partition
         if partition.log is not log or log.is_closed:
             return
-        _log.warning(
-            "compacting a log was refused",
-            extra={"partition": str(topic_partition), "error": error.message},
-        )
+        events.COMPACTION_REFUSED.log(_log, partition=str(topic_partition), error=error.message)
         partition.uncleanable = error
         self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
         if isinstance(error, CorruptLogError):

@@ -32,6 +32,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
@@ -303,13 +304,11 @@ class _Shard(Generic[MachineT, RecordT]):
                 replayed = await self._read()
             except MillraceError as error:
                 self._failure = error
-                _log.warning(
-                    "a coordinator cannot be loaded yet",
-                    extra={
-                        "topic": self.partition.topic,
-                        "partition": self.partition.topic_partition.partition,
-                        "error": error.message,
-                    },
+                events.COORDINATOR_NOT_LOADED.log(
+                    _log,
+                    topic=self.partition.topic,
+                    partition=self.partition.topic_partition.partition,
+                    error=error.message,
                 )
                 if isinstance(error, CorruptLogError):  # Damaged for everybody (P65).
                     self.runtime.partitions.take_offline(self.partition.topic_partition, error)

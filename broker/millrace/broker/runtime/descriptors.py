@@ -8,6 +8,7 @@ import logging
 import resource
 from typing import Final
 
+from millrace.broker import events
 from millrace.core.errors import InvalidConfigError
 
 _log = logging.getLogger(__name__)
@@ -44,8 +45,7 @@ def connections_allowed(connections_max: int, file_handles_max: int, *, listener
             f"{file_handles_max} leaves no room for connections: raise the limit (ulimit -Hn), or "
             "lower the setting"
         )
-    _log.warning(
-        "fewer connections than configured: the process may not open as many files",
-        extra={"connections_max": connections_max, "allowed": allowed, "open_files": limit},
+    events.CONNECTIONS_LOWERED.log(
+        _log, connections_max=connections_max, allowed=allowed, open_files=limit
     )
     return allowed

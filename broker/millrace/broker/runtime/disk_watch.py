@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.reader import LogReader
@@ -59,12 +60,9 @@ class DiskWatch:
         if reluctance is not before:
             log_dir = opened.directory.path
             if reluctance:
-                _log.warning(
-                    "this broker is reluctant to lead",
-                    extra={"reason": reluctance.value, "log_dir": log_dir},
-                )
+                events.RELUCTANT_TO_LEAD.log(_log, reason=reluctance.value, log_dir=log_dir)
             else:
-                _log.info("this broker can lead again", extra={"log_dir": log_dir})
+                events.ABLE_TO_LEAD.log(_log, log_dir=log_dir)
 
     async def _has_room(self, opened: OpenDirectory) -> bool:
         try:

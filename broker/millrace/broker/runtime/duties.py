@@ -9,6 +9,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from millrace.broker import events
 from millrace.core.errors import BrokerShuttingDownError, MillraceError
 
 _log = logging.getLogger(__name__)
@@ -46,17 +47,17 @@ class Duties:
     def fail(self, error: BaseException) -> None:
         """Stop the broker because of an error; the first `MillraceError` is kept."""
         if isinstance(error, MillraceError):
-            _log.critical("the broker stops", extra={"error": error.message})
+            events.BROKER_FAILED.log(_log, error=error.message)
             self._failure = self._failure or error
         else:
-            _log.critical("the broker stops", exc_info=error)
+            events.BROKER_FAILED.log(_log, error=repr(error), cause=error)
         self.exit_code = 1
         self.is_over.set()
 
     def on_unexpected(self, context: dict[str, Any]) -> None:
         """Stop the broker because of an unexpected error; for the event loop."""
         error = context.get("exception")
-        _log.critical(context["message"], exc_info=error)
+        events.UNEXPECTED_ERROR.log(_log, where=context["message"], cause=error)
         self.fail(error or RuntimeError(context["message"]))
 
     async def unless_over(self, waiting: Coroutine[Any, Any, Any]) -> Any:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
@@ -131,7 +132,9 @@ class Housekeeping:
         if isinstance(outcome, CorruptLogError):  # Go on with the others.
             partition.on_corrupt(outcome)
         elif isinstance(outcome, StorageFullError | StorageBusyError):
-            _log.warning("retention was refused", extra={"error": outcome.message})
+            events.RETENTION_REFUSED.log(
+                _log, partition=str(partition.topic_partition), error=outcome.message
+            )
         elif isinstance(outcome, int) and outcome:
             self._metrics.retention_deleted_segments.inc(outcome)
             self._partitions.on_log_start_advanced(partition)
@@ -214,13 +217,8 @@ async def _unless_refused(
         try:
             await duty(opened)
         except StorageError as error:  # Its consequences were handled where it was raised.
-            _log.warning(
-                "housekeeping was refused",
-                extra={
-                    "duty": duty.__name__,
-                    "log_dir": opened.directory.path,
-                    "error": error.message,
-                },
+            events.HOUSEKEEPING_REFUSED.log(
+                _log, duty=duty.__name__, log_dir=opened.directory.path, error=error.message
             )
 
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 
+from millrace.broker import events
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import (
@@ -144,10 +145,7 @@ class LogDirectories:
         here = {each.identity.directory_id for each in self.opened}
         if missing := self._ever_used() - here:
             self.misses_some = True
-            _log.warning(
-                "a log directory that this broker has used is not among its log_dirs",
-                extra={"directory_ids": sorted(missing), "log_dirs": self._paths},
-            )
+            events.LOG_DIR_MISSING.log(_log, directory_ids=sorted(missing), log_dirs=self._paths)
 
     def _ever_used(self) -> set[str]:
         """Return the ids of all known directories of this broker."""
@@ -175,7 +173,7 @@ class LogDirectories:
                 try:
                     await self._reader.call(directory.path, directory.keep_seen, seen)
                 except StorageError as error:
-                    _log.warning("what was seen was not kept", extra={"error": error.message})
+                    events.SEEN_NOT_KEPT.log(_log, log_dir=directory.path, error=error.message)
 
     async def begin_life(self, life: BrokerLife) -> None:
         """Store this broker's id and life.

@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.address import Address
 from millrace.core.addresses import host_port, parse_addresses
 
@@ -42,7 +43,7 @@ class OutsideAddress:
             await asyncio.sleep(_READING_SECONDS)
             found = await asyncio.to_thread(self._read)
             if found != self.current:
-                _log.info("the outside address changes", extra={"address": found or "none"})
+                events.OUTSIDE_ADDRESS_CHANGED.log(_log, address=found or "none")
                 self.current = found
 
     def _read(self) -> str:
@@ -67,4 +68,4 @@ class OutsideAddress:
     def _tell(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            _log.warning("the outside address cannot be read: %s", problem)
+            events.OUTSIDE_ADDRESS_UNREADABLE.log(_log, error=problem)

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from millrace.broker import events
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Mailbox
@@ -36,6 +37,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.events import Event
 from millrace.core.ids import (
     LeaderEpoch,
     Offset,
@@ -307,10 +309,7 @@ class Partitions:
             self._go_offline(topic_partition, error)
 
     def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        _log.error(
-            "partition is offline",
-            extra={"partition": str(topic_partition), "error": error.message},
-        )
+        events.PARTITION_OFFLINE.log(_log, partition=str(topic_partition), error=error.message)
         # Appends under way may or may not have been written.
         maybe = error.again(Appended.MAYBE)
         self.perform(self.replicas.on_failed(topic_partition, maybe))
@@ -324,9 +323,7 @@ class Partitions:
 
     def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
         """Implement `FilesOwner`."""
-        _log.error(
-            "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
-        )
+        events.LOG_DIR_FAILED.log(_log, log_dir=opened.directory.path, error=error.message)
         for topic_partition in list(self._open_here):
             if topic_partition in opened.replicas or topic_partition in opened.tiers:
                 self.perform(self.replicas.on_failed(topic_partition, error))
@@ -366,9 +363,8 @@ class Partitions:
                 case OpenLog() | CloseReplica() | DropReplica() | SetAside():
                     self._change_files(effect)
                 case Halted(topic_partition, error):
-                    _log.error(
-                        "replica is halted",
-                        extra={"partition": str(topic_partition), "error": error.message},
+                    events.REPLICA_HALTED.log(
+                        _log, partition=str(topic_partition), error=error.message
                     )
                 case Lost(topic_partition):
                     self._report_lost(self._open_here[topic_partition].topic, effect)
@@ -412,17 +408,15 @@ class Partitions:
 
     def _report_lost(self, topic: str, lost: Lost) -> None:
         records = lost.records
-        _log.warning(
-            "an unclean election took back records that this replica had",
-            extra={
-                "topic": topic,
-                "partition": lost.topic_partition.partition,
-                "start_offset": records.start_offset,
-                "end_offset": records.end_offset,
-                # Records before it were certainly acknowledged; the rest is unknown here.
-                "committed_offset": records.committed_offset,
-                "leader_epoch": records.leader_epoch,
-            },
+        events.RECORDS_TAKEN_BACK.log(
+            _log,
+            topic=topic,
+            partition=lost.topic_partition.partition,
+            start_offset=records.start_offset,
+            end_offset=records.end_offset,
+            # Records before it were certainly acknowledged; the rest is unknown here.
+            committed_offset=records.committed_offset,
+            leader_epoch=records.leader_epoch,
         )
         self._on_lost(topic, records.end_offset - records.start_offset)
 
@@ -537,10 +531,7 @@ class Partitions:
 
     def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None:
         """Implement `FilesOwner`."""
-        _log.warning(
-            "a damaged log was set aside, and the replica is fetched again",
-            extra={"partition": self.named(topic_partition), "kept_in": kept_in},
-        )
+        events.LOG_SET_ASIDE.log(_log, partition=self.named(topic_partition), kept_in=kept_in)
         self.perform(self.replicas.on_set_aside(topic_partition))
 
     def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
@@ -549,27 +540,29 @@ class Partitions:
             case ((OpenFiles() | ChangeLog() | MoveFiles()), Outcome.OFFLINE):
                 self._go_offline(job.topic_partition, error)
             case OpenFiles(), Outcome.AGAIN:
-                self._warn("a log cannot be opened yet", job.topic_partition, error)
+                self._warn(events.LOG_NOT_OPENED, job.topic_partition, error)
                 self.replicas.on_opening_refused(job.topic_partition, error)
             case SetFilesAside(), _:
-                self._warn("a damaged log stays in its place", job.topic_partition, error)
+                self._warn(events.LOG_NOT_SET_ASIDE, job.topic_partition, error)
                 now = monotonic_now()
                 self.perform(self.replicas.on_set_aside_failed(job.topic_partition, error, now))
             case ChangeLog(), Outcome.AGAIN:
-                _log.warning("a log cannot be changed yet", extra={"error": error.message})
+                self._tell(events.LOG_NOT_CHANGED, job.topic_partition, error)
             case CloseFiles(), _ if not isinstance(error, LogDirFailedError):
-                self._warn("a deleted topic's log is not in order", job.topic_partition, error)
+                self._warn(events.DELETED_LOG_NOT_CLOSED, job.topic_partition, error)
             case DropFiles(), Outcome.AGAIN:
-                _log.warning("a replica is not deleted yet", extra={"error": error.message})
+                self._tell(events.REPLICA_NOT_DELETED, job.topic_partition, error)
             case DeleteTopics(), Outcome.AGAIN:
-                _log.warning("a deletion is not done yet", extra={"error": error.message})
+                events.TOPICS_NOT_DELETED.log(_log, error=error.message)
 
-    def _warn(self, what: str, topic_partition: TopicPartition, error: MillraceError) -> None:
+    def _warn(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
         """Log why a replica is offline, unless it was logged."""
         known = self.replicas.failure(topic_partition)
         if known is None or known.message != error.message:
-            told = {"partition": self.named(topic_partition), "error": error.message}
-            _log.warning(what, extra=told)
+            self._tell(event, topic_partition, error)
+
+    def _tell(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
+        event.log(_log, partition=self.named(topic_partition), error=error.message)
 
     def damaged_logs(self, topic_partition: TopicPartition) -> list[str]:
         """Return the paths of a partition's logs that were set aside here."""

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from millrace.broker import events
 from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox
@@ -23,6 +24,7 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
+from millrace.core.events import Event
 from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.topic_config import Durability, TopicConfig
@@ -49,6 +51,8 @@ from millrace.core.replication.rules import ReplicationConfig
 _log = logging.getLogger(__name__)
 
 _DELETED_AT_ONCE: Final = 200
+_NAMED_MAX: Final = 20
+"""Partitions that one line of the log names."""
 """Partitions that the append thread deletes at a time: renaming them delays appends by 20 ms."""
 
 
@@ -237,8 +241,7 @@ class ReplicaFiles:
                 isinstance(partition.appender, HeldAppends) or partition.log.failure is not None
             )
             self.placement.moves.on_ended(job.topic_partition, now, is_refused=True)
-            told = {**self._told(job.move), "error": error.message}
-            _log.warning("a replica was not moved", extra=told)
+            self._tell(events.REPLICA_NOT_MOVED, job.move, error=error.message)
         outcome = self._jobs.on_failed(job, error, now, is_log_lost=is_log_lost)
         self._owner.on_job_failed(job, outcome, error)
 
@@ -359,13 +362,12 @@ class ReplicaFiles:
                 retire = opened.directory.retire_tiers
                 await opened.appender.call(retire, there, now, is_damaged)
             except StorageError as error:
-                _log.warning(
-                    "segments of partitions on another disk stay there: remove them by hand",
-                    extra={
-                        "log_dir": opened.directory.path,
-                        "partitions": [str(each) for each in there],
-                        "error": error.message,
-                    },
+                events.TIERS_KEPT.log(
+                    _log,
+                    log_dir=opened.directory.path,
+                    partitions=len(there),
+                    kept=[str(each) for each in there[:_NAMED_MAX]],
+                    error=error.message,
                 )
 
     async def _set_aside(self, topic_partition: TopicPartition) -> None:
@@ -381,22 +383,23 @@ class ReplicaFiles:
         topic_partition, source, target = move
         partition = self._owner.find(topic_partition)
         if partition is not None:
-            told = self._told(move)
-            _log.info("a replica moves to the media that its topic asks for", extra=told)
+            self._tell(events.REPLICA_MOVES, move)
             log = partition.log
             await self._mover.move(partition, source, target)
             if topic_partition in target.replicas:
-                _log.info("a replica has moved", extra=told)
+                self._tell(events.REPLICA_MOVED, move)
                 if log.tier is not None:
                     await self._retire_tiers({log.tier.log_dir: [topic_partition]}, wall_now())
         self.placement.moves.on_ended(topic_partition, monotonic_now())
 
-    def _told(self, move: Move[OpenDirectory]) -> dict[str, str]:
-        return {
-            "partition": self._owner.named(move.topic_partition),
-            "from": move.source.directory.path,
-            "to": move.target.directory.path,
-        }
+    def _tell(self, event: Event, move: Move[OpenDirectory], **more: Any) -> None:
+        event.log(
+            _log,
+            partition=self._owner.named(move.topic_partition),
+            source=move.source.directory.path,
+            target=move.target.directory.path,
+            **more,
+        )
 
     def _is_to_move(self, partition: Partition, target: OpenDirectory) -> bool:
         topic_partition = partition.topic_partition
@@ -437,10 +440,7 @@ def _open_log(
 ) -> PartitionLog:
     log = directory.open_partition(topic_partition, config, wall_now())
     for path in log.mended:
-        _log.warning(
-            "a file beside a log was damaged, or another log's: it was made again from the log",
-            extra={"partition": str(topic_partition), "path": path},
-        )
+        events.FILE_REBUILT.log(_log, partition=str(topic_partition), path=path)
     if durability is Durability.FSYNC:
         log.flush()  # Recovered records are committed, so they must be as durable as the rest.
     return log

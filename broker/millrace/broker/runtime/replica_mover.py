@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from millrace.broker import events
 from millrace.broker.runtime.appender import HeldAppends
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
@@ -166,7 +167,7 @@ async def _until_done(opened: OpenDirectory, job: Callable[..., object], *args: 
         try:
             await opened.appender.call(job, *args)
         except (StorageFullError, StorageBusyError) as error:
-            _log.warning("a replica's appends wait for its move", extra={"error": error.message})
+            events.REPLICA_MOVE_WAITS.log(_log, log_dir=opened.directory.path, error=error.message)
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             return

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.open_directory import OpenDirectory
@@ -194,13 +195,11 @@ class _Mover:
         if log.tier is None:
             self._partitions.placement.on_tier(topic_partition, None)
         self._metrics.moved_segments.labels(way).inc()
-        _log.info(
-            "a closed segment has moved",
-            extra={
-                "partition": self._partitions.named(topic_partition),
-                way: self._path,
-                "tier_end_offset": 0 if log.tier is None else log.tier.end_offset,
-            },
+        events.SEGMENT_MOVED.log(
+            _log,
+            partition=self._partitions.named(topic_partition),
+            log_dir=self._path,
+            tier_end_offset=0 if log.tier is None else log.tier.end_offset,
         )
         return True
 
@@ -219,13 +218,11 @@ class _Mover:
         topic_partition = partition.topic_partition
         if partition.log is not log or log.is_closed:
             return
-        _log.warning(
-            "moving a segment between an SSD and an HDD was refused",
-            extra={
-                "partition": self._partitions.named(topic_partition),
-                "log_dir": self._path,
-                "error": error.message,
-            },
+        events.SEGMENT_NOT_MOVED.log(
+            _log,
+            partition=self._partitions.named(topic_partition),
+            log_dir=self._path,
+            error=error.message,
         )
         partition.unmovable = error
         self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)

@@ -137,13 +137,15 @@ def command(
             )
             return
         from millrace.broker import app, config
-        from millrace.core.broker_config import LogLevel
+        from millrace.core.broker_config import AuditScope, LogLevel
 
         settings = config.embedded(
             data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port
         )
         if not verbose:
-            quiet = replace(settings.logging, level=LogLevel.WARNING)
+            quiet = replace(
+                settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS
+            )
             settings = replace(settings, logging=quiet)
         shown = str(Path(data_dir).absolute())
         tell = announce(

@@ -3,6 +3,7 @@
 import logging
 from typing import Final
 
+from millrace.client import events
 from millrace.core.ids import BrokerId
 
 _log = logging.getLogger(__name__)
@@ -26,10 +27,6 @@ class ThrottlingNotice:
         """A broker said so."""
         if not self._is_told and throttle_ms >= _NOTICED_MS:
             self._is_told = True
-            _log.warning(
-                "broker %s delays this %s by %s ms: it exceeds a quota, see `millrace quota list`. "
-                "This is told once; `metrics()` has the sum",
-                broker_id,
-                self._client,
-                throttle_ms,
+            events.CLIENT_DELAYED.log(
+                _log, broker=broker_id, client=self._client, throttle_ms=throttle_ms
             )

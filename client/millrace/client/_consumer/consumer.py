@@ -209,12 +209,14 @@ class Consumer:
         """Return what there is to take, as soon as there is something."""
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
+            polling = self._core.begin_poll()
             while True:
                 membership = self._core.membership
                 if membership is not None and membership.is_due:
                     await membership.poll()
                 taken = take()
                 if taken:
+                    polling(taken)
                     return taken
                 left = deadline - host.monotonic_s()
                 if left <= 0:
@@ -257,6 +259,9 @@ class Consumer:
             MillraceError: as `poll`; or a record failed too often, and the topic of the dead did
                 not take it: it is not committed.
         """
+        await self._process(self._core.traced(handler), dead_letters)
+
+    async def _process(self, handler: Handler, dead_letters: DeadLetters) -> None:
         try:
             await process(self._core, self._lend, handler, dead_letters)
         except ClosedError:

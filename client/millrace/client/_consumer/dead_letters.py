@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypedDict, Unpack
 
 import pyarrow as pa
 
+from millrace.client import events
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import Record
 from millrace.client._runtime.clock import monotonic_ms
@@ -229,22 +230,24 @@ async def _is_done(
         pause_ms = retries.pause_ms(attempts) if dead_letters._is_retried(error) else None
         if pause_ms is not None:
             retries.on_paused(place, monotonic_ms() + pause_ms)
-            _log.warning(
-                "offset %d of %s-%d: attempt %d failed, the next one is in %d ms: %s",
-                record.offset,
-                *place,
-                attempts,
-                pause_ms,
-                repr(error)[:_LOGGED_LENGTH_MAX],
+            events.RECORD_RETRIED.log(
+                _log,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                attempts=attempts,
+                pause_ms=pause_ms,
+                error=repr(error)[:_LOGGED_LENGTH_MAX],
             )
             return False
         await dead_letters._bury(record, error, attempts, group)
-        _log.warning(
-            "offset %d of %s-%d is a dead letter after attempt %d: %s",
-            record.offset,
-            *place,
-            attempts,
-            repr(error)[:_LOGGED_LENGTH_MAX],
+        events.RECORD_BURIED.log(
+            _log,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            attempts=attempts,
+            error=repr(error)[:_LOGGED_LENGTH_MAX],
         )
     retries.on_done(place)
     return True

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol, TypeAlias
 
-from millrace.client import host
+from millrace.client import events, host
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
@@ -148,7 +148,7 @@ class Membership:
             try:
                 asked_at, answer = await self._ask(request)
             except (UnknownMemberIdError, FencedMemberEpochError) as error:
-                _log.warning("the member lost its partitions: %s", error.message)
+                events.MEMBER_LOST.log(_log, group=self._config.group, error=error.message)
                 if request.member_id == self._member_id:
                     self._lose()
             except MillraceError as error:
@@ -176,7 +176,7 @@ class Membership:
         is_refused = isinstance(error, UnreleasedInstanceIdError | GroupFullError)
         if is_refused and not self._has_warned:
             self._has_warned = True
-            _log.warning("the member waits to join: %s", error.message)
+            events.MEMBER_WAITS.log(_log, group=self._config.group, error=error.message)
 
     def _heartbeat(self) -> pb.GroupHeartbeatRequest:
         request = pb.GroupHeartbeatRequest(
@@ -231,11 +231,10 @@ class Membership:
         self._reading.wake()
 
     async def _leave_as_it_is_slow(self) -> None:
-        _log.warning(
-            "the consumer did not poll for max_poll_interval_ms=%d, and leaves its group %r: poll "
-            "more often, take fewer records at a time, or raise it",
-            self._config.max_poll_interval_ms,
-            self._config.group,
+        events.MEMBER_SLOW.log(
+            _log,
+            group=self._config.group,
+            max_poll_interval_ms=self._config.max_poll_interval_ms,
         )
         member_id = self._member_id
         self._has_polled.clear()
@@ -367,7 +366,7 @@ class Membership:
         except (StaleMemberEpochError, UnknownMemberIdError):
             pass  # The next poll is told.
         except MillraceError as error:
-            _log.warning("an automatic commit of the group failed: %s", error.message)
+            events.COMMIT_FAILED.log(_log, group=self._config.group, error=error.message)
 
     async def commit_read(self, places: Iterable[TopicPartition]) -> None:
         """Commit how far owned partitions were handed out.

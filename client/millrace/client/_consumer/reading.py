@@ -6,7 +6,7 @@ Both consumers, the async and the sync one, are a few lines over this.
 import asyncio
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
@@ -21,10 +21,17 @@ from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.fetch_stream import FetchStream
 from millrace.client._consumer.membership import Callbacks, Membership
-from millrace.client._consumer.records import FetchedRecords, LentRecords, Records, record_type
+from millrace.client._consumer.records import (
+    FetchedRecords,
+    LentRecords,
+    Record,
+    Records,
+    header_columns,
+    record_type,
+)
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime import fork
-from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.clock import monotonic_ms, wall_ms
 from millrace.client._runtime.pauses import spread
 from millrace.client._runtime.tasks import Tasks
 from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
@@ -112,6 +119,7 @@ class ConsumerCore:
             metadata_timeout_ms=config.metadata_timeout_ms,
         )
         self.loop = loop
+        self._tracing = config.new_tracing(config.group)
         self.is_closed = False
         self._is_forked = False
         self._record_type = record_type(config.key_deserializer, config.value_deserializer)
@@ -197,6 +205,26 @@ class ConsumerCore:
             raise ClosedError("the consumer is closed")
 
     # Called by the polling thread.
+
+    def begin_poll(self) -> Callable[[object], None]:
+        """Return what is called with the records that a poll hands out."""
+        tracing = self._tracing
+        if tracing is None:
+            return _untraced
+        begun_ms = wall_ms()
+
+        def polled(taken: object) -> None:
+            parts = header_columns(taken)
+            if parts:
+                topics, counts, headers = zip(*parts, strict=True)
+                columns = [each for each in headers if each is not None]
+                tracing.polled(topics, sum(counts), columns, begun_ms)
+
+        return polled
+
+    def traced(self, handler: Callable[[Record], object]) -> Callable[[Record], object]:
+        """Return a handler of records, each of whose calls is a span if these are on."""
+        return handler if self._tracing is None else self._tracing.traced(handler)
 
     def take_records(self, max_records: int, max_bytes: int) -> Records:
         """Return records that have come, one at least; none if none have."""
@@ -758,3 +786,7 @@ class ConsumerCore:
 
     def _place(self, topic_partition: TopicPartition) -> PartitionName:
         return self._topics[topic_partition], topic_partition.partition
+
+
+def _untraced(_: object) -> None:
+    """Nothing is recorded of a poll."""

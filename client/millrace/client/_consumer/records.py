@@ -187,6 +187,18 @@ class LentRecords:
         self._offsets.clear()
 
 
+def header_columns(taken: object) -> list[tuple[str, int, pa.Array | None]]:
+    """Return topic, number of records, and headers of each part of what a poll hands out.
+
+    Records that are lent to a loop are none: the loop has not reached them.
+    """
+    if isinstance(taken, Records):
+        return [(each.topic, each.record_count, each.headers) for each in taken._columns]
+    if isinstance(taken, list):
+        return [(each.topic, len(each.records), each.records.column("headers")) for each in taken]
+    return []
+
+
 def _decoded(topic: str, partition: int, records: pa.RecordBatch) -> "_Columns":
     offsets, timestamps, keys, values, headers = records.columns
     return _Columns(

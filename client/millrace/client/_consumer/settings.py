@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.client._cluster.arguments import LogEnd
-from millrace.client._settings import Bytes, ClientConfig, ClientSettings, Milliseconds, function
+from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Deserializer
 from millrace.core.settings import Unit, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerConfig(ClientConfig):
+class ConsumerConfig(TracedConfig):
     """Settings of `Consumer` and `SyncConsumer`."""
 
     fetch_min_bytes: int = setting(
@@ -105,7 +105,7 @@ class ConsumerConfig(ClientConfig):
             )
 
 
-class ConsumerSettings(ClientSettings, total=False):
+class ConsumerSettings(TracedSettings, total=False):
     """See `ConsumerConfig`."""
 
     fetch_min_bytes: Bytes

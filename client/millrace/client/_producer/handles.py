@@ -219,6 +219,24 @@ class BatchHandle:
                 yield from wait_on_loop(intake, partial(_is_complete, intake)).__await__()
         return self._resolved()
 
+    def _when_done(self, callback: Callable[[MillraceError | None], object]) -> None:
+        """Call `callback` with the first error, once every outcome is known, on the loop's thread.
+
+        The errors do not count as reported.
+        """
+        pending = [callback]  # As in `RecordHandle.add_done_callback`.
+
+        def waiter(intake: Intake) -> bool:
+            if self.done() and pending:
+                errors = (each.first_error() for each in self._intakes)
+                pending.pop()(next(filter(None, errors), None))
+            return intake.is_complete
+
+        for intake in self._intakes:
+            intake.waiters.append(partial(waiter, intake))
+        if self._intakes:
+            waiter(self._intakes[0])
+
     def _tell(self) -> None:
         """Note that all failures were reported: `errors()` has them."""
         for intake in self._intakes:

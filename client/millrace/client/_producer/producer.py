@@ -1,11 +1,11 @@
 """The producer: `send()` and `send_batch()` for both flavours, and the async one."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from millrace.core.errors import (
     SerializationError,
 )
 from millrace.core.ids import WallMs
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.intake import Intake
 from millrace.core.producer.partitioners import (
     ByFunction,
@@ -40,13 +41,24 @@ from millrace.core.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
-from millrace.core.producer.sent_columns import RECORD_OVERHEAD, Cells, SentColumns, taken
+from millrace.core.producer.sent_columns import (
+    RECORD_OVERHEAD,
+    Cells,
+    SentColumns,
+    taken,
+    with_headers,
+)
 from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX, parse
 from millrace.core.topics import parse_topic_name
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from millrace.client.tracing import Tracing
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
@@ -70,14 +82,16 @@ class RecordSink:
         pipeline: Pipeline,
         key_serializer: Serializer | None,
         value_serializer: Serializer | None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._pipeline = pipeline
         self._intakes = pipeline.intakes
         self._lock = pipeline.lock
         self._token = pipeline.lock.token
-        # With serializers no record is plain, so the shortest path finds nothing here.
-        has_serializer = key_serializer or value_serializer
-        self._plain: dict[str, Intake] = {} if has_serializer else self._intakes.plain
+        self._tracing = tracing
+        # With serializers or spans no record is plain, so the shortest path finds nothing here.
+        is_plain = not (key_serializer or value_serializer or tracing)
+        self._plain: dict[str, Intake] = self._intakes.plain if is_plain else {}
         self._serializers = (key_serializer, value_serializer)
         self._names: dict[str, str] = {}
 
@@ -196,9 +210,22 @@ class RecordSink:
             columns.partitions = np.full(columns.record_count, _partition(partition), np.int64)
         total = columns.record_count + len(rejected)
         intakes: list[Intake] = []
-        if columns.record_count:
+        handle = BatchHandle(topic, total, intakes, rejected)
+        tracing = self._tracing
+        if not columns.record_count:
+            return handle
+        if tracing is None:
             self._take_columns(topic, columns, intakes)
-        return BatchHandle(topic, total, intakes, rejected)
+            return handle
+        span = tracing.begin_send(topic, columns.record_count)
+        with _ended_if_refused(tracing, span):
+            columns.headers = with_headers(
+                columns.headers, columns.record_count, tracing.headers(span)
+            )
+            self._take_columns(topic, columns, intakes)
+        if span.is_recording():
+            handle._when_done(lambda error: tracing.end_send(span, error))
+        return handle
 
     def metrics(self) -> dict[str, int]:
         """Return counters since the start, and how much is under way now.
@@ -237,6 +264,20 @@ class RecordSink:
             headers = _headers(headers)
         if timestamp is not None:
             timestamp = _timestamp(timestamp)
+        tracing = self._tracing
+        if tracing is None:
+            return self._add(topic, value, key, partition, headers, timestamp)
+        span = tracing.begin_send(topic)
+        with _ended_if_refused(tracing, span):
+            (headers,) = with_headers([headers or ()], 1, tracing.headers(span))
+            handle = self._add(topic, value, key, partition, headers or None, timestamp)
+        if span.is_recording():
+            handle.add_done_callback(partial(_end_record, tracing, span))
+        return handle
+
+    def _add(  # noqa: PLR0917  # As `_send_slowly`.
+        self, topic: str, value: Any, key: Any, partition: int | None, headers: Any, timestamp: Any
+    ) -> RecordHandle:
         handle = RecordHandle()
         handle.intake, handle.index = self._place(
             lambda: self._intakes.add(
@@ -360,6 +401,35 @@ class RecordSink:
         if name is None:
             name = self._names[topic] = str(parse_topic_name(topic))
         return name
+
+
+@contextmanager
+def _ended_if_refused(tracing: "Tracing", span: "Span") -> Iterator[None]:
+    """End the span of records that are not taken."""
+    try:
+        yield
+    except BaseException as error:
+        tracing.end_send(span, error)
+        raise
+
+
+def _end_record(tracing: "Tracing", span: "Span", handle: RecordHandle) -> None:
+    """End the span of a record whose outcome is known; its error counts as untold."""
+    place = handle._outcome()
+    if not isinstance(place, tuple):
+        tracing.end_send(span, place)
+        return
+    delivery, index = place
+    if not isinstance(delivery.outcome, Acknowledged):
+        tracing.end_send(span, delivery.outcome)
+        return
+    base_offset = delivery.outcome.base_offset
+    tracing.end_send(
+        span,
+        None,
+        partition=delivery.topic_partition.partition,
+        offset=base_offset + index if base_offset >= 0 else -1,
+    )
 
 
 def _serialized(cell: Any, serializer: Serializer | None, what: str, topic: str) -> bytes | None:
@@ -602,6 +672,7 @@ class Producer(RecordSink):
         self, bootstrap: str | Sequence[str], **settings: Unpack[ProducerSettings]
     ) -> None:
         config = parse(ProducerConfig, settings)
+        tracing = config.new_tracing()
         pipeline = Pipeline(
             Cluster(
                 bootstrap,
@@ -614,7 +685,7 @@ class Producer(RecordSink):
             _partitioner(config.partitioner),
             asyncio.get_running_loop(),
         )
-        super().__init__(pipeline, config.key_serializer, config.value_serializer)
+        super().__init__(pipeline, config.key_serializer, config.value_serializer, tracing)
         pipeline.start()
 
     async def flush(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT
-from millrace.client._settings import Bytes, ClientConfig, ClientSettings, Milliseconds, function
+from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Serializer
 from millrace.core.producer.partitioners import PartitionFunction
 from millrace.core.records.compression import CODEC_NAMES
@@ -34,7 +34,7 @@ def _partitioner(value: object) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerConfig(ClientConfig):
+class ProducerConfig(TracedConfig):
     """Settings of `Producer` and `SyncProducer`."""
 
     acks: int = setting(
@@ -153,7 +153,7 @@ class ProducerConfig(ClientConfig):
             )
 
 
-class ProducerSettings(ClientSettings, total=False):
+class ProducerSettings(TracedSettings, total=False):
     """See `ProducerConfig`."""
 
     acks: Literal["all", -1, 0, 1]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.core.records.columns import RecordHeaders
+from millrace.core.records.columns import HEADERS_TYPE, RecordHeaders
 
 Cells: TypeAlias = pa.Array | list[bytes | None]
 """Keys or values. Long ones stay the user's own objects in a list until their batch is encoded."""
@@ -80,6 +80,51 @@ class SentColumns:
             sizes += TIMESTAMP_BYTES
         self.known_sizes = sizes
         return sizes
+
+
+def with_headers(
+    headers: pa.Array | Sequence[RecordHeaders] | None, record_count: int, added: RecordHeaders
+) -> Any:
+    """Return the headers of records, with these headers added to each.
+
+    A record that has the first of them already is left as it is.
+
+    Args:
+        headers: of each record; None: none has headers.
+        record_count: how many records there are.
+        added: to each record; empty: nothing changes.
+    """
+    if not added:
+        return headers
+    if headers is None:
+        return pa.array([added], HEADERS_TYPE).take(pa.array(np.zeros(record_count, np.int64)))
+    name = added[0][0]
+    if not isinstance(headers, pa.Array):
+        return [
+            each if any(known == name for known, _ in each) else (*each, *added) for each in headers
+        ]
+    if headers.null_count:  # Null rows may have entries behind them.
+        headers = headers.take(pa.array(np.arange(record_count)))
+    assert isinstance(headers, pa.Array)
+    ends = headers.offsets.to_numpy().astype(np.int64)
+    first, last = int(ends[0]), int(ends[-1])
+    entries = headers.values.slice(first, last - first)
+    named = np.zeros(len(entries) + 1, np.int64)  # Entries of the name before each.
+    np.cumsum(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False), out=named[1:])
+    starts, ends = ends[:-1] - first, ends[1:] - first
+    counts = np.where(named[ends] > named[starts], 0, len(added))
+    before = np.cumsum(counts) - counts  # Added entries before each record.
+    moved = np.arange(len(entries)) + np.repeat(before, ends - starts)
+    order = np.empty(len(entries) + int(counts.sum()), np.int64)
+    order[moved] = np.arange(len(entries))
+    at = (ends + before)[counts > 0]
+    for number in range(len(added)):
+        order[at + number] = len(entries) + number
+    joined = pa.concat_arrays([entries, pa.array([added], HEADERS_TYPE).values])
+    offsets = np.concatenate([[0], ends + before + counts]).astype(np.int32)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), joined.take(pa.array(order)), type=HEADERS_TYPE
+    )
 
 
 def _header_array_sizes(headers: pa.Array) -> Any:

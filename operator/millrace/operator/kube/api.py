@@ -9,6 +9,7 @@ the server (server-side apply) under the operator's own name, so that fields of 
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,15 @@ import kubernetes.client
 import kubernetes.config
 import urllib3
 
+from millrace.core.events import AUDIT_LOGGER
+from millrace.operator.events import OBJECT_CHANGED
 from millrace.operator.kube.kinds import EVENT, Kind, kind_of
 from millrace.operator.model.objects import Document
 
 FIELD_MANAGER: Final = "millrace-operator"
 TIMEOUT_S: Final = 10.0
+_audit = logging.getLogger(AUDIT_LOGGER)
+
 _THREADS: Final = 8
 _PAGE: Final = 100
 
@@ -126,7 +131,11 @@ class Api:
         """Set the named fields of an object; create it if necessary."""
         path = _path(document) + (f"/{subresource}" if subresource else "")
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return await self._call("PATCH", path, query, document, content_type=_APPLY)
+        applied = await self._call("PATCH", path, query, document, content_type=_APPLY)
+        if not subresource:
+            metadata = document["metadata"]
+            _note("apply", kind_of(document), metadata.get("namespace"), metadata["name"])
+        return applied
 
     async def create(self, document: Document) -> Document:
         """Make an object.
@@ -150,7 +159,9 @@ class Api:
         """Merge a change into an object; None removes a field."""
         path = kind.path(namespace, name)
         query = {"fieldManager": FIELD_MANAGER}
-        return await self._call("PATCH", path, query, change, content_type=_MERGE)
+        patched = await self._call("PATCH", path, query, change, content_type=_MERGE)
+        _note("patch", kind, namespace, name)
+        return patched
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str, orphan: bool = False
@@ -168,6 +179,8 @@ class Api:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
+        else:
+            _note("delete", kind, namespace, name)
 
     async def record(
         self, about: Document, *, reason: str, message: str, is_warning: bool = False, now: str
@@ -249,6 +262,10 @@ class Api:
             message = document.get("message") or content[:200].decode("utf-8", "replace")
             raise ApiError(response.status, message, request=f"{method} {path}")
         return document
+
+
+def _note(act: str, kind: Kind, namespace: str | None, name: str) -> None:
+    OBJECT_CHANGED.log(_audit, act=act, kind=kind.name, namespace=namespace, object=name)
 
 
 def _path(document: Document) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from millrace.core.ids import MonotonicMs
 from millrace.core.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
+from millrace.operator import events
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import LEASE
 from millrace.operator.model.objects import Document
@@ -66,7 +67,7 @@ class OperatorLease:
             try:
                 await self._attempt()
             except ApiError as error:
-                _log.warning("the operator's lease cannot be renewed", extra={"why": str(error)})
+                events.OPERATOR_LEASE_UNRENEWED.log(_log, error=str(error))
             self._tell()
             await asyncio.sleep(self._election.pause_ms(_now()) / 1000)
 

@@ -13,6 +13,8 @@ import msgspec
 
 from millrace.core.broker_config import check_settings
 from millrace.core.errors import InvalidConfigError
+from millrace.core.events import AUDIT_LOGGER
+from millrace.operator import events
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import (
@@ -63,6 +65,7 @@ from millrace.operator.reconcile.resources import (
 )
 
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger(AUDIT_LOGGER)
 
 STEADY_S = 60.0
 """Pause before the next look at a cluster with nothing to do."""
@@ -305,18 +308,26 @@ class ClusterReconciler:
     ) -> None:
         """Carry out the scaling; delete the claims of removed brokers last of all."""
         admin = self._brokers.admin(cluster)
+        if scale.drain or scale.undrain or scale.unregister or scale.moves:
+            events.BROKERS_SCALED.log(
+                _audit,
+                drained=list(scale.drain),
+                undrained=list(scale.undrain),
+                unregistered=list(scale.unregister),
+                partitions=len(scale.moves),
+            )
         for broker in scale.drain:
             await admin.drain_broker(broker)
         for broker in scale.undrain:
             await admin.undrain_broker(broker)
         if scale.moves:
-            _log.info("replicas move", extra={"partitions": len(scale.moves)})
             refused = await admin.reassign_partitions(scale.moves)
             await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
             for place, error in refused.items():
                 if error is not None:
-                    _log.warning(
-                        "a replica cannot move", extra={"place": str(place), "why": str(error)}
+                    topic, number = place
+                    events.REPLICA_NOT_MOVABLE.log(
+                        _log, partition=f"{topic}-{number}", error=str(error)
                     )
         for each in seen.stateful_sets:
             if scale.replicas.get(each["metadata"]["name"]) == 0:
@@ -396,7 +407,7 @@ class ClusterReconciler:
 
     async def _restart(self, document: Document, step: Restart) -> None:
         pod = step.pod
-        _log.info("restarting a broker", extra={"pod": pod.name, "why": step.why})
+        events.BROKER_RESTARTED.log(_audit, pod=pod.name, reason=step.why)
         await self._api.delete(POD, document["metadata"]["namespace"], pod.name, uid=pod.uid)
         await self._tell(document, "BrokerRestarted", f"{pod.name}: {step.why}")
 

@@ -27,7 +27,9 @@ from millrace.core.errors import (
     QuotasFullError,
     RetriableError,
 )
+from millrace.core.events import AUDIT_LOGGER
 from millrace.core.quotas.quota import Quota, QuotaEntity
+from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, QUOTA
 from millrace.operator.model.cluster import Cluster
@@ -50,7 +52,7 @@ from millrace.operator.reconcile.references import (
 )
 from millrace.operator.reconcile.resources import cluster_of, quota_of, write_status
 
-_log = logging.getLogger(__name__)
+_audit = logging.getLogger(AUDIT_LOGGER)
 
 FINALIZER: Final = "millrace.dev/quota"
 BUSY_S: Final = 2.0
@@ -293,7 +295,7 @@ class _Work:
             per_broker=quota.is_per_broker,
         )
         self.changed.add(quota.name)
-        _log.info("quota set", extra={"quota": repr(quota)})
+        events.QUOTA_SET.log(_audit, quota=repr(quota))
 
     async def _remove(self, name: str) -> None:
         if name not in (self.found or ()):
@@ -301,7 +303,7 @@ class _Work:
         with suppress(QuotaNotFoundError):
             await self.admin.delete_quota(name)
         self.changed.add(name)
-        _log.info("quota deleted", extra={"quota": name})
+        events.QUOTA_DELETED.log(_audit, quota=name)
 
     async def _delete(self, document: Document, name: str) -> bool:
         if not has_finalizer(document, FINALIZER):

@@ -24,10 +24,12 @@ from millrace.core.errors import (
     MillraceError,
     RetriableError,
 )
+from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
+from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
@@ -62,7 +64,7 @@ from millrace.operator.reconcile.references import (
 )
 from millrace.operator.reconcile.resources import cluster_of, topic_of, write_status
 
-_log = logging.getLogger(__name__)
+_audit = logging.getLogger(AUDIT_LOGGER)
 
 FINALIZER: Final = "millrace.dev/topic"
 
@@ -287,7 +289,7 @@ class _Work:
                 )
             case MoveReplicas():
                 await self._move_replicas(name, step)
-        _log.info("topic changed", extra={"topic": name, "step": repr(step)})
+        events.TOPIC_CHANGED.log(_audit, topic=name, step=repr(step))
 
     async def _move_replicas(self, name: str, step: MoveReplicas) -> None:
         assert self.found is not None
@@ -336,6 +338,7 @@ class _Work:
                         # The resource has ceased to ask for it.
                         await self.admin.alter_topic(name, unset_config=[PROTECTION_SETTING])
                     await self.admin.delete_topic(name)
+                    events.TOPIC_DELETED.log(_audit, topic=name)
                 except MillraceError as error:
                     return await self._cannot_delete(document, str(error))
         await release(self.api, document, FINALIZER)

@@ -8,6 +8,7 @@ from typing import Any
 from tests.fakes.call_context import CALLER, CallContext, serve_call
 from tests.fakes.quotas import follow, no_quotas
 
+from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.runtime.quotas import Quotas
@@ -33,7 +34,7 @@ def handlers(quotas: Quotas) -> Any:
             pass
         return HelloResponse(broker_id=7)
 
-    refusals = Refusals(BrokerMetrics())
+    refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
     calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, quotas)
     return calls.handlers("test.Service", unary={"Hello": (hello, HelloRequest)})
 

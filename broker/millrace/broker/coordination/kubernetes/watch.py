@@ -17,6 +17,7 @@ import urllib3
 from millrace.broker.coordination.kubernetes.api import KubernetesApi, events
 from millrace.broker.coordination.kubernetes.resources import Resource
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.broker.events import LEASE_UNWATCHED
 from millrace.client import host
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class LeaseWatcher:
                 self._trouble = ""
             except CoordinationUnavailableError as error:
                 if error.message != self._trouble:
-                    _log.info("the lease is not watched", extra={"error": error.message})
+                    LEASE_UNWATCHED.log(_log, error=error.message)
                 self._trouble = error.message
             with self._lock:
                 self._stream = None

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory.log_copy import LogCopy
@@ -229,7 +230,6 @@ def settle_moves(directories: Collection[LogMoves]) -> None:
             else:
                 source.part_with(topic_partition, WallMs(0))  # Its checkpoint may still name it.
                 target.settle(topic_partition)
-            _log.warning(
-                "a move to another log directory was interrupted: one of the two logs counts",
-                extra={"partition": str(topic_partition), "log_dir": counts.partitions.path},
+            events.REPLICA_MOVE_SETTLED.log(
+                _log, partition=str(topic_partition), log_dir=counts.partitions.path
             )

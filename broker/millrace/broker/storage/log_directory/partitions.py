@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from millrace.broker import events
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log import PartitionLog, open_log
 from millrace.broker.storage.log_config import LogConfig
@@ -115,9 +116,8 @@ class Partitions:
                 each.retire_tier(log.topic_partition, now, DELETED)
                 each.files.fsync_directory(each.path)
             except OSError as error:
-                _log.warning(
-                    "segments that count no more stay where they are",
-                    extra={"partition": str(log.topic_partition), "error": str(error)},
+                events.OLD_TIER_KEPT.log(
+                    _log, partition=str(log.topic_partition), log_dir=each.path, error=str(error)
                 )
 
     def close(self, topic_partition: TopicPartition) -> None:
@@ -235,10 +235,7 @@ class Partitions:
             try:
                 tier = read_tier(self.files, self.directory_of(each), each, self._log_dirs)
             except CorruptLogError as error:
-                _log.warning(
-                    "the segments of a partition on another disk stay there: remove them by hand",
-                    extra={"partition": str(each), "error": error.message},
-                )
+                events.TIER_UNREADABLE.log(_log, partition=str(each), error=error.message)
             else:
                 if tier is not None:
                     found.setdefault(tier.log_dir, []).append(each)
@@ -281,6 +278,6 @@ class Partitions:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            _log.warning("what is no file of a log stays where it is", extra={"path": directory})
+            events.STRANGE_FILE_KEPT.log(_log, path=directory)
             return False
         return True

@@ -1,0 +1,617 @@
+"""The events that a broker logs. `millrace.core.events` has the idea."""
+
+from typing import Final
+
+from millrace.core.callers import CALLER_FIELDS
+from millrace.core.events import Event, Level
+
+_NOTHING: Final = "Nothing."
+
+# --- The process ---------------------------------------------------------------------------------
+
+BROKER_READY: Final = Event(
+    name="broker_ready",
+    level=Level.INFO,
+    text="broker is ready",
+    meaning="The broker serves clients.",
+    action=_NOTHING,
+    fields=("address", "cluster_id"),
+)
+BROKER_FAILED: Final = Event(
+    name="broker_failed",
+    level=Level.CRITICAL,
+    text="the broker stops",
+    meaning="The broker cannot go on, and ends.",
+    action="Do what the error says. A trace means a bug: report it.",
+    fields=("error",),
+)
+UNEXPECTED_ERROR: Final = Event(
+    name="unexpected_error",
+    level=Level.CRITICAL,
+    text="an unexpected error: %(where)s",
+    meaning="A bug, and the broker stops: `broker_failed` follows.",
+    action="Report it, with the trace.",
+    fields=("where",),
+)
+CONNECTIONS_LOWERED: Final = Event(
+    name="connections_lowered",
+    level=Level.WARNING,
+    text="fewer connections than configured: the process may not open as many files",
+    meaning="The limit of open files leaves room for fewer connections than are configured.",
+    action="Raise the limit (`ulimit -Hn`), or lower `limits.connections_max`.",
+    fields=("connections_max", "allowed", "open_files"),
+)
+OUTSIDE_ADDRESS_CHANGED: Final = Event(
+    name="outside_address_changed",
+    level=Level.INFO,
+    text="the outside address changes",
+    meaning="Clients outside the cluster are given another address of this broker.",
+    action=_NOTHING,
+    fields=("address",),
+)
+OUTSIDE_ADDRESS_UNREADABLE: Final = Event(
+    name="outside_address_unreadable",
+    level=Level.WARNING,
+    text="the outside address cannot be read: %(error)s",
+    meaning="The file with the address for clients outside the cluster is missing or malformed.",
+    action="See what the operator says about the cluster's outside listener.",
+    fields=("error",),
+)
+
+# --- Controller and coordination store -----------------------------------------------------------
+
+STORE_UNAVAILABLE: Final = Event(
+    name="store_unavailable",
+    level=Level.WARNING,
+    text="the coordination store is away: the lease can be neither kept nor taken",
+    meaning="Clients produce and fetch as before; there are no elections and no changes of topics.",
+    action="Look at the coordination store; on Kubernetes, at the API server.",
+    fields=("error",),
+)
+STORE_AVAILABLE: Final = Event(
+    name="store_available",
+    level=Level.INFO,
+    text="the coordination store answers again",
+    meaning="The end of `store_unavailable`.",
+    action=_NOTHING,
+)
+LEASE_UNWATCHED: Final = Event(
+    name="lease_unwatched",
+    level=Level.INFO,
+    text="the lease is not watched",
+    meaning="The watch of the controller's lease ended; the broker reads the lease instead.",
+    action="Nothing, unless it stays: then look at the API server.",
+    fields=("error",),
+)
+METADATA_UNUSABLE: Final = Event(
+    name="metadata_unusable",
+    level=Level.ERROR,
+    text="there is no controller: %(error)s",
+    meaning="The content of the coordination store cannot be used, so no broker can control.",
+    action="Do what the error says.",
+    fields=("error",),
+)
+METADATA_NOT_READ: Final = Event(
+    name="metadata_not_read",
+    level=Level.WARNING,
+    text="metadata not read yet",
+    meaning="The controller reads the metadata again.",
+    action="Look at the coordination store if it stays.",
+    fields=("error",),
+)
+METADATA_NOT_WRITTEN: Final = Event(
+    name="metadata_not_written",
+    level=Level.WARNING,
+    text="metadata not written yet",
+    meaning="The controller writes the change again. Clients that asked for it wait.",
+    action="Look at the coordination store if it stays.",
+    fields=("error",),
+)
+CONTROLLER_RESIGNED: Final = Event(
+    name="controller_resigned",
+    level=Level.WARNING,
+    text="controller resigned",
+    meaning="This broker stopped being the controller. Another broker takes over.",
+    action="Look at the reason if it happens often.",
+    fields=("reason",),
+)
+CONTROLLER_STOPPED: Final = Event(
+    name="controller_stopped",
+    level=Level.INFO,
+    text="controller resigned",
+    meaning="This broker gave up the lease, as it stops.",
+    action=_NOTHING,
+    fields=("reason",),
+)
+REPLICAS_LACK_RECORDS: Final = Event(
+    name="replicas_lack_records",
+    level=Level.ERROR,
+    text="eligible replicas lack acknowledged records, and do not lead: an older copy of the disk "
+    "was put back, or damage cut the logs off. Put the newest copy back, or start another eligible "
+    "broker; `millrace cluster health` says which",
+    meaning="A broker came back with logs that end before records that were acknowledged.",
+    action="Put the newest copy of its disk back, or start another eligible broker: `millrace "
+    "cluster health` says which.",
+    fields=("broker", "partitions", "first"),
+)
+UNCLEAN_ELECTION: Final = Event(
+    name="unclean_election",
+    level=Level.WARNING,
+    text="a leader was elected that may lack committed records",
+    meaning="An unclean election: records of others from `log_end_offset` on are lost.",
+    action="See [Elections](clusters.md#elections).",
+    fields=("topic", "partition", "leader", "leader_epoch", "log_end_offset"),
+)
+TOPIC_GONE: Final = Event(
+    name="topic_gone",
+    level=Level.INFO,
+    text="a deleted topic is gone for good",
+    meaning="It cannot be brought back any more.",
+    action=_NOTHING,
+    fields=("topic", "topic_id", "reason"),
+)
+
+# --- Sessions with the controller ----------------------------------------------------------------
+
+SESSION_REFUSED: Final = Event(
+    name="session_refused",
+    level=Level.ERROR,
+    text="no session",
+    meaning="The controller refuses this broker.",
+    action="Do what the error says.",
+    fields=("at", "error"),
+)
+SESSION_ENDED: Final = Event(
+    name="session_ended",
+    level=Level.INFO,
+    text="session ended",
+    meaning="The controller changed, or ended the session; this broker looks for the next one.",
+    action=_NOTHING,
+    fields=("at", "error"),
+)
+SESSION_LEFT: Final = Event(
+    name="session_left",
+    level=Level.INFO,
+    text="session left",
+    meaning="This broker gave up a session: another broker is the controller, or it is silent.",
+    action=_NOTHING,
+    fields=("at", "reason"),
+)
+CONTROLLER_MISSING: Final = Event(
+    name="controller_missing",
+    level=Level.WARNING,
+    text="no session with a controller",
+    meaning="No controller has answered for longer than a broker may be silent. Leaders go on.",
+    action="See whether a broker is the controller: `millrace cluster describe`.",
+    fields=("problem",),
+)
+CONTROLLER_FOUND: Final = Event(
+    name="controller_found",
+    level=Level.INFO,
+    text="there is a session with a controller again",
+    meaning="The end of `controller_missing`.",
+    action=_NOTHING,
+)
+CONTROLLER_MESSAGE_MALFORMED: Final = Event(
+    name="controller_message_malformed",
+    level=Level.WARNING,
+    text="the controller sent what is no message",
+    meaning="A message could not be decoded; the session ends and begins again.",
+    action="See that all brokers have releases that may run together.",
+    fields=("error",),
+)
+SETTINGS_DIFFER: Final = Event(
+    name="settings_differ",
+    level=Level.WARNING,
+    text="settings of the cluster differ from the controller's, which are used until another "
+    "broker is the controller: give all brokers the same, and restart those that have others",
+    meaning="The `[cluster]` sections of brokers differ.",
+    action="Give all brokers the same, and restart those that have others.",
+    fields=("differences",),
+)
+HEARTBEAT_FAILED: Final = Event(
+    name="heartbeat_failed",
+    level=Level.DEBUG,
+    text="no heartbeat",
+    meaning="A heartbeat was not answered; the next one follows soon.",
+    action=_NOTHING,
+    fields=("error",),
+)
+SHUTDOWN_UNANNOUNCED: Final = Event(
+    name="shutdown_unannounced",
+    level=Level.WARNING,
+    text="not missed in good order",
+    meaning="The broker stops although its leaderships were not handed over first: clients of its "
+    "partitions wait until it is fenced.",
+    action="See why the controller did not answer.",
+    fields=("error",),
+)
+
+# --- Replication ---------------------------------------------------------------------------------
+
+FETCHING_ENDED: Final = Event(
+    name="fetching_ended",
+    level=Level.INFO,
+    text="fetching ended",
+    meaning="The stream to a leader broke; it is opened again.",
+    action="Look at the leader if `fetching_resumed` does not follow.",
+    fields=("leader", "error"),
+)
+FETCHING_RESUMED: Final = Event(
+    name="fetching_resumed",
+    level=Level.INFO,
+    text="fetching goes on",
+    meaning="The end of `fetching_ended`.",
+    action=_NOTHING,
+    fields=("leader",),
+)
+FETCHING_FAILED: Final = Event(
+    name="fetching_failed",
+    level=Level.WARNING,
+    text="fetching broke off",
+    meaning="A leader's answer could not be used; the stream is opened again.",
+    action="Look at the error.",
+    fields=("leader", "error"),
+)
+BATCH_DAMAGED: Final = Event(
+    name="batch_damaged",
+    level=Level.WARNING,
+    text="a batch came damaged",
+    meaning="A checksum was wrong on the way from the leader; the batch is fetched again.",
+    action="If it stays, look at the leader's disk, and at the memory and network of both.",
+    fields=("partition", "error"),
+)
+RECORDS_TAKEN_BACK: Final = Event(
+    name="records_taken_back",
+    level=Level.WARNING,
+    text="an unclean election took back records that this replica had",
+    meaning="Records before `committed_offset` were acknowledged; later ones may have been.",
+    action="See [Elections](clusters.md#elections).",
+    fields=("topic", "partition", "start_offset", "end_offset", "committed_offset", "leader_epoch"),
+)
+REPLICA_HALTED: Final = Event(
+    name="replica_halted",
+    level=Level.ERROR,
+    text="replica is halted",
+    meaning="Going on would cut committed records off, so this replica follows no more.",
+    action="Do what the error says.",
+    fields=("partition", "error"),
+)
+PARTITION_OFFLINE: Final = Event(
+    name="partition_offline",
+    level=Level.ERROR,
+    text="partition is offline",
+    meaning="The log of one replica is damaged or cannot be written; other replicas lead.",
+    action="Do what the error says; see `millrace cluster health`.",
+    fields=("partition", "error"),
+)
+COORDINATOR_NOT_LOADED: Final = Event(
+    name="coordinator_not_loaded",
+    level=Level.WARNING,
+    text="a coordinator cannot be loaded yet",
+    meaning="Groups or positions of this partition are not served; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("topic", "partition", "error"),
+)
+LAG_FAILED: Final = Event(
+    name="lag_failed",
+    level=Level.ERROR,
+    text="a lag could not be measured",
+    meaning="A bug: the lag of one log was asked for, and measuring it failed.",
+    action="Report it, with the trace.",
+    fields=("log",),
+)
+CHECK_FAILED: Final = Event(
+    name="check_failed",
+    level=Level.ERROR,
+    text="checking a request failed",
+    meaning="A bug: the request of one client was refused, and nothing of it was appended.",
+    action="Report it, with the trace.",
+)
+
+# --- Logs and disks ------------------------------------------------------------------------------
+
+LOG_DIR_FAILED: Final = Event(
+    name="log_dir_failed",
+    level=Level.ERROR,
+    text="log directory failed",
+    meaning="The replicas of this directory are offline; other replicas lead.",
+    action="Replace the disk, and restart the broker.",
+    fields=("log_dir", "error"),
+)
+LOG_DIR_MISSING: Final = Event(
+    name="log_dir_missing",
+    level=Level.WARNING,
+    text="a log directory that this broker has used is not among its log_dirs",
+    meaning="The replicas of that directory may be missing here.",
+    action="Mount it, and name it in `log_dirs`; else its replicas are fetched again.",
+    fields=("directory_ids", "log_dirs"),
+)
+SEEN_NOT_KEPT: Final = Event(
+    name="seen_not_kept",
+    level=Level.WARNING,
+    text="what was seen was not kept",
+    meaning="A directory did not take the versions of the metadata that this broker has seen.",
+    action="Look at the disk.",
+    fields=("log_dir", "error"),
+)
+RELUCTANT_TO_LEAD: Final = Event(
+    name="reluctant_to_lead",
+    level=Level.WARNING,
+    text="this broker is reluctant to lead",
+    meaning="A disk is full or slow, so other brokers lead where they can.",
+    action="Make room on the disk, or replace it.",
+    fields=("reason", "log_dir"),
+)
+ABLE_TO_LEAD: Final = Event(
+    name="able_to_lead",
+    level=Level.INFO,
+    text="this broker can lead again",
+    meaning="The end of `reluctant_to_lead`.",
+    action=_NOTHING,
+    fields=("log_dir",),
+)
+LOG_NOT_OPENED: Final = Event(
+    name="log_not_opened",
+    level=Level.WARNING,
+    text="a log cannot be opened yet",
+    meaning="A disk or a limit refuses for now; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "error"),
+)
+LOG_NOT_CHANGED: Final = Event(
+    name="log_not_changed",
+    level=Level.WARNING,
+    text="a log cannot be changed yet",
+    meaning="A disk or a limit refuses for now; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "error"),
+)
+LOG_NOT_SET_ASIDE: Final = Event(
+    name="log_not_set_aside",
+    level=Level.WARNING,
+    text="a damaged log stays in its place",
+    meaning="It could not be moved out of the way, so its replica is not fetched again yet.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "error"),
+)
+LOG_SET_ASIDE: Final = Event(
+    name="log_set_aside",
+    level=Level.WARNING,
+    text="a damaged log was set aside, and the replica is fetched again",
+    meaning="The damaged files are kept in `kept_in`.",
+    action="Look at the disk. Delete the files once `millrace cluster health` is content.",
+    fields=("partition", "kept_in"),
+)
+FILE_REBUILT: Final = Event(
+    name="file_rebuilt",
+    level=Level.WARNING,
+    text="a file beside a log was damaged, or another log's: it was made again from the log",
+    meaning="An index or a checkpoint was wrong, and no record is lost.",
+    action="Look at the disk if it happens again.",
+    fields=("partition", "path"),
+)
+DELETED_LOG_NOT_CLOSED: Final = Event(
+    name="deleted_log_not_closed",
+    level=Level.WARNING,
+    text="a deleted topic's log is not in order",
+    meaning="The log of a deleted topic could not be closed; if it is brought back, it is checked.",
+    action="Do what the error says.",
+    fields=("partition", "error"),
+)
+REPLICA_NOT_DELETED: Final = Event(
+    name="replica_not_deleted",
+    level=Level.WARNING,
+    text="a replica is not deleted yet",
+    meaning="A disk or a limit refuses for now; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "error"),
+)
+TOPICS_NOT_DELETED: Final = Event(
+    name="topics_not_deleted",
+    level=Level.WARNING,
+    text="a deletion is not done yet",
+    meaning="A disk or a limit refuses for now; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("error",),
+)
+FLUSH_NOT_DONE: Final = Event(
+    name="flush_not_done",
+    level=Level.WARNING,
+    text="a flush is not done yet",
+    meaning="The process has no room for another open file; the flush is repeated.",
+    action="Do what the error says if it stays.",
+    fields=("error",),
+)
+RETENTION_REFUSED: Final = Event(
+    name="retention_refused",
+    level=Level.WARNING,
+    text="retention was refused",
+    meaning="Old segments of one log could not be deleted; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "error"),
+)
+HOUSEKEEPING_REFUSED: Final = Event(
+    name="housekeeping_refused",
+    level=Level.WARNING,
+    text="housekeeping was refused",
+    meaning="A disk refused a duty, which is repeated.",
+    action="Look at the disk.",
+    fields=("duty", "log_dir", "error"),
+)
+LOG_COMPACTED: Final = Event(
+    name="log_compacted",
+    level=Level.INFO,
+    text="a log was compacted",
+    meaning="Records that newer ones replace were removed.",
+    action=_NOTHING,
+    fields=("partition", "topic", "cleaner_point", "bytes_before", "bytes_after", "duration_ms"),
+)
+COMPACTION_REFUSED: Final = Event(
+    name="compaction_refused",
+    level=Level.WARNING,
+    text="compacting a log was refused",
+    meaning="The log stays as it is, and is left alone for a while.",
+    action="Do what the error says; see [Compacted topics](compaction.md).",
+    fields=("partition", "error"),
+)
+REPLICA_MOVES: Final = Event(
+    name="replica_moves",
+    level=Level.INFO,
+    text="a replica moves to the media that its topic asks for",
+    meaning="Its files are copied to another log directory of this broker.",
+    action=_NOTHING,
+    fields=("partition", "source", "target"),
+)
+REPLICA_MOVED: Final = Event(
+    name="replica_moved",
+    level=Level.INFO,
+    text="a replica has moved",
+    meaning="The end of `replica_moves`.",
+    action=_NOTHING,
+    fields=("partition", "source", "target"),
+)
+REPLICA_NOT_MOVED: Final = Event(
+    name="replica_not_moved",
+    level=Level.WARNING,
+    text="a replica was not moved",
+    meaning="It stays where it is; the move is tried again later.",
+    action="Do what the error says; often the target disk is full.",
+    fields=("partition", "source", "target", "error"),
+)
+REPLICA_MOVE_WAITS: Final = Event(
+    name="replica_move_waits",
+    level=Level.WARNING,
+    text="a replica's appends wait for its move",
+    meaning="The last step of a move is refused for now, and producers of the partition wait.",
+    action="Do what the error says.",
+    fields=("log_dir", "error"),
+)
+SEGMENT_MOVED: Final = Event(
+    name="segment_moved",
+    level=Level.INFO,
+    text="a closed segment has moved between an SSD and an HDD",
+    meaning="The log's records before `tier_end_offset` are on the HDD `log_dir`.",
+    action=_NOTHING,
+    fields=("partition", "log_dir", "tier_end_offset"),
+)
+SEGMENT_NOT_MOVED: Final = Event(
+    name="segment_not_moved",
+    level=Level.WARNING,
+    text="moving a segment between an SSD and an HDD was refused",
+    meaning="The segment stays where it is and is read there; it is tried again.",
+    action="Do what the error says if it stays.",
+    fields=("partition", "log_dir", "error"),
+)
+TIERS_KEPT: Final = Event(
+    name="tiers_kept",
+    level=Level.WARNING,
+    text="segments of partitions on another disk stay there: remove them by hand",
+    meaning="These logs are gone from their SSDs, but this HDD refused to let go of its part.",
+    action="Repair the disk, then remove the folders of these partitions in `log_dir`.",
+    fields=("log_dir", "partitions", "kept", "error"),
+)
+OLD_TIER_KEPT: Final = Event(
+    name="old_tier_kept",
+    level=Level.WARNING,
+    text="segments that count no more stay where they are",
+    meaning="The log is whole without them; they only take space.",
+    action="Do what the error says, then remove the partition's folder in `log_dir`.",
+    fields=("partition", "log_dir", "error"),
+)
+TIER_UNREADABLE: Final = Event(
+    name="tier_unreadable",
+    level=Level.WARNING,
+    text="the segments of a partition on another disk stay there: remove them by hand",
+    meaning="The damaged log does not say on which HDD its older segments are.",
+    action="Look for the partition's folder in the log directories on HDDs, and remove it.",
+    fields=("partition", "error"),
+)
+REPLICA_MOVE_SETTLED: Final = Event(
+    name="replica_move_settled",
+    level=Level.WARNING,
+    text="a move to another log directory was interrupted: one of the two logs counts",
+    meaning="The broker ended during a move; the log in `log_dir` counts, and the other one goes.",
+    action=_NOTHING,
+    fields=("partition", "log_dir"),
+)
+STRANGE_FILE_KEPT: Final = Event(
+    name="strange_file_kept",
+    level=Level.WARNING,
+    text="what is no file of a log stays where it is",
+    meaning="The folder of a deleted log holds files that the broker has not made.",
+    action="Move them elsewhere, or delete the folder.",
+    fields=("path",),
+)
+
+# --- Clients -------------------------------------------------------------------------------------
+
+CONNECTIONS_EXHAUSTED: Final = Event(
+    name="connections_exhausted",
+    level=Level.WARNING,
+    text="as many connections as may be: others are refused",
+    meaning="The listener has `limits.connections_max` connections.",
+    action="Look at the host with most of them, or raise the setting.",
+    fields=("listener", "connections", "connections_max", "closed", "most_from", "of_these"),
+)
+CONNECTIONS_CLOSED: Final = Event(
+    name="connections_closed",
+    level=Level.WARNING,
+    text="connections that made no call were closed",
+    meaning="Peers connected, and did not speak.",
+    action="Look at the host with most of them.",
+    fields=("listener", "connections", "connections_max", "closed", "most_from", "of_these"),
+)
+CONNECTIONS_UNKNOWN: Final = Event(
+    name="connections_unknown",
+    level=Level.DEBUG,
+    text="connections could not be looked at: %(error)s",
+    meaning="The broker could not list its sockets; it looks again.",
+    action=_NOTHING,
+    fields=("error",),
+)
+ADMINISTRATIVE_REQUEST: Final = Event(
+    name="administrative_request",
+    level=Level.INFO,
+    text="administrative request",
+    meaning="A client changed the cluster, or tried to. It is logged at the broker that decided "
+    "it: the controller, or a partition's leader for the deletion of records, or a group's "
+    "coordinator.",
+    action=_NOTHING,
+    fields=(
+        *CALLER_FIELDS,
+        "request",
+        "entries",
+        "entry_count",
+        "outcome",
+        "refused",
+        "refused_count",
+        "error",
+        "appended",
+    ),
+)
+CALLER_REFUSED: Final = Event(
+    name="caller_refused",
+    level=Level.WARNING,
+    text="a caller was refused",
+    meaning="A client's request was refused by its own fault, or since the broker is busy. It is "
+    "logged at the broker that refused it.",
+    action="Correct the client. Against a client that does not stop, set a [quota](quotas.md).",
+    fields=(*CALLER_FIELDS, "method", "error"),
+)
+AUDIT_REPEATED: Final = Event(
+    name="audit_repeated",
+    level=Level.WARNING,
+    text="the same was seen again, and not logged each time",
+    meaning="The sum of what one client repeated within ten seconds.",
+    action="As for `event_repeated`, which is the event that was repeated.",
+    fields=(*CALLER_FIELDS, "event_repeated", "method", "repeats"),
+)
+AUDIT_LEFT_OUT: Final = Event(
+    name="audit_left_out",
+    level=Level.WARNING,
+    text="more clients and requests than the audit log takes",
+    meaning="Within ten seconds there were more different ones than `logging.audit_lines_max`.",
+    action="Look at the lines before it; raise the setting if these clients are in order.",
+    fields=("lines",),
+)

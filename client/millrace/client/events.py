@@ -1,0 +1,69 @@
+"""The events that the Python client logs, in the process of its user.
+
+`millrace.core.events` has the idea.
+"""
+
+from typing import Final
+
+from millrace.core.events import Event, Level
+
+CLIENT_DELAYED: Final = Event(
+    name="client_delayed",
+    level=Level.WARNING,
+    text="broker %(broker)s delays this %(client)s by %(throttle_ms)s ms: it exceeds a quota, see "
+    "`millrace quota list`. This is told once; `metrics()` has the sum",
+    meaning="A quota delays this client. Each client says so once.",
+    action="Raise the [quota](quotas.md), or send and read less.",
+    fields=("broker", "client", "throttle_ms"),
+)
+RECORD_RETRIED: Final = Event(
+    name="record_retried",
+    level=Level.WARNING,
+    text="offset %(offset)d of %(topic)s-%(partition)d: attempt %(attempts)d failed, the next one "
+    "is in %(pause_ms)d ms: %(error)s",
+    meaning="The handler of `process` failed on a record, which is tried again.",
+    action="Look at the error.",
+    fields=("topic", "partition", "offset", "attempts", "pause_ms", "error"),
+)
+RECORD_BURIED: Final = Event(
+    name="record_buried",
+    level=Level.WARNING,
+    text="offset %(offset)d of %(topic)s-%(partition)d is a dead letter after attempt "
+    "%(attempts)d: %(error)s",
+    meaning="The record is in the topic for dead letters, and reading goes on behind it.",
+    action="See [Records that cannot be processed](tutorials/dead-letters.md).",
+    fields=("topic", "partition", "offset", "attempts", "error"),
+)
+MEMBER_SLOW: Final = Event(
+    name="member_slow",
+    level=Level.WARNING,
+    text="the consumer did not poll for max_poll_interval_ms=%(max_poll_interval_ms)d, and leaves "
+    "its group %(group)r: poll more often, take fewer records at a time, or raise it",
+    meaning="The group's other members get the partitions of this one.",
+    action="Poll more often, take fewer records at a time, or raise `max_poll_interval_ms`.",
+    fields=("group", "max_poll_interval_ms"),
+)
+MEMBER_WAITS: Final = Event(
+    name="member_waits",
+    level=Level.WARNING,
+    text="the member waits to join: %(error)s",
+    meaning="The group is full, or another process has the instance id.",
+    action="Do what the error says.",
+    fields=("group", "error"),
+)
+MEMBER_LOST: Final = Event(
+    name="member_lost",
+    level=Level.WARNING,
+    text="the member lost its partitions: %(error)s",
+    meaning="The group went on without this member, which joins again.",
+    action="Nothing, unless it happens often: then look at the process and at its network.",
+    fields=("group", "error"),
+)
+COMMIT_FAILED: Final = Event(
+    name="commit_failed",
+    level=Level.WARNING,
+    text="an automatic commit of the group failed: %(error)s",
+    meaning="The next commit has these positions, too.",
+    action="Do what the error says if it stays.",
+    fields=("group", "error"),
+)

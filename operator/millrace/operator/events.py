@@ -1,0 +1,117 @@
+"""The events that the operator logs. `millrace.core.events` has the idea.
+
+What it changes goes to the audit log, as the acts of clients do at the brokers.
+"""
+
+from typing import Final
+
+from millrace.core.events import Event, Level
+
+_NOTHING: Final = "Nothing."
+
+OPERATOR_ACTS: Final = Event(
+    name="operator_acts",
+    level=Level.INFO,
+    text="this operator acts",
+    meaning="It holds the lease, and looks after the clusters.",
+    action=_NOTHING,
+)
+OPERATOR_WAITS: Final = Event(
+    name="operator_waits",
+    level=Level.INFO,
+    text="this operator waits",
+    meaning="Another one holds the lease, or the lease cannot be renewed.",
+    action=_NOTHING,
+)
+OPERATOR_LEASE_UNRENEWED: Final = Event(
+    name="operator_lease_unrenewed",
+    level=Level.WARNING,
+    text="the operator's lease cannot be renewed",
+    meaning="The API server does not answer, or refuses.",
+    action="Look at the API server, and at the operator's role.",
+    fields=("error",),
+)
+RESOURCES_NOT_LISTED: Final = Event(
+    name="resources_not_listed",
+    level=Level.WARNING,
+    text="resources cannot be listed",
+    meaning="The API server does not answer, or refuses. It is asked again.",
+    action="Look at the API server, and at the operator's role.",
+    fields=("error",),
+)
+WORK_FAILED: Final = Event(
+    name="work_failed",
+    level=Level.WARNING,
+    text="it failed, and is tried again",
+    meaning="A step of the work on a Cluster, its Topics or its Quotas failed.",
+    action="Do what the error says. A trace means a bug: report it.",
+    fields=("work", "in_s", "error"),
+)
+REPLICA_NOT_MOVABLE: Final = Event(
+    name="replica_not_movable",
+    level=Level.WARNING,
+    text="a replica cannot move",
+    meaning="The controller refused to move it; it is tried again.",
+    action="Do what the error says.",
+    fields=("partition", "error"),
+)
+
+# --- The audit log -------------------------------------------------------------------------------
+
+OBJECT_CHANGED: Final = Event(
+    name="object_changed",
+    level=Level.INFO,
+    text="an object of Kubernetes changes",
+    meaning="The operator created, changed or deleted an object that belongs to a Cluster.",
+    action=_NOTHING,
+    fields=("act", "kind", "namespace", "object"),
+)
+BROKER_RESTARTED: Final = Event(
+    name="broker_restarted",
+    level=Level.INFO,
+    text="restarting a broker",
+    meaning="The operator deletes the pod, which begins again.",
+    action=_NOTHING,
+    fields=("pod", "reason"),
+)
+BROKERS_SCALED: Final = Event(
+    name="brokers_scaled",
+    level=Level.INFO,
+    text="brokers come or go",
+    meaning="The operator drains brokers that shall go, takes drains back, forgets brokers that "
+    "are gone, or moves replicas.",
+    action=_NOTHING,
+    fields=("drained", "undrained", "unregistered", "partitions"),
+)
+TOPIC_CHANGED: Final = Event(
+    name="topic_changed",
+    level=Level.INFO,
+    text="topic changed",
+    meaning="The operator created or changed a topic, or moves its replicas.",
+    action=_NOTHING,
+    fields=("topic", "step"),
+)
+TOPIC_DELETED: Final = Event(
+    name="topic_deleted",
+    level=Level.INFO,
+    text="topic deleted",
+    meaning="The operator deleted the topic of a Topic that is deleted.",
+    action=_NOTHING,
+    fields=("topic",),
+)
+QUOTA_SET: Final = Event(
+    name="quota_set",
+    level=Level.INFO,
+    text="quota set",
+    meaning="The operator set a quota.",
+    action=_NOTHING,
+    fields=("quota",),
+)
+QUOTA_DELETED: Final = Event(
+    name="quota_deleted",
+    level=Level.INFO,
+    text="quota deleted",
+    meaning="The operator deleted a quota.",
+    action=_NOTHING,
+    fields=("quota",),
+)
