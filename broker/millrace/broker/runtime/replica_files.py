@@ -51,9 +51,9 @@ from millrace.core.replication.rules import ReplicationConfig
 _log = logging.getLogger(__name__)
 
 _DELETED_AT_ONCE: Final = 200
+"""Partitions that the append thread deletes at a time: renaming them delays appends by 20 ms."""
 _NAMED_MAX: Final = 20
 """Partitions that one line of the log names."""
-"""Partitions that the append thread deletes at a time: renaming them delays appends by 20 ms."""
 
 
 class FilesOwner(Protocol):

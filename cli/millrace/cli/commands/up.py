@@ -143,9 +143,7 @@ def command(
             data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port
         )
         if not verbose:
-            quiet = replace(
-                settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS
-            )
+            quiet = replace(settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS)
             settings = replace(settings, logging=quiet)
         shown = str(Path(data_dir).absolute())
         tell = announce(
