@@ -76,7 +76,7 @@ def test_the_page_tells_what_was_sent_and_read(shared_broker: RunningBroker, top
 
         admin.describe_topic(topic)
         assert page.value("client_call_seconds_count", method="GetMetadata") > 0
-        assert page.value("client_call_seconds_count", method="Hello") >= 3
+        assert page.value("client_call_seconds_count", method="Hello") >= 2
 
         consumer.subscribe([topic])
         read = 0
@@ -155,7 +155,6 @@ def test_the_topics_beyond_the_maximum_share_a_label(shared_broker: RunningBroke
             for name in names:
                 await producer.send(name, VALUE)
             await consumer.assign(names, start="beginning")
-            consumer.pause(*((name, 0) for name in names))
             async with asyncio.timeout(20):
                 while page.value("consumer_lag_records") < 4:
                     await asyncio.sleep(0.02)
