@@ -1,7 +1,6 @@
 """What a program's page says of its clients is what they did, at a real broker."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -47,10 +46,10 @@ class Page:
 
 
 @pytest.fixture
-def topic(shared_broker: RunningBroker, topic_name: str) -> Iterator[str]:
+def topic(shared_broker: RunningBroker, topic_name: str) -> str:
     with SyncAdmin(shared_broker.address) as admin:
         admin.create_topic(topic_name, partitions=2)
-    yield topic_name
+    return topic_name
 
 
 def test_the_page_tells_what_was_sent_and_read(shared_broker: RunningBroker, topic: str) -> None:
@@ -155,9 +154,11 @@ def test_the_topics_beyond_the_maximum_share_a_label(shared_broker: RunningBroke
             for name in names:
                 await producer.send(name, VALUE)
             await consumer.assign(names, start="beginning")
-            async with asyncio.timeout(20):
-                while page.value("consumer_lag_records") < 4:
-                    await asyncio.sleep(0.02)
+            await asyncio.to_thread(
+                wait_until,
+                lambda: page.value("consumer_lag_records") == 4,
+                "all partitions have been heard of",
+            )
             assert page.value("consumer_lag_records", topic=OTHERS) == 2
 
     asyncio.run(main())
