@@ -1,10 +1,13 @@
 """What a program's page says of its clients is what they did, at a real broker."""
 
 import asyncio
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.arch.repository import ROOT
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import (
@@ -167,3 +170,25 @@ def test_the_topics_beyond_the_maximum_share_a_label(shared_broker: RunningBroke
 def test_what_is_no_client_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="'orders' is no client"):
         ClientCollector("orders")  # type: ignore[arg-type]
+
+
+def test_the_example_of_the_documentation_serves_a_page(shared_broker: RunningBroker) -> None:
+    text = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
+    section = text.partition("## Programs that use the client\n")[2].partition("\n## ")[0]
+    example = section.partition("```python\n")[2].partition("```")[0]
+    example = example.replace("localhost:7092", shared_broker.address).replace("(9000)", "(0)")
+    made: dict[str, Any] = {}
+    known = set(REGISTRY._collector_to_names)
+    exec(example, made)
+    server = made["server"]
+    try:
+        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as page:
+            assert 'millrace_producer_records_total{client_id="shop"} 0.0' in page.read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
+        made["thread"].join()
+        for each in set(REGISTRY._collector_to_names) - known:
+            REGISTRY.unregister(each)
+        made["producer"].close()
+        made["consumer"].close()

@@ -97,7 +97,20 @@ class BrokerMetrics:
             registry=registry,
         )
         self.request_memory_bytes = Gauge(
-            "millrace_request_memory_bytes", "Bytes of requests held.", registry=registry
+            "millrace_request_memory_bytes",
+            "Bytes of requests held. Worry when it stays near millrace_request_memory_max_bytes: "
+            "producers wait.",
+            registry=registry,
+        )
+        self.request_memory_max_bytes = Gauge(
+            "millrace_request_memory_max_bytes",
+            "The setting limits.request_memory_bytes_max.",
+            registry=registry,
+        )
+        self.arrow_memory_bytes = Gauge(
+            "millrace_arrow_memory_bytes",
+            "Memory of Arrow: of batches that are checked, inflated or cleaned just now.",
+            registry=registry,
         )
         self.partitions = Gauge(
             "millrace_partitions",
