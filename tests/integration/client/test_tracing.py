@@ -100,7 +100,8 @@ def test_the_page_of_a_program_has_the_trace_of_a_slow_send(broker: RunningBroke
     registry = CollectorRegistry()
 
     def exemplars() -> list[dict[str, str]]:
-        families = text_string_to_metric_families(generate_latest(registry).decode())
+        text = generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+        families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
         return [
             sample.exemplar.labels
             for family in families
