@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.generate import FOLDER
-from tests.watching.prometheus import RunningPrometheus
+from tests.watching.prometheus import Prometheus
 
 RATE_INTERVAL = "5s"
 """What Grafana takes for `$__rate_interval` is four scrapes; one more makes up for a late one."""
@@ -36,7 +36,7 @@ def dashboards() -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))]
 
 
-def panel_queries(prometheus: RunningPrometheus) -> Iterator[PanelQuery]:
+def panel_queries(prometheus: Prometheus) -> Iterator[PanelQuery]:
     """Yield all queries of all panels."""
     for board in dashboards():
         chosen = {"__rate_interval": RATE_INTERVAL, "__range": f"{SHOWN_SECONDS}s"}
@@ -47,7 +47,7 @@ def panel_queries(prometheus: RunningPrometheus) -> Iterator[PanelQuery]:
                 yield PanelQuery(board["title"], panel["title"], expr, target["instant"])
 
 
-def resolved_variables(board: dict[str, Any], prometheus: RunningPrometheus) -> dict[str, str]:
+def resolved_variables(board: dict[str, Any], prometheus: Prometheus) -> dict[str, str]:
     """Return each variable's value where "All" is chosen; an empty one has no choices."""
     chosen: dict[str, str] = {}
     for variable in board["templating"]["list"]:
@@ -62,7 +62,7 @@ def resolved_variables(board: dict[str, Any], prometheus: RunningPrometheus) -> 
     return chosen
 
 
-def without_data(prometheus: RunningPrometheus, since: float) -> list[PanelQuery]:
+def without_data(prometheus: Prometheus, since: float) -> list[PanelQuery]:
     """Return the queries that show nothing from a time on.
 
     Args:
@@ -72,7 +72,7 @@ def without_data(prometheus: RunningPrometheus, since: float) -> list[PanelQuery
     return [each for each in panel_queries(prometheus) if not _has_data(prometheus, each, since)]
 
 
-def _has_data(prometheus: RunningPrometheus, query: PanelQuery, since: float) -> bool:
+def _has_data(prometheus: Prometheus, query: PanelQuery, since: float) -> bool:
     if query.is_instant:
         return any(not isnan(value) for value in prometheus.values(query.expr))
     now = time.time()
