@@ -129,71 +129,90 @@ def empty_panels(asked: PrometheusPod, since: float) -> list[str]:
     ]
 
 
+def scrapes_all(asked: PrometheusPod, expected: list[str]) -> None:
+    """Wait until each of the pods is scraped once, and answers."""
+    wait_until(
+        lambda: up(asked) == expected and len(targets(asked)) == len(expected),
+        f"each of {expected} is scraped once and answers",
+        said=lambda: str(targets(asked)),
+        seconds=_SECONDS,
+    )
+
+
+def shows_all(asked: PrometheusPod, cluster: Namespace, brokers: list[str], since: float) -> None:
+    """Look at labels, at the dashboards' queries, and at the rules: no alert is even pending."""
+    of_brokers = [
+        each["labels"] for each in targets(asked) if each["labels"]["instance"] in brokers
+    ]
+    assert {(each["namespace"], each["millrace_cluster"]) for each in of_brokers} == {
+        (cluster.name, "logs")
+    }
+    assert asked.values("count(millrace_build_info)") == [len(brokers)]
+    assert asked.values("sum(millrace_operator_acts)") == [1]
+    # What an operator says of a Cluster has that Cluster's namespace.
+    chosen = f'namespace="{cluster.name}",name="logs"'
+    assert asked.values(f"millrace_operator_last_success_timestamp_seconds{{{chosen}}}")
+    wait_until(
+        lambda: not empty_panels(asked, since),
+        "the queries of the dashboards return data",
+        said=lambda: "\n".join(empty_panels(asked, since)),
+        seconds=_SECONDS,
+    )
+    rules = [rule for group in asked.ask("rules")["groups"] for rule in group["rules"]]
+    assert [rule for rule in rules if rule["health"] != "ok"] == []
+    loaded = {rule["name"] for rule in rules if rule["type"] == "alerting"}
+    assert loaded == {f"Millrace{each.name}" for each in ALERTS}
+    wait_until(
+        lambda: not asked.pending(),
+        "no alert is even pending",
+        said=lambda: str(alerts(asked)),
+        seconds=_SECONDS,
+    )
+    assert "firing" not in alerts(asked).values()
+
+
+def misses_one(asked: PrometheusPod, others: list[str]) -> None:
+    """Wait until the others alone answer, and the alerts about that are pending."""
+    wait_until(
+        lambda: up(asked) == others and alerts(asked).keys() >= WAITING,
+        f"{WAITING} are pending, and {others} answer",
+        said=lambda: f"{alerts(asked)} {targets(asked)}",
+        seconds=_SECONDS,
+    )
+    found = alerts(asked)
+    assert {name: found[name] for name in WAITING} == dict.fromkeys(WAITING, "pending")
+    assert "firing" not in found.values()
+
+
+def has_calmed_down(asked: PrometheusPod, expected: list[str]) -> None:
+    """Wait until all answer again and nothing is pending for it."""
+    wait_until(
+        lambda: up(asked) == expected and not WAITING & alerts(asked).keys(),
+        f"{expected} answer, and {WAITING} are over",
+        said=lambda: f"{alerts(asked)} {targets(asked)}",
+        seconds=_SECONDS,
+    )
+    assert asked.fired() == set()
+
+
 def test_prometheus_finds_every_broker_and_operator_once_and_tells_when_one_goes(
     watched: Cluster, cluster: Namespace, prometheuses: dict[str, PrometheusPod]
 ) -> None:
     began = time.time()
     brokers = pods(watched.kubectl, "broker")
     expected = sorted(brokers + pods(watched.kubectl, "operator"))
-    for way, asked in prometheuses.items():
-        wait_until(
-            lambda asked=asked: up(asked) == expected and len(targets(asked)) == len(expected),
-            f"{way}: each of {expected} is scraped once and answers",
-            said=lambda asked=asked: str(targets(asked)),
-            seconds=_SECONDS,
-        )
-        of_brokers = [
-            each["labels"] for each in targets(asked) if each["labels"]["instance"] in brokers
-        ]
-        assert {(each["namespace"], each["millrace_cluster"]) for each in of_brokers} == {
-            (cluster.name, "logs")
-        }
-        assert asked.values("count(millrace_build_info)") == [len(brokers)]
-        assert asked.values("sum(millrace_operator_acts)") == [1]
-        # What an operator says of a Cluster has that Cluster's namespace.
-        chosen = f'namespace="{cluster.name}",name="logs"'
-        assert asked.values(f"millrace_operator_last_success_timestamp_seconds{{{chosen}}}")
-        wait_until(
-            lambda asked=asked: not empty_panels(asked, began),
-            f"{way}: the queries of the dashboards return data",
-            said=lambda asked=asked: "\n".join(empty_panels(asked, began)),
-            seconds=_SECONDS,
-        )
-        rules = [rule for group in asked.ask("rules")["groups"] for rule in group["rules"]]
-        assert [rule for rule in rules if rule["health"] != "ok"] == []
-        loaded = {rule["name"] for rule in rules if rule["type"] == "alerting"}
-        assert loaded == {f"Millrace{each.name}" for each in ALERTS}
-        wait_until(
-            lambda asked=asked: not asked.pending(),
-            f"{way}: no alert is even pending",
-            said=lambda asked=asked: str(alerts(asked)),
-            seconds=_SECONDS,
-        )
-        assert "firing" not in alerts(asked).values()
+    for asked in prometheuses.values():
+        scrapes_all(asked, expected)
+        shows_all(asked, cluster, brokers, began)
 
     gone = cluster.get("pod", "logs-brokers-0")
     node = gone["spec"]["nodeName"]
     watched.kubectl("cordon", node)  # Its volume is there: it cannot start elsewhere.
     try:
         cluster("delete", "pod", "logs-brokers-0", "--grace-period=0", "--force")
-        others = [each for each in expected if each != "logs-brokers-0"]
-        for way, asked in prometheuses.items():
-            wait_until(
-                lambda asked=asked: up(asked) == others and alerts(asked).keys() >= WAITING,
-                f"{way}: {WAITING} are pending, and {others} answer",
-                said=lambda asked=asked: f"{alerts(asked)} {targets(asked)}",
-                seconds=_SECONDS,
-            )
-            found = alerts(asked)
-            assert {name: found[name] for name in WAITING} == dict.fromkeys(WAITING, "pending")
-            assert "firing" not in found.values()
+        for asked in prometheuses.values():
+            misses_one(asked, [each for each in expected if each != "logs-brokers-0"])
     finally:
         watched.kubectl("uncordon", node)
-    for way, asked in prometheuses.items():
-        wait_until(
-            lambda asked=asked: up(asked) == expected and not WAITING & alerts(asked).keys(),
-            f"{way}: {expected} answer, and {WAITING} are over",
-            said=lambda asked=asked: f"{alerts(asked)} {targets(asked)}",
-            seconds=_SECONDS,
-        )
-        assert asked.fired() == set()
+    for asked in prometheuses.values():
+        has_calmed_down(asked, expected)
