@@ -357,6 +357,28 @@ def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Pat
     assert said_of([test], tmp_path) == ""
 
 
+def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_path: Path) -> None:
+    alert = next(each for each in ALERTS if each.name == "NoOperator")
+    missed = {
+        "exp_labels": {"severity": "ticket"},
+        "exp_annotations": {
+            "summary": "Operators that act: 0 instead of one.",
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": series(name, instance="a"), "values": "1x10 stale"}],
+            "alert_rule_test": [
+                {"eval_time": "25m", "alertname": "MillraceNoOperator", "exp_alerts": expected}
+            ],
+        }
+        for name, expected in (("millrace_operator_acts", [missed]), ("another", []))
+    ]
+    assert said_of(tests, tmp_path) == ""
+
+
 def test_prometheus_takes_the_rules() -> None:
     done = subprocess.run(
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(RULES)],
