@@ -263,9 +263,12 @@ def _cut_log(scene: Scene) -> Iterator[None]:
         eligible.kill()
         number = scene.number_of(eligible)
         wait_until(lambda: number in _partition(admin, _SURE, 0).elr, "it is eligible")
-        wait_until(lambda: _committed(scene) >= end, "its leader has said what is committed")
+        topic_id = topic.topic_id
+        wait_until(
+            lambda: _committed(scene, topic_id) >= end, "its leader has said what is committed"
+        )
     first.kill()
-    directory = eligible.partition_directory(topic.topic_id)
+    directory = eligible.partition_directory(topic_id)
     segment = max(path for path in directory.glob("*.log") if path.stat().st_size)
     os.truncate(segment, segment.stat().st_size - 1)
     eligible.start()
@@ -333,8 +336,8 @@ def _produce(bootstrap: str, count: int) -> None:
             each.result(30)
 
 
-def _committed(scene: Scene) -> int:
-    """Return what eligible replicas of the topic are counted on for, as it is stored."""
+def _committed(scene: Scene, topic_id: bytes) -> int:
+    """Return what eligible replicas of a topic are counted on for, as it is stored."""
     store = scene.watched.brokers.brokers[0].settings["coordination.path"]
     with closing(sqlite3.connect(str(store))) as opened:
         rows = opened.execute("SELECT key, value, version, controller_epoch FROM objects")
@@ -344,7 +347,7 @@ def _committed(scene: Scene) -> int:
         for number, key in enumerate(SHARD_KEYS)
         if key in objects
         for topic in decode_shard(number, objects[key]).topics.values()
-        if topic.name == f"default/{_SURE}"
+        if topic.topic_id == topic_id
     )
 
 

@@ -66,6 +66,7 @@ class WatchedCluster:
     def controller(self) -> RunningBroker:
         """The broker that is the controller."""
         with SyncAdmin(self.brokers.bootstrap) as admin:
+            wait_until(lambda: admin.describe_cluster().controller_id >= 0, "one is elected")
             return self.brokers[admin.describe_cluster().controller_id]
 
     def kill_one(self) -> RunningBroker:
