@@ -13,6 +13,7 @@ import yaml
 from dashboards.alerts import ALERTS, Alert
 from dashboards.generate import RULES
 from tests.watching import prometheus
+from tests.watching.causes import STAGES
 
 pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY_NOT)
 
@@ -332,6 +333,11 @@ def test_an_alert_fires_when_it_should_and_says_what_is_wrong(alert: Alert, tmp_
 
 def test_no_case_is_left_of_an_alert_that_is_gone() -> None:
     assert set(CASES) == {alert.name for alert in ALERTS}
+
+
+def test_every_alert_has_one_cause() -> None:
+    caused = [name for stage in STAGES for cause in stage for name in cause.alerts]
+    assert sorted(caused) == sorted(alert.name for alert in ALERTS)
 
 
 def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Path) -> None:
