@@ -114,7 +114,11 @@ BROKERS: Final = (
     Alert(
         name="RecordsLost",
         severity=Severity.PAGE,
-        expr=f"sum by ({_CLUSTER}) (increase(millrace_unclean_leader_elections_total[15m])) > 0",
+        # The new leader counts. One that was elected as soon as it was back after a long time has
+        # no earlier count that could increase.
+        expr=f"sum by ({_CLUSTER}) (increase(millrace_unclean_leader_elections_total[15m])) > 0 "
+        f"or sum by ({_CLUSTER}) (millrace_unclean_leader_elections_total unless "
+        "millrace_unclean_leader_elections_total offset 15m) > 0",
         hold="0m",
         summary=f"Unclean elections {_OF_CLUSTER} may have lost acknowledged records.",
         runbook="records-lost",

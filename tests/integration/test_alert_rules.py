@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     ),
     "RecordsLost": Case(
         bad={series("millrace_unclean_leader_elections_total", **BROKER): "0x10 1x100"},
-        good={series("millrace_unclean_leader_elections_total", **BROKER): "4x110"},
+        good={series("millrace_unclean_leader_elections_total", **BROKER): "0x110"},
         silent_at=9,
         fires_at=13,
         summary=f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
@@ -383,6 +383,27 @@ def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_pa
         for name, expected in (("millrace_operator_acts", [missed]), ("another", []))
     ]
     assert said_of(tests, tmp_path) == ""
+
+
+def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Path) -> None:
+    alert = next(each for each in ALERTS if each.name == "RecordsLost")
+    told = {
+        "exp_labels": {**CLUSTER, "severity": "page"},
+        "exp_annotations": {
+            "summary": f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    counted = series("millrace_unclean_leader_elections_total", **BROKER)
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": counted, "values": "0x5 stale _x30 1x60"}],
+        "alert_rule_test": [
+            {"eval_time": at, "alertname": "MillraceRecordsLost", "exp_alerts": alerts}
+            for at, alerts in (("4m", []), ("40m", [told]), ("70m", []))
+        ],
+    }
+    assert said_of([test], tmp_path) == ""
 
 
 def test_prometheus_takes_the_rules() -> None:

@@ -1,8 +1,8 @@
 """Rules for Prometheus in which time runs faster: all times are divided by one factor.
 
-Times are what an alert holds for (`for: 10m`), ranges (`[5m]`), and seconds that are written as a
-product with those of a unit (`30 * 60`, `4 * 86400`). All else of a rule stays, so counts and
-shares have the bounds that users get.
+Times are what an alert holds for (`for: 10m`), ranges (`[5m]`), offsets, and seconds that are
+written as a product with those of a unit (`30 * 60`, `4 * 86400`). All else of a rule stays, so
+counts and shares have the bounds that users get.
 """
 
 import re
@@ -15,6 +15,7 @@ FACTOR: Final = 60
 """A minute is a second."""
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RANGE: Final = re.compile(r"\[([0-9smhd]+)\]")
+_OFFSET: Final = re.compile(r"\boffset ([0-9smhd]+)")
 _PRODUCT: Final = re.compile(r"\b(\d+) \* (60|3600|86400)\b")
 _PART: Final = re.compile(r"(\d+)([smhd])")
 
@@ -33,6 +34,7 @@ def seconds_of(duration: str) -> int:
 def quick_expr(expr: str, factor: int = FACTOR) -> str:
     """Return an expression with its times divided."""
     expr = _RANGE.sub(lambda found: f"[{_divided(found[1], factor)}]", expr)
+    expr = _OFFSET.sub(lambda found: f"offset {_divided(found[1], factor)}", expr)
     return _PRODUCT.sub(lambda found: f"{int(found[1]) * int(found[2]) / factor:g}", expr)
 
 

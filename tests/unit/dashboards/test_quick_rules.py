@@ -32,6 +32,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ("rate(a_total[5m]) > 5", "rate(a_total[5000ms]) > 5"),
         ("a:b:p99_5m > 0.5", "a:b:p99_5m > 0.5"),
         ("age > 30 * 60", "age > 30"),
+        ("a unless a offset 15m", "a unless a offset 15000ms"),
         ("predict_linear(free[6h], 4 * 86400) < 0", "predict_linear(free[360000ms], 5760) < 0"),
         ("0 * sum by (a) (up) == 0", "0 * sum by (a) (up) == 0"),
         ("sum(last_over_time(a[1d]))", "sum(last_over_time(a[1440000ms]))"),
