@@ -13,10 +13,10 @@ from tests.watching import prometheus
 from tests.watching.cluster import wait_until, watched_cluster
 from tests.watching.panels import (
     dashboards,
-    quick_rules,
     resolved_variables,
     without_data,
 )
+from tests.watching.quick_rules import quick_rules
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 from dashboards.generate import FOLDER
@@ -85,18 +84,3 @@ def _has_data(prometheus: Prometheus, query: PanelQuery, since: float) -> bool:
 
 def _replaced(text: str, chosen: dict[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda name: chosen[name[1]], text)
-
-
-def quick_rules(rules: Path, folder: Path) -> Path:
-    """Write rules in which a minute is a second, so that a test need not wait; return the file."""
-    seconds = {"s": 1, "m": 60, "h": 3600}
-
-    def shortened(found: re.Match[str]) -> str:
-        length = int(found[2]) * seconds[found[3]] // 60
-        return f"{found[1]}{max(length, 2) if found[1] == '[' else length}s"
-
-    folder.mkdir(parents=True, exist_ok=True)
-    quick = folder / rules.name
-    text = rules.read_text(encoding="utf-8").replace("86400", "1440")
-    quick.write_text(re.sub(r"(\[|for: )(\d+)([smh])\b", shortened, text), encoding="utf-8")
-    return quick
