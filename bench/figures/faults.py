@@ -18,7 +18,7 @@ from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.processes import LoadFailedError
 
 PASSES_A_ROUND = 2
-FAULTS_MIN = 300
+FAULTS_MIN = 450
 IDS_MIN = 20
 TIMES_MIN = 10
 
@@ -69,4 +69,4 @@ def _pass(bench: Bench, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    figure("faults", unit="real faults", goal=">= 300", measure=measure)
+    figure("faults", unit="real faults", goal=">= 450", measure=measure)
