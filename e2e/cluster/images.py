@@ -102,11 +102,11 @@ def build_prometheus() -> str:
 def _build_of_one_file(image: str, program: Path) -> None:
     """Build an image that holds one static program, unless it exists and has this program."""
     with _locked():
-        recipe = str(program)  # Programs have names by their content.
+        name = "/bin/" + image.partition("-")[2].partition(":")[0]
+        recipe = f"{name} {program}"  # Programs have names by their content.
         if _recipes().get(image) == recipe:
             return
         container = _buildah("from", "scratch").strip()
-        name = "/" + image.partition("-")[2].partition(":")[0]
         _buildah("add", "--quiet", "--chmod=0755", container, program, name)
         _buildah("config", f"--entrypoint={json.dumps([name])}", container)
         _buildah("commit", "--quiet", "--rm", container, image)
