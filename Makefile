@@ -111,9 +111,10 @@ wire: setup ## When a release is tagged: keep its wire, which later ones must no
 docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark-options.md and parts of safety.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
-pictures: setup ## Take the pictures of docs/pictures anew, from real brokers: the web page and millrace top
-	$(INSTALL) browser
+pictures: setup ## Take the pictures of docs/pictures anew, from real brokers: dashboards, web page, millrace top
+	$(INSTALL) spark browser node prometheus
 	@$(PYTHON_RUN) -m docs.screen_pictures
+	@$(PYTHON_RUN) -m dashboards.pictures $(ARGS)
 
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate

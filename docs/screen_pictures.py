@@ -2,7 +2,7 @@
 
 Three brokers of `millrace up` hold topics with JSON records. A group reads one of them slowly while
 a producer goes on, so there are rates and a lag to see. A headless Chromium opens the page that
-`millrace up` serves. `millrace top` is drawn by its own functions, for rich's picture of a terminal.
+`millrace up` serves. `millrace top` is drawn by its own functions, as rich's image of a terminal.
 """
 
 import io

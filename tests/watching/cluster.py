@@ -73,13 +73,19 @@ def watched_cluster(folder: Path, rules: list[Path]) -> Iterator[WatchedCluster]
         for job in (_write, _write_too_much, _read, _be_refused):
             endings.enter_context(_running(job, brokers.bootstrap))
         targets = [
-            *(Target("brokers", each.metrics_address, CLUSTER_LABELS) for each in brokers.brokers),
+            *(_target(each) for each in brokers.brokers),
             Target("operator", endings.enter_context(operator_page()), {}),
             Target("spark", endings.enter_context(spark_page()), {"namespace": "shop"}),
         ]
         prometheus = RunningPrometheus(folder / "prometheus", targets, rules)
         endings.callback(prometheus.stop)
         yield WatchedCluster(brokers, prometheus.start())
+
+
+def _target(broker: RunningBroker) -> Target:
+    """Return a broker's page, with the name for an instance as it has on Kubernetes."""
+    labels = {**CLUSTER_LABELS, "instance": str(broker.settings["node.name"])}
+    return Target("brokers", broker.metrics_address, labels)
 
 
 def _prepare(bootstrap: str) -> None:

@@ -1,0 +1,169 @@
+"""Draws each dashboard from a real Prometheus, with Grafana's own components: `make pictures`.
+
+Three brokers work under load, and one of them is killed and starts again. Prometheus scrapes them,
+and runs the queries of all panels over that time. A headless Chromium draws the answers with
+`@grafana/ui` (`drawing`), as the dashboard's JSON says. Grafana's server has no part in it.
+
+    python -m dashboards.pictures [--only NAME]
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from dashboards import drawing
+from tests.integration.web.browser import PROGRAM, Browser
+from tests.watching import prometheus
+from tests.watching.cluster import wait_until, watched_cluster
+from tests.watching.panels import board_queries, dashboards, without_data
+
+PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
+
+_HEALTHY_SECONDS: Final = 50
+_DEAD_SECONDS: Final = 40
+_BACK_SECONDS: Final = 50
+_STEP_SECONDS: Final = 1
+_WIDTH: Final = 1400
+_LOAD_HEIGHT: Final = 2400
+"""Of the window in which it is drawn first, so that no panel waits to be scrolled into view."""
+_DRAWN_SECONDS_MAX: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The time that the pictures show, in seconds of the wall clock, and what happened in it."""
+
+    begin: int
+    end: int
+    caption: str
+
+
+def main() -> int:
+    """Draw the pictures; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dashboards.pictures", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", help="one dashboard, such as overview")
+    only = parser.parse_args().only
+    for is_there, why_not in (
+        (prometheus.is_there(), prometheus.WHY_NOT),
+        (drawing.is_possible(), drawing.WHY_NOT),
+        (PROGRAM is not None, "there is no Chromium: sh requirements/install.sh browser"),
+    ):
+        if not is_there:
+            sys.stderr.write(f"{why_not}\n")
+            return 1
+    program = drawing.built()
+    PICTURES.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder:
+        found = _answers(Path(folder))
+        with _served(program, Path(folder) / "site") as site, Browser(Path(folder)) as browser:
+            for each in found:
+                name = each["board"]["uid"].removeprefix("millrace-")
+                if only in (None, name):
+                    _draw(browser, site, each, PICTURES / f"dashboard-{name}.png")
+    return 0
+
+
+def _answers(folder: Path) -> list[dict[str, Any]]:
+    """Return each dashboard with what Prometheus answers to its panels, after a kill."""
+    with watched_cluster(folder, []) as watched:
+        asked = watched.prometheus
+        wait_until(asked.is_up, "all pages are scraped")
+        began = time.time()
+        wait_until(lambda: not without_data(asked, began), "every query returns data")
+        time.sleep(_HEALTHY_SECONDS)
+        killed = watched.kill_one()
+        name, dead = killed.settings["node.name"], time.time()
+        time.sleep(_DEAD_SECONDS)
+        killed.start()
+        back = time.time()
+        time.sleep(_BACK_SECONDS)
+        caption = f"{name} was killed at {_clock(dead)} and was back at {_clock(back)} UTC."
+        shown = Shown(int(dead) - _HEALTHY_SECONDS, int(time.time()), caption)
+        return [_answer(board, asked, shown) for board in dashboards()]
+
+
+def _answer(
+    board: dict[str, Any], asked: prometheus.RunningPrometheus, shown: Shown
+) -> dict[str, Any]:
+    answers: dict[int, list[dict[str, Any]]] = {}
+    for query in board_queries(board, asked, shown.end - shown.begin):
+        if query.is_instant:
+            found = asked.ask("query", query=query.expr, time=shown.end)
+        else:
+            span = {"start": shown.begin, "end": shown.end, "step": _STEP_SECONDS}
+            found = asked.ask("query_range", query=query.expr, **span)
+        answer = {"legend": query.legend, "result": found["result"]}
+        answers.setdefault(query.panel_id, []).append(answer)
+    return {
+        "board": board,
+        "answers": answers,
+        "from": shown.begin,
+        "to": shown.end,
+        "step": _STEP_SECONDS,
+        "width": _WIDTH,
+        "caption": shown.caption,
+    }
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.gmtime(seconds))
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the page is: its folder, and its address."""
+
+    folder: Path
+    address: str
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def _served(program: Path, folder: Path) -> Iterator[Site]:
+    """Serve a copy of the page: its icons and fonts are loaded by HTTP."""
+    shutil.copytree(program, folder)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield Site(folder, f"http://127.0.0.1:{server.server_port}/page.html")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _draw(browser: Browser, site: Site, shown: dict[str, Any], path: Path) -> None:
+    (site.folder / "shown.js").write_text(f"window.shown = {json.dumps(shown)};", encoding="utf-8")
+    browser.show(width=_WIDTH, height=_LOAD_HEIGHT, scheme="dark")
+    browser.open(site.address)
+    height = browser.evaluate("document.getElementById('root').firstElementChild.offsetHeight")
+    browser.show(width=_WIDTH, height=height, scheme="dark")
+    before = b""
+    deadline = time.monotonic() + _DRAWN_SECONDS_MAX
+    while time.monotonic() < deadline:
+        browser.screenshot(path)
+        if (now := path.read_bytes()) == before:  # Fonts and icons have come.
+            return
+        before = now
+        time.sleep(0.3)
+    raise TimeoutError(f"{path.name} is not drawn to its end")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
