@@ -5,7 +5,6 @@ without their scripts, and esbuild makes one file of what is needed; the rest is
 """
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -21,12 +20,6 @@ _ICONS: Final = _MODULES / "@grafana" / "ui" / "dist" / "public" / "img"
 _FONTS: Final = _MODULES / "@fontsource" / "inter" / "files"
 _FONT_NAMES: Final = {400: "Inter-Regular", 500: "Inter-Medium"}
 """Grafana's names of them, by weight."""
-
-
-def version() -> str:
-    """Return which Grafana the components are of."""
-    packages = json.loads((SOURCE / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    return str(packages["@grafana/ui"])
 
 
 def is_possible() -> bool:
