@@ -114,7 +114,11 @@ BROKERS: Final = (
     Alert(
         name="RecordsLost",
         severity=Severity.PAGE,
-        expr=f"sum by ({_CLUSTER}) (increase(millrace_unclean_leader_elections_total[15m])) > 0",
+        # The new leader counts. One that was elected as soon as it was back after a long time has
+        # no earlier count that could increase.
+        expr=f"sum by ({_CLUSTER}) (increase(millrace_unclean_leader_elections_total[15m])) > 0 "
+        f"or sum by ({_CLUSTER}) (millrace_unclean_leader_elections_total unless "
+        "millrace_unclean_leader_elections_total offset 15m) > 0",
         hold="0m",
         summary=f"Unclean elections {_OF_CLUSTER} may have lost acknowledged records.",
         runbook="records-lost",
@@ -216,7 +220,7 @@ GROUPS: Final = (
     Alert(
         name="GroupLag",
         severity=Severity.TICKET,
-        expr="cluster_group_topic:millrace_group_lag_seconds:max > 1800",
+        expr="cluster_group_topic:millrace_group_lag_seconds:max > 30 * 60",
         hold="15m",
         summary="Group {{ $labels.group }} is {{ $value | humanizeDuration }} behind in "
         "{{ $labels.topic }}.",
@@ -237,7 +241,7 @@ OPERATOR: Final = (
         name="OperatorStuck",
         severity=Severity.TICKET,
         expr="time() - max by (work, namespace, name) "
-        "(millrace_operator_last_success_timestamp_seconds) > 1800",
+        "(millrace_operator_last_success_timestamp_seconds) > 30 * 60",
         hold="5m",
         summary="The operator did not succeed with {{ $labels.work }} of "
         "{{ $labels.namespace }}/{{ $labels.name }} for {{ $value | humanizeDuration }}.",
@@ -255,7 +259,10 @@ OPERATOR: Final = (
     Alert(
         name="NoOperator",
         severity=Severity.TICKET,
-        expr="sum(millrace_operator_acts) != 1",
+        # One that is gone has no series, but had some in the last day. Where there was none in a
+        # day, there is none to miss.
+        expr="(sum(millrace_operator_acts) or "
+        "0 * sum(last_over_time(millrace_operator_acts[1d]))) != 1",
         hold="10m",
         summary="Operators that act: {{ $value }} instead of one.",
         runbook="operator-stuck",
@@ -273,7 +280,7 @@ SPARK: Final = (
     Alert(
         name="SparkQueryStalled",
         severity=Severity.TICKET,
-        expr="max by (namespace, query) (millrace_spark_last_progress_age_seconds) > 900",
+        expr="max by (namespace, query) (millrace_spark_last_progress_age_seconds) > 15 * 60",
         hold="5m",
         summary="Query {{ $labels.query }} made no progress for {{ $value | humanizeDuration }}.",
         runbook="spark-query-stalled",

@@ -134,13 +134,14 @@ BOARD: Final = Board(
                 unit=Unit.SECONDS,
             ),
             Panel(
-                title="Refusals by broker",
+                title="Refusals by broker and method",
                 description="One broker that refuses much more than the others is worth a look "
                 "at its log.",
                 queries=[
                     Query(
-                        "sum by (instance) (rate(millrace_refusals_total[$__rate_interval]))",
-                        "{{instance}}",
+                        "sum by (instance, method) "
+                        "(rate(millrace_refusals_total[$__rate_interval]))",
+                        "{{instance}} {{method}}",
                     )
                 ],
                 unit=Unit.PER_SECOND,

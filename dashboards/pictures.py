@@ -103,7 +103,7 @@ def _answers(folder: Path) -> list[dict[str, Any]]:
 
 
 def _answer(
-    board: dict[str, Any], asked: prometheus.RunningPrometheus, shown: Shown
+    board: dict[str, Any], asked: prometheus.Prometheus, shown: Shown
 ) -> dict[str, Any]:
     answers: dict[int, list[dict[str, Any]]] = {}
     for query in board_queries(board, asked, shown.end - shown.begin):

@@ -1,13 +1,15 @@
-"""The page about metrics, from the registries of broker, operator and Spark's pages."""
+"""The page about metrics, from the registries of broker, operator, Spark's pages and clients."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dashboards.alerts import ALERTS, Alert
+from dashboards.alerts import ALERTS, RECORDS, Alert
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.client.metrics import ClientCollector
 from millrace.operator.telemetry import OperatorMetrics
 from millrace.spark.query_metrics import query_metrics, report_failures
 
@@ -18,9 +20,17 @@ This page is generated from the code by `make docs`.
 
 Each broker serves its metrics for Prometheus at `/metrics` of the address that it prints when it is
 ready (`[metrics]` in its configuration). The names of counters end in `_total`. Labels are bounded:
-topics by `metrics.topics_max`, followers by the number of brokers, errors by the number of codes,
-groups by `groups.lag_series_max`. The page also has the `process_*` metrics of
+topics by `metrics.topics_max`, followers by the number of brokers, errors and methods by how many
+there are, groups by `groups.lag_series_max`. The page also has the `process_*` metrics of
 Prometheus's Python client: CPU time, memory and open files.
+
+All pages answer in OpenMetrics where Prometheus asks for it, and in its older text format else.
+Brokers do not read the traces of their clients. So only the histogram
+`millrace_producer_delivery_seconds` of clients with `tracing=True` has exemplars: the `trace_id` of
+a `send()`, or of a `send_batch()`, that took so long. Prometheus keeps them with
+`--enable-feature=exemplar-storage`.
+
+The column "when to worry" names the alerts that look at a metric.
 
 [watching.md](watching.md) says how Prometheus finds the pages, and has Grafana's dashboards.
 
@@ -40,6 +50,15 @@ The driver of a Spark job serves the metrics of its streaming queries at `/metri
 [spark.md](spark.md) says how to switch that on.
 
 """
+_CLIENTS: Final = """
+## Clients
+
+Producers, consumers and administration clients of the Python library count what they do, and a
+program shows it on a page of its own: [watching.md](watching.md#programs-that-use-the-client) has
+an example. `client_id` is the setting of the client; clients that share it are summed up. Topics
+are bounded by `topics_max` of `ClientCollector`, 100 by default; all others are `(others)`.
+
+"""
 _ALERTS: Final = """
 ## Alerts
 
@@ -51,9 +70,11 @@ begin with `Millrace`. Each alert has a runbook.
 |---|---|---|---|
 """
 _HEAD: Final = """\
-| name | kind | labels | meaning |
-|---|---|---|---|
+| name | kind | labels | meaning | when to worry |
+|---|---|---|---|---|
 """
+_WORRY: Final = " Worry "
+"""Begins the sentence in the text of a metric that says when to worry."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +86,14 @@ class Family:
         kind: counter, gauge or histogram.
         labels: their names.
         meaning: one or more sentences.
+        worry: when to worry; empty: nothing is said.
     """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     meaning: str
+    worry: str = ""
 
 
 def metrics() -> str:
@@ -79,6 +102,7 @@ def metrics() -> str:
         (_METRICS, broker_families()),
         (_OPERATOR, operator_families()),
         (_SPARK, spark_families()),
+        (_CLIENTS, client_families()),
     )
     tables = [introduction + _table(families) for introduction, families in sections]
     return "".join([*tables, _ALERTS, *map(_row, ALERTS)])
@@ -104,14 +128,30 @@ def spark_families() -> list[Family]:
     return [_family(each, each) for each in (*query_metrics([], 0.0), report_failures(0))]
 
 
+def client_families() -> list[Family]:
+    """Return what a program shows of its clients."""
+    return [_family(each, each) for each in ClientCollector().describe()]
+
+
 def _table(families: Iterable[Family]) -> str:
     rows = [
         f"| `{each.name}` | {each.kind} | {', '.join(f'`{name}`' for name in each.labels)} "
-        f"| {each.meaning} |\n"
+        f"| {each.meaning} | {each.worry or _watched(each.name)} |\n"
         for each in families
         if each.name.startswith("millrace_")
     ]
     return _HEAD + "".join(rows)
+
+
+def _watched(name: str) -> str:
+    """Return the alerts that ask for a metric."""
+    recorded = {each.name: each.expr for each in RECORDS}
+    found = []
+    for alert in ALERTS:
+        asked = " ".join([alert.expr, *(recorded[each] for each in recorded if each in alert.expr)])
+        if re.search(rf"\b{name}(?:_bucket|_sum|_count)?\b", asked):
+            found.append(f"[`{alert.name}`](runbooks/{alert.runbook}.md)")
+    return ", ".join(found)
 
 
 def _registered(registry: CollectorRegistry) -> list[Family]:
@@ -127,4 +167,5 @@ def _registered(registry: CollectorRegistry) -> list[Family]:
 def _family(family: Any, labelled: Any) -> Family:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = tuple(getattr(labelled, "_labelnames", ()))
-    return Family(name, family.type, labels, family.documentation)
+    meaning, _, worry = family.documentation.partition(_WORRY)
+    return Family(name, family.type, labels, meaning, worry.removesuffix("."))

@@ -14,7 +14,7 @@ from tests.go_programs import GoPrograms, run_go
 _MODULES = Path(__file__).with_name("go")
 
 
-def _of_module(name: str, package: str) -> GoPrograms:
+def _of_module(name: str, package: str, tags: str = "") -> GoPrograms:
     """Return the one program of one of our Go modules, which pin their dependencies."""
     source = _MODULES / name
     found = re.search(rf"^require \S*{name}\S* v(\S+)", (source / "go.mod").read_text(), re.M)
@@ -23,7 +23,8 @@ def _of_module(name: str, package: str) -> GoPrograms:
     def build(go: str, _: Path, destination: Path) -> None:
         program = destination / name
         run_go(
-            *(go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), package),
+            *(go, "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w"),
+            *("-o", str(program), package),
             folder=source,
         )
 
@@ -43,8 +44,14 @@ NODES = binaries.of_kubernetes(
 )
 COREDNS = _of_module("coredns", ".")
 HELM = _of_module("helm", "helm.sh/helm/v3/cmd/helm")
+# With Kubernetes alone of all its kinds of discovery: the others bring the SDKs of many clouds.
+PROMETHEUS = _of_module(
+    "prometheus",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    "remove_all_sd,enable_kubernetes_sd",
+)
 
-ALL = (API_SERVER, NODES, COREDNS, HELM)
+ALL = (API_SERVER, NODES, COREDNS, HELM, PROMETHEUS)
 OF_A_CLUSTER = (API_SERVER, NODES, COREDNS)
 
 

@@ -29,6 +29,7 @@ from e2e.cluster.directories import ROOT, cache
 BASE = "localhost/millrace-base"
 PAUSE = "localhost/millrace-pause:1"
 COREDNS = "localhost/millrace-coredns:1"
+PROMETHEUS = "localhost/millrace-prometheus:1"
 REPOSITORY = "localhost/millrace"
 PRODUCT = f"{REPOSITORY}:dev"
 VERSION = importlib.metadata.version("millrace")
@@ -89,6 +90,13 @@ def build_parts() -> None:
     """Build the images that a cluster itself needs, unless they exist."""
     _build_of_one_file(PAUSE, init_program())
     _build_of_one_file(COREDNS, programs.path("coredns"))
+
+
+def build_prometheus() -> str:
+    """Build the image of Prometheus, unless it exists; return its name, here and on nodes."""
+    programs.PROMETHEUS.main()
+    _build_of_one_file(PROMETHEUS, programs.path("prometheus"))
+    return PROMETHEUS
 
 
 def _build_of_one_file(image: str, program: Path) -> None:

@@ -152,6 +152,12 @@ class NativeCluster:
         """The same for the image of Spark's pods."""
         self._load(images.build_spark(), images.SPARK)
 
+    def load_prometheus_image(self) -> str:
+        """The same for the image of Prometheus; return its name."""
+        image = images.build_prometheus()
+        self._load(image, image)
+        return image
+
     def load_release(self, version: str) -> None:
         """Load the product's image as if it were of a release, with its version as the tag."""
         self._load(images.build_release(version), f"{images.REPOSITORY}:{version}")

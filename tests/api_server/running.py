@@ -126,7 +126,7 @@ class RunningApiServer:
         return self.folder / "certificates" / "apiserver.crt"
 
     def _start(self) -> None:
-        etcd_port, port = _free_port(), _free_port()
+        etcd_port, port = free_port(), free_port()
         self.url = f"https://127.0.0.1:{port}"
         programs = binaries.PROGRAMS.folder()
         etcd_url = f"http://127.0.0.1:{etcd_port}"
@@ -248,7 +248,7 @@ def _broker_role() -> bytes:
     return manifest.partition("---\n")[0].encode()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that nobody uses now: neither program takes 0."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

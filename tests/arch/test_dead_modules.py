@@ -12,6 +12,7 @@ from tests.arch.repository import GENERATED_SUFFIXES, ROOT, modules
 
 PUBLIC = {
     "millrace.client",
+    "millrace.client.metrics",
     "millrace.spark",
     "millrace.spark.job",
     "millrace.spark.progress",

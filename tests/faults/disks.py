@@ -14,7 +14,11 @@ _SLOW_SECONDS = 3.0
 
 def refusals(node: Node, error: str) -> float:
     """How often a broker has refused a request with this error."""
-    return node.metrics().get(f'millrace_refusals_total{{error="{error}"}}', 0)
+    return sum(
+        value
+        for series, value in node.metrics().items()
+        if series.startswith(f'millrace_refusals_total{{error="{error}",')
+    )
 
 
 def hits(node: Node, name: str, before: int, seconds: float = 15) -> int:

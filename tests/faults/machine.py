@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
 
@@ -24,8 +25,8 @@ class Need(Enum):
     MEMORY = "a memory cgroup"
 
 
-def missing() -> dict[Need, str]:
-    """Try every capability; return why the missing ones do not work."""
+def missing(wanted: Collection[Need] = tuple(Need)) -> dict[Need, str]:
+    """Try capabilities; return why the missing ones do not work."""
     probes = {
         Need.NAMESPACES: _try_namespaces,
         Need.THROTTLE: _try_throttle,
@@ -35,9 +36,9 @@ def missing() -> dict[Need, str]:
         Need.MEMORY: _try_memory,
     }
     reasons = {}
-    for need, probe in probes.items():
+    for need in wanted:
         try:
-            probe()
+            probes[need]()
         except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
             said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
             reasons[need] = f"{need.value}: {str(said).strip()}"

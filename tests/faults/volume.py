@@ -89,14 +89,19 @@ class Volume(Folder):
         self._is_shut_down = False
 
     def fill(self) -> None:
-        """Take all free space."""
-        with (self.path / "filler").open("wb") as filler, suppress(OSError):
-            size = 0
+        """Take all free space, also what became free since it was taken."""
+        with (self.path / "filler").open("ab") as filler, suppress(OSError):
+            size = filler.tell()
             for step in (8 * _MEBIBYTE, 256 << 10, 4096):
                 with suppress(OSError):
                     while True:
                         os.posix_fallocate(filler.fileno(), size, step)
                         size += step
+
+    def take(self, size: int) -> None:
+        """Take space until so many bytes are taken."""
+        with (self.path / "filler").open("ab") as filler:
+            os.posix_fallocate(filler.fileno(), 0, size)
 
     def heal(self) -> None:
         if self._is_shut_down:

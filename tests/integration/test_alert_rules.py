@@ -13,6 +13,7 @@ import yaml
 from dashboards.alerts import ALERTS, Alert
 from dashboards.generate import RULES
 from tests.watching import prometheus
+from tests.watching.causes import STAGES
 
 pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY_NOT)
 
@@ -88,7 +89,7 @@ CASES: dict[str, Case] = {
     ),
     "RecordsLost": Case(
         bad={series("millrace_unclean_leader_elections_total", **BROKER): "0x10 1x100"},
-        good={series("millrace_unclean_leader_elections_total", **BROKER): "4x110"},
+        good={series("millrace_unclean_leader_elections_total", **BROKER): "0x110"},
         silent_at=9,
         fires_at=13,
         summary=f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
@@ -334,6 +335,11 @@ def test_no_case_is_left_of_an_alert_that_is_gone() -> None:
     assert set(CASES) == {alert.name for alert in ALERTS}
 
 
+def test_every_alert_has_one_cause() -> None:
+    caused = [name for stage in STAGES for cause in stage for name in cause.alerts]
+    assert sorted(caused) == sorted(alert.name for alert in ALERTS)
+
+
 def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Path) -> None:
     alert = next(each for each in ALERTS if each.name == "NoController")
     expected = {
@@ -352,6 +358,49 @@ def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Pat
                 "alertname": "MillraceNoController",
                 "exp_alerts": [expected],
             }
+        ],
+    }
+    assert said_of([test], tmp_path) == ""
+
+
+def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_path: Path) -> None:
+    alert = next(each for each in ALERTS if each.name == "NoOperator")
+    missed = {
+        "exp_labels": {"severity": "ticket"},
+        "exp_annotations": {
+            "summary": "Operators that act: 0 instead of one.",
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": series(name, instance="a"), "values": "1x10 stale"}],
+            "alert_rule_test": [
+                {"eval_time": "25m", "alertname": "MillraceNoOperator", "exp_alerts": expected}
+            ],
+        }
+        for name, expected in (("millrace_operator_acts", [missed]), ("another", []))
+    ]
+    assert said_of(tests, tmp_path) == ""
+
+
+def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Path) -> None:
+    alert = next(each for each in ALERTS if each.name == "RecordsLost")
+    told = {
+        "exp_labels": {**CLUSTER, "severity": "page"},
+        "exp_annotations": {
+            "summary": f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
+            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
+        },
+    }
+    counted = series("millrace_unclean_leader_elections_total", **BROKER)
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": counted, "values": "0x5 stale _x30 1x60"}],
+        "alert_rule_test": [
+            {"eval_time": at, "alertname": "MillraceRecordsLost", "exp_alerts": alerts}
+            for at, alerts in (("4m", []), ("40m", [told]), ("70m", []))
         ],
     }
     assert said_of([test], tmp_path) == ""

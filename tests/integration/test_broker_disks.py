@@ -180,7 +180,7 @@ def fill_and_recover(
     for _ in range(3):
         again = client.produce_batch(partition, big_batch(partition, producer_id, sequence))
         assert (again.error.code, again.error.appended) == (FULL, APPENDED_NO)
-    assert broker.metrics()['millrace_refusals_total{error="STORAGE_FULL"}'] == 4
+    assert broker.metrics()['millrace_refusals_total{error="STORAGE_FULL",method="Produce"}'] == 4
     assert client.end_offset(partition) == sequence
     log = client.log(partition)
     assert log.log_end_offset == sequence

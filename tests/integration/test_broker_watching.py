@@ -60,7 +60,7 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
         assert metrics['millrace_topic_appended_records_total{topic="counted"}'] == 3
         assert metrics['millrace_topic_appended_bytes_total{topic="counted"}'] == len(batch)
         assert metrics['millrace_topic_fetched_bytes_total{topic="counted"}'] == len(batch)
-        assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
+        assert metrics['millrace_refusals_total{error="CORRUPT_BATCH",method="Produce"}'] == 1
         assert metrics["millrace_fetch_streams"] == 1
         session.close()
         wait_until(lambda: broker.metrics()["millrace_partitions"] == 2, "the gauge is set")
@@ -86,8 +86,8 @@ def test_a_client_that_is_refused_is_counted_and_named(start_broker: StartBroker
         partition = TopicPartition(client.create_topic("refusing"), 0)
         assert client.produce_batch(partition, b"nonsense" * 20).error.code
     metrics = broker.metrics()
-    assert metrics['millrace_refusals_total{error="MALFORMED_REQUEST"}'] == 3
-    assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
+    assert metrics['millrace_refusals_total{error="MALFORMED_REQUEST",method="DescribeLogs"}'] == 3
+    assert metrics['millrace_refusals_total{error="CORRUPT_BATCH",method="Produce"}'] == 1
     wait_until(lambda: broker.log_has('"method": "Produce"'), "it is named")
     lines = [line for line in broker.log_path.read_text().splitlines() if "was refused" in line]
     said, corrupt = map(json.loads, lines)

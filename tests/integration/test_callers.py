@@ -1,8 +1,10 @@
 """Brokers know who calls: in the log lines of refusals, and of changes that they pass on."""
 
 import json
+import pkgutil
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import grpc
@@ -13,14 +15,17 @@ from tests.integration.raw_client import FETCH, PRODUCE, RawClient, RawStream, b
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import Position, SyncAdmin, SyncProducer
+import millrace.proto.v1
+from millrace.client import Position, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
+    BrokerInUseError,
     InvalidConfigError,
     InvalidQuotaError,
     InvalidReplicaAssignmentError,
     InvalidTimestampError,
     TopicAlreadyExistsError,
+    UnknownMemberIdError,
 )
 from millrace.core.ids import TopicPartition, WallMs
 from millrace.proto.v1 import controller_pb2
@@ -150,6 +155,65 @@ def test_who_changes_topics_is_in_the_log_of_the_controller(cluster: RunningClus
             assert line["software"].startswith("millrace-python/")
 
 
+AUDITED = {
+    "Cluster.CreateTopics": "create_topics",
+    "Cluster.AlterTopics": "alter_topics",
+    "Cluster.DeleteTopics": "delete_topics",
+    "Cluster.UndeleteTopics": "undelete_topics",
+    "Cluster.PurgeTopics": "purge_topics",
+    "Cluster.DeleteRecords": "delete_records",
+    "Cluster.DrainBroker": "drain_broker",
+    "Cluster.UnregisterBroker": "unregister_broker",
+    "Cluster.ReassignPartitions": "reassign_partitions",
+    "Cluster.ElectLeaders": "elect_leaders",
+    "Cluster.SetQuotas": "set_quotas",
+    "Cluster.DeleteQuotas": "delete_quotas",
+    "Positions.CommitPositions": "commit_positions",
+    "Positions.DeletePositions": "delete_positions",
+}
+"""Methods with administrative acts, and how the audit log calls them."""
+NOT_AUDITED = {
+    "Cluster.Hello": "reads",
+    "Cluster.GetMetadata": "reads",
+    "Cluster.ListDeletedTopics": "reads",
+    "Cluster.DescribeLogs": "reads",
+    "Cluster.DescribeBrokerConfig": "reads",
+    "Cluster.DescribeQuotas": "reads",
+    "Fetch.Fetch": "reads",
+    "Fetch.ListOffsets": "reads",
+    "Fetch.OffsetsForLeaderEpoch": "reads",
+    "Fetch.DescribeLags": "reads",
+    "Groups.DescribeGroup": "reads",
+    "Positions.FetchPositions": "reads",
+    "Positions.ListNames": "reads",
+    "Produce.Produce": "writes records",
+    "Produce.InitProducerId": "a producer begins",
+    "Groups.GroupHeartbeat": "a member, for itself",
+    "Groups.LeaveGroup": "a member, for itself",
+    "Positions.ResolveInitial": "a reader begins, and changes nothing that is there",
+    "Controller.Session": "a broker; the administrative acts in it are audited one by one",
+    "Replica.Fetch": "a follower reads",
+    "Replica.DescribeLags": "a broker reads",
+}
+"""All others, and what they are."""
+
+
+def test_each_method_is_audited_or_it_is_said_why_not() -> None:
+    modules = [
+        import_module(f"millrace.proto.v1.{each.name}")
+        for each in pkgutil.iter_modules(millrace.proto.v1.__path__)
+        if each.name.endswith("_pb2")
+    ]
+    methods = {
+        f"{service.name}.{method.name}"
+        for module in modules
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert methods == {*AUDITED, *NOT_AUDITED}
+    assert not AUDITED.keys() & NOT_AUDITED.keys()
+
+
 def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: StartBroker) -> None:
     broker = start_broker()
     with SyncAdmin(broker.address, client_id="ops") as admin:
@@ -167,10 +231,22 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
         admin.delete_records({("t", 0): 1})
         admin.commit_positions("readers", {("t", 0): Position(1)})
         admin.delete_group("readers")
+        with SyncConsumer(broker.address, client_id="member", group="billing") as consumer:
+            consumer.subscribe(["t"])
+            while not consumer.assignment():
+                consumer.poll(100)
+            with pytest.raises(UnknownMemberIdError):
+                admin.commit_positions("billing", {("t", 0): Position(1)})
+        admin.commit_positions("billing", {("t", 0): Position(1), ("t", 1): Position(0)})
+        admin.alter_topic("t", set_config={"retention.ms": "1d"})
+        with pytest.raises(BrokerInUseError):
+            admin.unregister_broker(0)
         with pytest.raises(BrokerIdNotRegisteredError):
             admin.drain_broker(7)
         admin.delete_topic("t")
         admin.undelete_topic("t")
+        admin.delete_topic("t")
+        admin.purge_topic("t")
     said = changes(broker)
     told = [(each["request"], each["entries"], each["outcome"], each["refused"]) for each in said]
     assert told == [
@@ -192,10 +268,21 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
         ("elect_leaders", "", "done", ""),
         ("delete_records", "t-0 before 1", "done", ""),
         ("delete_positions", "readers", "done", ""),
+        (
+            "commit_positions",
+            "billing: t-0 to 1",
+            "refused",
+            "billing: t-0 to 1: UNKNOWN_MEMBER_ID",
+        ),
+        ("commit_positions", "billing: t-0 to 1, billing: t-1 to 0", "done", ""),
+        ("alter_topics", "t (retention.ms)", "done", ""),
+        ("unregister_broker", "broker 0", "refused", "broker 0: BROKER_IN_USE"),
         ("drain_broker", "broker 7", "refused", "broker 7: BROKER_ID_NOT_REGISTERED"),
         ("delete_topics", "t", "done", ""),
         ("undelete_topics", "t", "done", ""),
+        ("purge_topics", "t", "done", ""),
     ]
+    assert {request for request, *_ in told} == set(AUDITED.values()), "each is tried here"
     assert all(each["logger"] == "millrace.audit" and each["client_id"] == "ops" for each in said)
     assert not broker.log_has("secret")
 

@@ -13,10 +13,10 @@ from tests.watching import prometheus
 from tests.watching.cluster import wait_until, watched_cluster
 from tests.watching.panels import (
     dashboards,
-    quick_rules,
     resolved_variables,
     without_data,
 )
+from tests.watching.quick_rules import quick_rules
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -25,19 +25,6 @@ pytestmark = [
 
 OF_A_DEAD_BROKER = {"MillraceBrokerDown", "MillraceUnderReplicated"}
 REFUSED = "MillraceWritesRefused"
-OF_THE_MACHINE = {
-    "MillraceDiskFull",
-    "MillraceDiskFillsUp",
-    "MillraceDiskSlow",
-    "MillraceEventLoopSlow",
-}
-"""Other work on the machine may cause these: it fills the disk and keeps the processors busy."""
-
-
-def fired(asked: prometheus.RunningPrometheus) -> set[str]:
-    """Return the names of the alerts that have fired since the beginning."""
-    found = asked.ask("query", query='count_over_time(ALERTS{alertstate="firing"}[10m])')
-    return {each["metric"]["alertname"] for each in found["result"]} - OF_THE_MACHINE
 
 
 def test_every_panel_has_data_and_alerts_fire_for_dead_brokers_alone(tmp_path: Path) -> None:
@@ -58,20 +45,20 @@ def test_every_panel_has_data_and_alerts_fire_for_dead_brokers_alone(tmp_path: P
         rules_seen = [rule for group in groups for rule in group["rules"]]
         assert [rule for rule in rules_seen if rule["health"] != "ok"] == []
         assert sum(rule["type"] == "alerting" for rule in rules_seen) == len(ALERTS)
-        assert fired(asked) == set()
+        assert asked.fired() == set()
 
         watched.kill_one()
         killed = time.time()
-        wait_until(lambda: fired(asked) >= OF_A_DEAD_BROKER, "the alerts fire")
+        wait_until(lambda: asked.fired() >= OF_A_DEAD_BROKER, "the alerts fire")
         wait_until(
             lambda: not without_data(asked, killed),
             "every query returns data again",
             said=lambda: "\n".join(map(str, without_data(asked, killed))),
         )
-        assert fired(asked) == OF_A_DEAD_BROKER
+        assert asked.fired() == OF_A_DEAD_BROKER
 
         second = watched.kill_one()  # One of three replicas is left.
-        wait_until(lambda: REFUSED in fired(asked), "the page of refused writes fires")
+        wait_until(lambda: REFUSED in asked.fired(), "the page of refused writes fires")
         second.start()
         wait_until(
             lambda: not asked.values(f'ALERTS{{alertname="{REFUSED}",alertstate="firing"}}'),

@@ -1,4 +1,4 @@
-"""Prometheus's own checker has nothing to say about the pages of broker, operator and Spark."""
+"""Prometheus's own checker has nothing to say about the pages of brokers and programs."""
 
 import subprocess
 from collections.abc import Iterator
@@ -6,11 +6,13 @@ from contextlib import ExitStack
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.watching import prometheus
 from tests.watching.pages import operator_page, spark_page
 
-from millrace.client import Position, SyncAdmin, SyncProducer
+from millrace.client import Position, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client.metrics import ClientCollector
 
 pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY_NOT)
 
@@ -36,6 +38,12 @@ def pages(shared_broker: RunningBroker) -> Iterator[dict[str, bytes]]:
         admin.create_topic("metrics-pages")
         with SyncProducer(shared_broker.address) as producer:
             producer.send("metrics-pages", b"value").result(10)
+            with SyncConsumer(shared_broker.address) as consumer:
+                consumer.assign(["metrics-pages"], start="beginning")
+                assert consumer.poll(10_000)
+                registry = CollectorRegistry()
+                registry.register(ClientCollector(producer, consumer, admin))
+                client = generate_latest(registry)
         admin.commit_positions("a-group", {("metrics-pages", 0): Position(0)})
         operator, spark = (endings.enter_context(each()) for each in (operator_page, spark_page))
         wait_until(
@@ -47,10 +55,10 @@ def pages(shared_broker: RunningBroker) -> Iterator[dict[str, bytes]]:
             "operator": operator,
             "spark": spark,
         }
-        yield {name: page_of(address) for name, address in addresses.items()}
+        yield {"client": client, **{name: page_of(each) for name, each in addresses.items()}}
 
 
-@pytest.mark.parametrize("name", ["broker", "operator", "spark"])
+@pytest.mark.parametrize("name", ["broker", "client", "operator", "spark"])
 def test_promtool_has_nothing_to_say_of_a_page(pages: dict[str, bytes], name: str) -> None:
     assert pages[name].count(b"# HELP") > 10
     assert said_of(pages[name]) == ""

@@ -1,16 +1,16 @@
-"""Three brokers under a load that moves every metric: writers, readers, a slow group, a quota,
-compaction, retention, refusals.
+"""Three brokers under a load that moves every metric: writers, readers, a group, a quota,
+compaction, retention, refusals. Nothing of it is a fault, so no alert fires.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
-from tests.watching.pages import operator_page, spark_page
+from tests.watching.pages import RunningQuery, operator_page, spark_page
 from tests.watching.prometheus import RunningPrometheus, Target
 
 from millrace.client import MillraceError, Position, SyncAdmin, SyncConsumer, SyncProducer
@@ -20,7 +20,7 @@ PARTITIONS = 3
 VALUE = b"v" * 1000
 KEYS = 20
 
-_SETTINGS = {
+SETTINGS: dict[str, object] = {
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,
     "groups.lag_interval_ms": 200,
@@ -38,6 +38,7 @@ _TOPICS: dict[str, dict[str, str]] = {
 }
 _QUOTA_BYTES_PER_SECOND = 50_000
 _PAUSE_SECONDS = 0.02
+_REPORT_SECONDS = 0.5
 
 
 class WatchedCluster:
@@ -46,40 +47,74 @@ class WatchedCluster:
     Attributes:
         brokers: the processes.
         prometheus: scrapes them, and pages of an operator and of a Spark job.
+        query: of the Spark job.
     """
 
-    def __init__(self, brokers: RunningCluster, prometheus: RunningPrometheus) -> None:
+    def __init__(
+        self,
+        brokers: RunningCluster,
+        prometheus: RunningPrometheus,
+        query: RunningQuery,
+        group_is_over: threading.Event,
+    ) -> None:
         self.brokers = brokers
         self.prometheus = prometheus
+        self.query = query
+        self._group_is_over = group_is_over
+
+    @property
+    def controller(self) -> RunningBroker:
+        """The broker that is the controller."""
+        with SyncAdmin(self.brokers.bootstrap) as admin:
+            wait_until(lambda: admin.describe_cluster().controller_id >= 0, "one is elected")
+            return self.brokers[admin.describe_cluster().controller_id]
 
     def kill_one(self) -> RunningBroker:
         """Kill a broker that is not the controller, as a crash would; return it."""
-        with SyncAdmin(self.brokers.bootstrap) as admin:
-            controller = self.brokers[admin.describe_cluster().controller_id]
+        controller = self.controller
         running = (each for each in self.brokers.brokers if each.is_running)
         killed = next(each for each in running if each is not controller)
         killed.kill()
         return killed
 
+    def stop_group(self) -> None:
+        """Let the members of the group `billing` leave, and none come again."""
+        self._group_is_over.set()
+
 
 @contextmanager
-def watched_cluster(folder: Path, rules: list[Path]) -> Iterator[WatchedCluster]:
-    """Start the brokers, their load and Prometheus; end all of it."""
-    brokers = RunningCluster(folder / "brokers", _SETTINGS)
+def watched_cluster(
+    folder: Path,
+    rules: list[Path],
+    *,
+    brokers: RunningCluster | None = None,
+    operator: Callable[[], AbstractContextManager[str]] = operator_page,
+) -> Iterator[WatchedCluster]:
+    """Start the brokers, their load and Prometheus; end all of it.
+
+    Args:
+        folder: for their files.
+        rules: of Prometheus.
+        brokers: to be started; None: with `SETTINGS`, on plain folders.
+        operator: serves the operator's page; yields its address.
+    """
+    brokers = brokers or RunningCluster(folder / "brokers", SETTINGS)
+    query = RunningQuery()
     with ExitStack() as endings:
         endings.callback(brokers.abandon)
         brokers.start()
         _prepare(brokers.bootstrap)
-        for job in (_write, _write_too_much, _read, _be_refused):
+        for job in (_write, _write_too_much, _follow, _be_refused):
             endings.enter_context(_running(job, brokers.bootstrap))
+        group_is_over = endings.enter_context(_running(_read, brokers.bootstrap))
         targets = [
             *(_target(each) for each in brokers.brokers),
-            Target("operator", endings.enter_context(operator_page()), {}),
-            Target("spark", endings.enter_context(spark_page()), {"namespace": "shop"}),
+            Target("operator", endings.enter_context(operator()), {}),
+            Target("spark", endings.enter_context(spark_page(query)), {"namespace": "shop"}),
         ]
         prometheus = RunningPrometheus(folder / "prometheus", targets, rules)
         endings.callback(prometheus.stop)
-        yield WatchedCluster(brokers, prometheus.start())
+        yield WatchedCluster(brokers, prometheus.start(), query, group_is_over)
 
 
 def _target(broker: RunningBroker) -> Target:
@@ -95,17 +130,18 @@ def _prepare(bootstrap: str) -> None:
         admin.set_quota(
             "tenants", client_id="tenant", produce_bytes_per_second=_QUOTA_BYTES_PER_SECOND
         )
-        places = [("orders", number) for number in range(PARTITIONS)]
-        admin.commit_positions("archive", dict.fromkeys(places, Position(0)))
 
 
 @contextmanager
-def _running(job: Callable[[str, threading.Event], None], bootstrap: str) -> Iterator[None]:
+def _running(
+    job: Callable[[str, threading.Event], None], bootstrap: str
+) -> Iterator[threading.Event]:
+    """Run a job in a thread; yield what ends it, as the block's end does."""
     is_over = threading.Event()
     thread = threading.Thread(target=job, args=(bootstrap, is_over))
     thread.start()
     try:
-        yield
+        yield is_over
     finally:
         is_over.set()
         thread.join()
@@ -139,6 +175,18 @@ def _read(bootstrap: str, is_over: threading.Event) -> None:
         while not is_over.is_set():
             with suppress(MillraceError):
                 consumer.poll(timeout_ms=200)
+
+
+def _follow(bootstrap: str, is_over: threading.Event) -> None:
+    """Be `archive`, which reports positions and is no consumer group, and is a little behind."""
+    with SyncAdmin(bootstrap) as admin:
+        positions: dict[tuple[str, int], Position] = {}
+        while not is_over.wait(_REPORT_SECONDS):
+            with suppress(MillraceError):
+                if positions:
+                    admin.commit_positions("archive", positions)
+                ends = admin.list_offsets("orders")
+                positions = {place: Position(end.offset) for place, end in ends.items()}
 
 
 def _be_refused(bootstrap: str, is_over: threading.Event) -> None:

@@ -46,15 +46,33 @@ class RunningQuery(Collector):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._goes_on = True
         self._states = QueryStates()
         self._states.on_started("etl", "run", time.monotonic())
         self._batches = 0
 
     def advance(self) -> None:
-        """Do a micro-batch."""
+        """Do a micro-batch, unless the query stands still or has ended."""
         with self._lock:
-            self._batches += 1
-            self._states.on_progress(self._progress(), time.monotonic())
+            if self._goes_on:
+                self._batches += 1
+                self._states.on_progress(self._progress(), time.monotonic())
+
+    def stand_still(self) -> None:
+        """Do no micro-batch from now on, but run."""
+        with self._lock:
+            self._goes_on = False
+
+    def go_on(self) -> None:
+        """Do micro-batches again."""
+        with self._lock:
+            self._goes_on = True
+
+    def fail(self) -> None:
+        """End with an error."""
+        with self._lock:
+            self._goes_on = False
+            self._states.on_terminated("run", "Py4JJavaError: the sink refused a row")
 
     def _progress(self) -> dict[str, Any]:
         def offsets(at: int) -> dict[str, Any]:
@@ -78,10 +96,10 @@ class RunningQuery(Collector):
 
 
 @contextmanager
-def spark_page() -> Iterator[str]:
+def spark_page(query: RunningQuery | None = None) -> Iterator[str]:
     """Serve the metrics of a driver with one query; yield the address."""
     registry = CollectorRegistry()
-    query = RunningQuery()
+    query = query or RunningQuery()
     registry.register(query)
     server, thread = start_http_server(0, "127.0.0.1", registry)
     try:

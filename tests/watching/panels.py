@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 from dashboards.generate import FOLDER
-from tests.watching.prometheus import RunningPrometheus
+from tests.watching.prometheus import Prometheus
 
 RATE_INTERVAL = "5s"
 """What Grafana takes for `$__rate_interval` is four scrapes; one more makes up for a late one."""
@@ -43,14 +42,14 @@ def dashboards() -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))]
 
 
-def panel_queries(prometheus: RunningPrometheus) -> Iterator[PanelQuery]:
+def panel_queries(prometheus: Prometheus) -> Iterator[PanelQuery]:
     """Yield all queries of all panels."""
     for board in dashboards():
         yield from board_queries(board, prometheus)
 
 
 def board_queries(
-    board: dict[str, Any], prometheus: RunningPrometheus, shown_seconds: int = SHOWN_SECONDS
+    board: dict[str, Any], prometheus: Prometheus, shown_seconds: int = SHOWN_SECONDS
 ) -> Iterator[PanelQuery]:
     """Yield all queries of a dashboard that shows so much time."""
     chosen = {"__rate_interval": RATE_INTERVAL, "__range": f"{shown_seconds}s"}
@@ -67,7 +66,7 @@ def board_queries(
             )
 
 
-def resolved_variables(board: dict[str, Any], prometheus: RunningPrometheus) -> dict[str, str]:
+def resolved_variables(board: dict[str, Any], prometheus: Prometheus) -> dict[str, str]:
     """Return each variable's value where "All" is chosen; an empty one has no choices."""
     chosen: dict[str, str] = {}
     for variable in board["templating"]["list"]:
@@ -82,7 +81,7 @@ def resolved_variables(board: dict[str, Any], prometheus: RunningPrometheus) -> 
     return chosen
 
 
-def without_data(prometheus: RunningPrometheus, since: float) -> list[PanelQuery]:
+def without_data(prometheus: Prometheus, since: float) -> list[PanelQuery]:
     """Return the queries that show nothing from a time on.
 
     Args:
@@ -92,7 +91,7 @@ def without_data(prometheus: RunningPrometheus, since: float) -> list[PanelQuery
     return [each for each in panel_queries(prometheus) if not _has_data(prometheus, each, since)]
 
 
-def _has_data(prometheus: RunningPrometheus, query: PanelQuery, since: float) -> bool:
+def _has_data(prometheus: Prometheus, query: PanelQuery, since: float) -> bool:
     if query.is_instant:
         return any(not isnan(value) for value in prometheus.values(query.expr))
     now = time.time()
@@ -105,18 +104,3 @@ def _has_data(prometheus: RunningPrometheus, query: PanelQuery, since: float) ->
 
 def _replaced(text: str, chosen: dict[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda name: chosen[name[1]], text)
-
-
-def quick_rules(rules: Path, folder: Path) -> Path:
-    """Write rules in which a minute is a second, so that a test need not wait; return the file."""
-    seconds = {"s": 1, "m": 60, "h": 3600}
-
-    def shortened(found: re.Match[str]) -> str:
-        length = int(found[2]) * seconds[found[3]] // 60
-        return f"{found[1]}{max(length, 2) if found[1] == '[' else length}s"
-
-    folder.mkdir(parents=True, exist_ok=True)
-    quick = folder / rules.name
-    text = rules.read_text(encoding="utf-8").replace("86400", "1440")
-    quick.write_text(re.sub(r"(\[|for: )(\d+)([smh])\b", shortened, text), encoding="utf-8")
-    return quick

@@ -1,4 +1,4 @@
-"""A real Prometheus on a port of its own, and what it answers."""
+"""A real Prometheus: what it answers, and one on a port of its own."""
 
 import json
 import os
@@ -17,6 +17,13 @@ from urllib.request import urlopen
 import yaml
 
 START_SECONDS_MAX = 60.0
+OF_THE_MACHINE = {
+    "MillraceDiskFull",
+    "MillraceDiskFillsUp",
+    "MillraceDiskSlow",
+    "MillraceEventLoopSlow",
+}
+"""Other work on the machine may cause these: it fills the disk and keeps the processors busy."""
 WHY_NOT = "Prometheus is not on this machine: sh requirements/install.sh prometheus"
 
 
@@ -40,8 +47,47 @@ class Target:
     labels: Mapping[str, str]
 
 
-class RunningPrometheus:
-    """See the module.
+class Prometheus:
+    """What one answers.
+
+    Attributes:
+        url: where it does.
+    """
+
+    url = ""
+
+    def ask(self, path: str, **parameters: object) -> Any:
+        """Return the data of an answer of its API."""
+        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters, doseq=True)}") as answer:
+            said = json.load(answer)
+        assert said["status"] == "success", said
+        return said["data"]
+
+    def values(self, expr: str) -> list[float]:
+        """Return the values of all series of an expression now."""
+        found = self.ask("query", query=expr)
+        return [float(each["value"][1]) for each in found["result"]]
+
+    def is_up(self) -> bool:
+        """Return whether each target was scraped."""
+        targets = self.ask("targets")["activeTargets"]
+        return bool(targets) and all(each["health"] == "up" for each in targets)
+
+    def fired(self) -> set[str]:
+        """Return the names of the alerts that fired in the last ten minutes."""
+        return self._alerts('count_over_time(ALERTS{alertstate="firing"}[10m])')
+
+    def pending(self) -> set[str]:
+        """Return the names of the alerts that will fire if nothing changes."""
+        return self._alerts('ALERTS{alertstate="pending"}')
+
+    def _alerts(self, expr: str) -> set[str]:
+        found = self.ask("query", query=expr)
+        return {each["metric"]["alertname"] for each in found["result"]} - OF_THE_MACHINE
+
+
+class RunningPrometheus(Prometheus):
+    """A process.
 
     Args:
         folder: for its files.
@@ -51,7 +97,6 @@ class RunningPrometheus:
 
     def __init__(self, folder: Path, targets: Sequence[Target], rules: Sequence[Path] = ()) -> None:
         self.folder = folder
-        self.url = ""
         self._config = {
             "global": {
                 "scrape_interval": "1s",
@@ -111,20 +156,3 @@ class RunningPrometheus:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-    def ask(self, path: str, **parameters: object) -> Any:
-        """Return the data of an answer of its API."""
-        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters, doseq=True)}") as answer:
-            said = json.load(answer)
-        assert said["status"] == "success", said
-        return said["data"]
-
-    def values(self, expr: str) -> list[float]:
-        """Return the values of all series of an expression now."""
-        found = self.ask("query", query=expr)
-        return [float(each["value"][1]) for each in found["result"]]
-
-    def is_up(self) -> bool:
-        """Return whether each target was scraped."""
-        targets = self.ask("targets")["activeTargets"]
-        return bool(targets) and all(each["health"] == "up" for each in targets)

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
 import uvloop
 
 from millrace.broker import events
@@ -199,6 +200,8 @@ class Broker:
             config.limits.connection_request_memory_bytes_max,
         )
         self._metrics.request_memory_bytes.set_function(lambda: memory.used)
+        self._metrics.request_memory_max_bytes.set(memory.bytes_max)
+        self._metrics.arrow_memory_bytes.set_function(pa.total_allocated_bytes)
         self._early = EarlyRequests()
         self._quotas = Quotas(config.quotas, self._metrics.quotas)
         self._checkers = [

@@ -120,6 +120,11 @@ class Tracing:
             span.set_attribute("messaging.millrace.offset", offset)
         _end(span, error)
 
+    def sampled_trace(self, span: Span) -> str:
+        """Return the id of a span's trace, if it is recorded; empty: it is not."""
+        context = span.get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else ""
+
     # --- Consumers ---------------------------------------------------------------------------
 
     def polled(

@@ -11,6 +11,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import (
@@ -23,6 +26,7 @@ from millrace.client import (
     SyncProducer,
     UnknownTopicOrPartitionError,
 )
+from millrace.client.metrics import ClientCollector
 from millrace.client.tracing import context_of
 
 EXPORTER = InMemorySpanExporter()
@@ -89,6 +93,33 @@ def test_a_record_s_context_comes_out_in_the_consumer(broker: RunningBroker) -> 
     assert context.span_id == first.context.span_id
     links = [link.context.span_id for poll in spans("poll orders") for link in poll.links]
     assert links == [first.context.span_id, second.context.span_id]
+
+
+def test_the_page_of_a_program_has_the_trace_of_a_slow_send(broker: RunningBroker) -> None:
+    orders = topic(broker, "exemplars")
+    registry = CollectorRegistry()
+
+    def exemplars() -> list[dict[str, str]]:
+        text = generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+        families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        return [
+            sample.exemplar.labels
+            for family in families
+            for sample in family.samples
+            if sample.exemplar is not None
+            and sample.name == "millrace_producer_delivery_seconds_bucket"
+            and sample.exemplar.value <= float(sample.labels["le"])
+        ]
+
+    with SyncProducer(broker.address, tracing=True) as producer:
+        registry.register(ClientCollector(producer))
+        producer.send(orders, b"a").result(10)
+        wait_until(exemplars, "the span has ended")
+        producer.send_batch(orders, [b"b", b"c"]).result(10)
+        sent = spans("send exemplars", 2)
+        wait_until(lambda: 1 <= len(exemplars()) <= 2, "at most one for each bucket")
+        traces = [f"{each.context.trace_id:032x}" for each in sent]
+        assert {each["trace_id"] for each in exemplars()} <= set(traces)
 
 
 def test_a_batch_has_one_span_and_each_record_its_context(broker: RunningBroker) -> None:

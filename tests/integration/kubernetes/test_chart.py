@@ -98,6 +98,14 @@ def test_the_api_server_takes_every_object_of_the_chart(
     assert [refused for each in found if (refused := apply(api_server, each))] == []
 
 
+def test_the_api_server_takes_the_prometheus_that_follows_annotations(
+    api_server: RunningApiServer,
+) -> None:
+    found = documents((CHART.parent / "prometheus.yaml").read_text())
+    assert {"ConfigMap", "Deployment"} <= {each["kind"] for each in found}
+    assert [refused for each in found if (refused := apply(api_server, each))] == []
+
+
 def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
     """With a definition all its objects go, and the records of clusters with them."""
     found = [each for each in documents(rendered()) if each["kind"] == "CustomResourceDefinition"]

@@ -9,6 +9,7 @@ import pytest
 
 from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
+from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.membership import Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import GroupFullError, InvalidGroupError, UnknownMemberIdError
@@ -125,6 +126,7 @@ class Story:
             topics=["t"],
             pattern="",
             callbacks=Callbacks(on_assigned=on_assigned),
+            counters=ConsumerCounters(),
         )
 
     async def until(self, condition: Callable[[], object], *, polls: bool = False) -> None:

@@ -3,10 +3,22 @@
 import re
 from collections.abc import Iterator
 
-from docs.metrics_page import Family, broker_families, operator_families, spark_families
+from docs.metrics_page import (
+    Family,
+    broker_families,
+    client_families,
+    operator_families,
+    spark_families,
+)
 
 FAMILIES: dict[str, Family] = {
-    each.name: each for each in (*broker_families(), *operator_families(), *spark_families())
+    each.name: each
+    for each in (
+        *broker_families(),
+        *client_families(),
+        *operator_families(),
+        *spark_families(),
+    )
 }
 TARGET_LABELS = {"namespace", "millrace_cluster", "instance", "job"}
 """Labels that Prometheus gives to what it scrapes."""

@@ -87,6 +87,24 @@ def test_other_settings_make_another_revision_of_the_pods() -> None:
     assert annotation() != annotation(config={"threads": {"check": 3}})
 
 
+def test_prometheus_finds_the_metrics_by_annotations_unless_the_pool_says_otherwise() -> None:
+    def annotations(**template: Any) -> Any:
+        pool = {
+            "name": "b",
+            "volumes": [{"name": "data", "size": "1Gi"}],
+            "template": template,
+        }
+        made = objects(pools=[pool])["StatefulSet", "c-b"]["spec"]["template"]
+        port = made["metadata"]["annotations"]["prometheus.io/port"]
+        (container,) = made["spec"]["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        assert port == str(ports["metrics"])
+        return made["metadata"]["annotations"]["prometheus.io/scrape"]
+
+    assert annotations() == "true"
+    assert annotations(annotations={"prometheus.io/scrape": "false"}) == "false"
+
+
 def test_pods_are_not_root_and_can_change_nothing_but_their_volumes() -> None:
     pod = pod_of(objects()["StatefulSet", "c-b"])
     (container,) = pod["containers"]

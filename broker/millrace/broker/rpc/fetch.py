@@ -457,7 +457,7 @@ class _FetchStream:
         self, handle: int, topic_partition: TopicPartition, error: MillraceError
     ) -> None:
         self._leave(handle)
-        self._service.metrics.refused(error)
+        self._service.metrics.refused(error, "Fetch")
         service = self._service
         refused = pb.FetchedPartition(
             handle=handle,

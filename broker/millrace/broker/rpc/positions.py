@@ -1,4 +1,9 @@
-"""The Positions service: readers' positions under a name, at the leader of the name's partition."""
+"""The Positions service: readers' positions under a name, at the leader of the name's partition.
+
+The members of a group commit as members. Any other commit to a group moves it, as
+`millrace group reset` does, so it is in the audit log. Readers without a group commit for
+themselves, which is no administrative act.
+"""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -98,9 +103,16 @@ class PositionsService:
         self, request: pb.CommitPositionsRequest, caller: Caller
     ) -> pb.CommitPositionsResponse:
         name = request.name
+        line: AuditLine | None = None
         try:
             place = await self._names.find_or_make(name, caller)
             positions = await self._positions_of(request.positions)
+            if not request.member_id and await self._is_group(place, name):
+                line = AuditLine(self._calls.audit, caller, "commit_positions")
+                line.name(
+                    f"{name}: {self._partitions.named(each)} to {position.offset}"
+                    for each, position in positions.items()
+                )
             await self._positions.ask(
                 place,
                 lambda machine, now: machine.handle_commit(
@@ -113,7 +125,11 @@ class PositionsService:
                 ),
             )
         except MillraceError as error:
+            if line is not None:
+                line.on_answered([error] * len(request.positions))
             return pb.CommitPositionsResponse(error=self._names.error(name, error))
+        if line is not None:
+            line.on_answered([None] * len(request.positions))
         return pb.CommitPositionsResponse()
 
     async def _fetch(
@@ -184,6 +200,13 @@ class PositionsService:
         return pb.DeletePositionsResponse()
 
     # --- Private -----------------------------------------------------------------------------
+
+    async def _is_group(self, place: TopicPartition, name: str) -> bool:
+        """Return whether a name has, or had, members."""
+        return await self._positions.ask(
+            place,
+            lambda machine, _: Result([], machine.summary(name).kind is NameKind.CONSUMER),
+        )
 
     async def _positions_of(
         self, named: Iterable[pb.Position]

@@ -33,6 +33,6 @@ class Refusals:
             caller: of the request.
             method: its name, without the service.
         """
-        self.metrics.refused(error)
+        self.metrics.refused(error, method)
         if isinstance(error, InvalidRequestError | BrokerBusyError):
             self.audit.on_refused(caller, method, error)

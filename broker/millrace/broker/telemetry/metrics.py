@@ -1,6 +1,7 @@
 """Metrics of the broker's own work: one registry, served at `/metrics`.
 
-Labels are bounded by design: topics by `metrics.topics_max`, errors by the number of codes.
+Labels are bounded by design: topics by `metrics.topics_max`, errors and methods by how many there
+are.
 """
 
 import platform
@@ -72,8 +73,9 @@ class BrokerMetrics:
         )  # fmt: skip
         self._refusals = Counter(
             "millrace_refusals",
-            "Calls, requests or batches refused, by error. The log names some of the clients.",
-            ["error"],
+            "Calls, requests or batches refused, by error and by method, without its service. The "
+            "log names some of the clients.",
+            ["error", "method"],
             registry=registry,
         )  # fmt: skip
         self.produce_streams = Gauge(
@@ -95,7 +97,20 @@ class BrokerMetrics:
             registry=registry,
         )
         self.request_memory_bytes = Gauge(
-            "millrace_request_memory_bytes", "Bytes of requests held.", registry=registry
+            "millrace_request_memory_bytes",
+            "Bytes of requests held. Worry when it stays near millrace_request_memory_max_bytes: "
+            "producers wait.",
+            registry=registry,
+        )
+        self.request_memory_max_bytes = Gauge(
+            "millrace_request_memory_max_bytes",
+            "The setting limits.request_memory_bytes_max.",
+            registry=registry,
+        )
+        self.arrow_memory_bytes = Gauge(
+            "millrace_arrow_memory_bytes",
+            "Memory of Arrow: of batches that are checked, inflated or cleaned just now.",
+            registry=registry,
         )
         self.partitions = Gauge(
             "millrace_partitions",
@@ -195,7 +210,7 @@ class BrokerMetrics:
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
         self.tiers = TierMetrics(registry)
-        self._refused: dict[type[MillraceError], Counter] = {}
+        self._refused: dict[tuple[type[MillraceError], str], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
         self._sized_topics: set[str] = set()
 
@@ -213,12 +228,12 @@ class BrokerMetrics:
         """Count bytes of batches sent."""
         self._topic(topic)[2].inc(size)
 
-    def refused(self, error: MillraceError) -> None:
-        """Count a refusal."""
-        kind = type(error)
+    def refused(self, error: MillraceError, method: str) -> None:
+        """Count a refusal of a method, which is named without its service."""
+        kind = type(error), method
         counter = self._refused.get(kind)
         if counter is None:
-            counter = self._refused[kind] = self._refusals.labels(kind.name())
+            counter = self._refused[kind] = self._refusals.labels(error.name(), method)
         counter.inc()
 
     def on_topic_sizes(self, sizes: Mapping[str, int]) -> None:

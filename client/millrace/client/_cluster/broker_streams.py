@@ -76,6 +76,8 @@ class BrokerStreams(Generic[AnyStream]):
         self._on_told = on_told
         self._on_looked_up = on_looked_up
         self._streams: dict[BrokerId, AnyStream] = {}
+        self.failures = 0
+        """Streams that broke, or that could not be opened."""
 
     def get(self, broker_id: BrokerId) -> AnyStream | None:
         """Return the stream to a broker; None: there is none."""
@@ -97,6 +99,7 @@ class BrokerStreams(Generic[AnyStream]):
             connection = await self._cluster.broker(broker_id)
             self._streams[broker_id] = self._open_stream(broker_id, connection)
         except MillraceError as error:
+            self.failures += 1
             with self.lock:
                 self._machine.on_disconnected(broker_id, error.message, monotonic_ms())
         else:
@@ -106,6 +109,7 @@ class BrokerStreams(Generic[AnyStream]):
 
     def on_broken(self, broker_id: BrokerId, stream: AnyStream, reason: str) -> None:
         """A stream ended by itself."""
+        self.failures += 1
         if self._streams.get(broker_id) is stream:
             del self._streams[broker_id]
             with self.lock:
@@ -115,6 +119,7 @@ class BrokerStreams(Generic[AnyStream]):
 
     def give_up(self, broker_id: BrokerId) -> None:
         """End a stream whose broker the machine has given up."""
+        self.failures += 1
         stream = self._streams.pop(broker_id)
         stream.close()
         self._tasks.spawn(self._cluster.drop(stream.connection))

@@ -17,7 +17,7 @@ back to an earlier leader epoch, nor a broker to an earlier life.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,7 @@ import grpc.aio
 from millrace.client._cluster import wire
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
 from millrace.client._runtime import fork
+from millrace.client._runtime.latencies import Latencies
 from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -164,13 +165,17 @@ class Cluster:
             raise InvalidConfigError(f"bootstrap: {error}") from error
         if problem := client_id_problem(client_id):
             raise InvalidConfigError(problem)
-        self._client_id = client_id
+        self.client_id = client_id
         self.timeout_s = timeout_ms / 1000
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
         self._is_closed = False
+        self.call_seconds: dict[str, Latencies] = {}
+        """Of calls with one request and one response, by method."""
+        self.call_failures: Counter[str] = Counter()
+        """Calls without an answer, and those refused as a whole, by error."""
         self.cluster_id = ""
         self.batch_bytes_max = wire.MESSAGE_BYTES_MAX
         """Bytes of records that fit into a request to any broker that was greeted."""
@@ -335,6 +340,15 @@ class Cluster:
             MillraceError: the broker refused the call as a whole.
         """
         try:
+            return await self._on(connection, method)
+        except MillraceError as error:
+            self.call_failures[error.name()] += 1
+            raise
+
+    async def _on(
+        self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
+    ) -> Result:
+        try:
             async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
         except asyncio.CancelledError:
@@ -415,9 +429,13 @@ class Cluster:
 
     async def _connect(self, address: str) -> Connection:
         fork.on_connect()
-        connection = Connection(
-            address, Channel(address, wire.channel_options(), client_id=self._client_id)
+        channel = Channel(
+            address,
+            wire.channel_options(),
+            client_id=self.client_id,
+            on_called=self._on_called,
         )
+        connection = Connection(address, channel)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await connection.cluster.Hello(
@@ -437,6 +455,12 @@ class Cluster:
         if limit := connection.hello.message_bytes_max:
             self.batch_bytes_max = min(self.batch_bytes_max, wire.batch_bytes_within(limit))
         return connection
+
+    def _on_called(self, method: str, seconds: float) -> None:
+        latencies = self.call_seconds.get(method)
+        if latencies is None:
+            latencies = self.call_seconds[method] = Latencies()
+        latencies.observe(seconds)
 
     # Metadata.
 

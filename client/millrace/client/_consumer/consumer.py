@@ -319,11 +319,23 @@ class Consumer:
             return await self._core.lag()
 
     def metrics(self) -> dict[str, int]:
-        """Return counters since the start.
+        """Return counters since the start: of what was taken, in whole batches, and of what failed.
 
-        `throttled_ms` is for how long quotas have delayed answers, each broker's counted by itself.
+        `assignments` are those that the group made. `failed_streams` to brokers broke, or could not
+        be opened. `throttled_ms` is for how long quotas have delayed answers, each broker's counted
+        by itself. `millrace.client.metrics` shows all of it to Prometheus.
         """
-        return {"throttled_ms": self._core.throttled_ms}
+        counters = self._core.counters
+        return {
+            "records": counters.records,
+            "batches": counters.batches,
+            "batch_bytes": counters.batch_bytes,
+            "assignments": counters.assignments,
+            "commits": sum(counters.commit_seconds.counts),
+            "failed_commits": sum(counters.commit_failures.values()),
+            "failed_streams": self._core.stream_failures(),
+            "throttled_ms": counters.throttled_ms,
+        }
 
     async def close(self) -> None:
         """Release everything; closing twice is harmless."""

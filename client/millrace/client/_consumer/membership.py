@@ -29,6 +29,7 @@ from millrace.client import events, host
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
+from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import (
     ClientError,
@@ -100,8 +101,10 @@ class Membership:
         topics: Sequence[str],
         pattern: str,
         callbacks: Callbacks,
+        counters: ConsumerCounters,
     ) -> None:
         self._config = config
+        self._counters = counters
         self._reading = reading
         self._topics, self._pattern = topics, pattern
         self._callbacks = callbacks
@@ -342,6 +345,7 @@ class Membership:
         self._reading.begin({each: (topic, committed.get(each)) for each, topic in begun.items()})
         self.owned.update(begun)
         self._confirmed, self._told = told.epoch, None
+        self._counters.assignments += 1
         await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
 
@@ -388,7 +392,10 @@ class Membership:
         Raises:
             MillraceError: they are not stored, or may not be.
         """
-        if positions:
+        if not positions:
+            return
+        begun = host.monotonic_s()
+        try:
             await self._positions.commit(
                 self._config.group,
                 positions,
@@ -396,6 +403,10 @@ class Membership:
                 epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
                 number=next(self._commit_numbers),
             )
+        except MillraceError as error:
+            self._counters.commit_failures[error.name()] += 1
+            raise
+        self._counters.commit_seconds.observe(host.monotonic_s() - begun)
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:
         return [(self.owned[each], each.partition) for each in places]

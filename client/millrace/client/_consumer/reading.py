@@ -19,6 +19,7 @@ from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
 from millrace.client._cluster.throttling import ThrottlingNotice
+from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.fetch_stream import FetchStream
 from millrace.client._consumer.membership import Callbacks, Membership
 from millrace.client._consumer.records import (
@@ -128,8 +129,7 @@ class ConsumerCore:
         reset = _RESETS[log_end(config.auto_offset_reset)]
         self._fetcher = Fetcher(reset, config.fetch_max_bytes, router)
         self._lock = threading.Lock()
-        self.throttled_ms = 0
-        """For how long quotas have delayed answers."""
+        self.counters = ConsumerCounters()
         self._throttling = ThrottlingNotice("consumer")
         self._tasks = Tasks(loop, "consumer")
         self._streams = BrokerStreams(
@@ -208,6 +208,7 @@ class ConsumerCore:
 
     def begin_poll(self) -> Callable[[object], None]:
         """Return what is called with the records that a poll hands out."""
+        self.counters.polled_at = host.monotonic_s()
         tracing = self._tracing
         if tracing is None:
             return _untraced
@@ -366,6 +367,12 @@ class ConsumerCore:
         if batch.start_offset > batch.header.base_offset:
             offsets = opened.column("offset").to_numpy()
             opened = opened.slice(int((offsets < batch.start_offset).sum()))
+        counters, header = self.counters, batch.header
+        counters.records += len(opened)
+        counters.batches += 1
+        counters.batch_bytes += header.length
+        if header.largest_timestamp >= 0:
+            counters.age_seconds.observe(max(0, wall_ms() - header.largest_timestamp) / 1000)
         return opened
 
     # Positions.
@@ -573,6 +580,39 @@ class ConsumerCore:
         for place, found in (await look_up_offsets(self.cluster, wanted)).items():
             self.seek_partition(place, found.offset if found.offset >= 0 else Reset.LATEST)
 
+    # Called from any thread.
+
+    def known_lags(self) -> dict[str, int]:
+        """Return how many offsets of each topic are still to be handed out, as far as is known.
+
+        The brokers are not asked: the last response of each partition counts.
+        """
+        if self.is_closed:
+            return {}
+        lags: dict[str, int] = {}
+        rest, lent = self._rest, self._lent
+        with self._lock:
+            for place in self._fetcher.assigned:
+                end, position = self._fetcher.high_watermark(place), self._fetcher.position(place)
+                topic = self._topics.get(place)
+                if topic is not None and end is not None and position is not None:
+                    lags[topic] = lags.get(topic, 0) + max(0, end - position)
+        if rest is not None and rest[0].topic in lags:
+            handed_out = 0 if lent is None else lent.count - len(lent)
+            lags[rest[0].topic] += max(0, len(rest[1]) - handed_out)
+        return lags
+
+    def partition_counts(self) -> tuple[int, int]:
+        """Return how many partitions are read, and how many of them no broker sends at present."""
+        if self.is_closed:
+            return 0, 0
+        with self._lock:
+            return len(self._fetcher.assigned), len(self._fetcher.awaited())
+
+    def stream_failures(self) -> int:
+        """Return how many streams to brokers broke, or could not be opened."""
+        return self._streams.failures
+
     # On the loop.
 
     async def wait_for_news(self, timeout_s: float) -> None:
@@ -607,6 +647,7 @@ class ConsumerCore:
                 topics=names,
                 pattern=pattern,
                 callbacks=callbacks,
+                counters=self.counters,
             )
 
     @property
@@ -696,7 +737,7 @@ class ConsumerCore:
         self._step()
 
     def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
-        self.throttled_ms += throttle_ms  # Each is told once, with what it is for.
+        self.counters.throttled_ms += throttle_ms  # Each is told once, with what it is for.
         self._throttling.on_throttled(broker_id, throttle_ms)
 
     def _open_stream(self, broker_id: BrokerId, connection: Connection) -> FetchStream:

@@ -8,11 +8,11 @@ answer has arrived, and at the time that the machines name; never per record.
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty
 from typing import Any, Final
@@ -27,6 +27,7 @@ from millrace.client._producer.produce_stream import ProduceStream
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._runtime import fork
 from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.latencies import Latencies
 from millrace.client._runtime.pauses import spread
 from millrace.client._runtime.tasks import Tasks
 from millrace.client._runtime.token_lock import TokenLock
@@ -91,7 +92,7 @@ class _Flush:
 
 @dataclass(slots=True)
 class ProducerCounters:
-    """What `metrics()` shows; all since the producer was made."""
+    """The source of `metrics()` and `millrace.client.metrics`; all since the producer was made."""
 
     records: int = 0
     record_bytes: int = 0
@@ -103,6 +104,12 @@ class ProducerCounters:
     repeated_batches: int = 0
     refused_requests: int = 0
     throttled_ms: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """Failed records, by error."""
+    delivery_seconds: Latencies = field(default_factory=Latencies)
+    """Of each batch, from the `send()` of its first record to its acknowledgement."""
+    request_seconds: Latencies = field(default_factory=Latencies)
+    """Of each request, until its answer."""
 
 
 class Pipeline:
@@ -261,6 +268,10 @@ class Pipeline:
         for room in list(self._threads_waiting):  # Some may give up meanwhile.
             room.put(None)
         self._threads_waiting.clear()
+
+    def stream_failures(self) -> int:
+        """Return how many streams to brokers broke, or could not be opened."""
+        return self._streams.failures
 
     # Called on the loop.
 
@@ -546,6 +557,7 @@ class Pipeline:
             self._on_failed(batch.intakes, batch.record_count, batch.outcome)
         else:
             self.counters.acknowledged_records += batch.record_count
+            self.counters.delivery_seconds.observe((monotonic_ms() - batch.opened_at) / 1000)
         for intake in batch.intakes:
             intake.batches_open -= 1
             if intake.is_complete:
@@ -557,6 +569,7 @@ class Pipeline:
     def _on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
         """Keep a failure for every flush that waits for these records, or for the next one."""
         self.counters.failed_records += count
+        self.counters.failures[error.name()] += count
         is_untold = False
         for intake in intakes:
             waiting = [flush for flush in self._flushes if intake in flush.pending]
@@ -606,6 +619,7 @@ class Pipeline:
             connection,
             acks=self.config.acks,
             request_timeout_ms=self.config.request_timeout_ms,
+            latencies=self.counters.request_seconds,
             on_answer=self._on_answer,
             on_throttled=self._on_throttled,
             on_written=self._on_written,

@@ -12,8 +12,10 @@ from typing import Final
 import grpc
 import grpc.aio
 
+from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Connection, is_cancelled_by
+from millrace.client._runtime.latencies import Latencies
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
 from millrace.core.producer.batch import ProducerBatch
@@ -40,6 +42,7 @@ class ProduceStream:
         connection: the greeted connection.
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
+        latencies: of requests that are answered.
         on_answer: broker, correlation id, answers in the order of the request.
         on_throttled: the broker delays this client, by its quota: broker, ms.
         on_written: with `acks=0` the transport has a request: broker, correlation id, batches.
@@ -54,6 +57,7 @@ class ProduceStream:
         *,
         acks: int,
         request_timeout_ms: int,
+        latencies: Latencies,
         on_answer: OnAnswer,
         on_throttled: OnThrottled,
         on_written: OnWritten,
@@ -64,12 +68,14 @@ class ProduceStream:
         self.connection = connection
         self._acks = acks
         self._request_timeout_ms = request_timeout_ms
+        self._latencies = latencies
         self._on_answer = on_answer
         self._on_throttled = on_throttled
         self._on_written = on_written
         self._on_late_refusal = on_late_refusal
         self._on_broken = on_broken
         self._sizes: dict[int, int] = {}
+        self._sent_at: dict[int, float] = {}
         self._messages: deque[tuple[int, bytes]] = deque()
         self._has_message = asyncio.Event()
         self._is_closed = False
@@ -104,6 +110,8 @@ class ProduceStream:
                 is_successor=batch.is_successor,
             )
         self._sizes[correlation_id] = len(batches)
+        if self._acks != 0:
+            self._sent_at[correlation_id] = host.monotonic_s()
         self._messages.append((correlation_id, codec.encode_produce_request(header, parts)))
         self._has_message.set()
 
@@ -169,6 +177,8 @@ class ProduceStream:
             self._on_late_refusal(self.broker_id, errors)
             return
         count = self._sizes.pop(response.correlation_id, 0)
+        if (sent_at := self._sent_at.pop(response.correlation_id, None)) is not None:
+            self._latencies.observe(host.monotonic_s() - sent_at)
         answers: list[Answer]
         if (error := wire.error_of(response)) is not None:
             answers = [Refusal(error, error.retriable)] * count

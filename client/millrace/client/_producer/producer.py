@@ -217,14 +217,14 @@ class RecordSink:
         if tracing is None:
             self._take_columns(topic, columns, intakes)
             return handle
-        span = tracing.begin_send(topic, columns.record_count)
+        span, begun = tracing.begin_send(topic, columns.record_count), host.monotonic_s()
         with _ended_if_refused(tracing, span):
             columns.headers = with_headers(
                 columns.headers, columns.record_count, tracing.headers(span)
             )
             self._take_columns(topic, columns, intakes)
         if span.is_recording():
-            handle._when_done(lambda error: tracing.end_send(span, error))
+            handle._when_done(lambda error: self._end_span(span, begun, error))
         return handle
 
     def metrics(self) -> dict[str, int]:
@@ -233,7 +233,8 @@ class RecordSink:
         With `acks=0` records count as acknowledged once the transport has them. Requests that a
         broker refused afterwards, at least in part, are counted in `refused_requests`: their
         records may be lost. `throttled_ms` is for how long quotas have delayed requests, each
-        broker's counted by itself.
+        broker's counted by itself. `failed_streams` to brokers broke, or could not be opened.
+        `millrace.client.metrics` shows all of it to Prometheus.
         """
         counters = self._pipeline.counters
         return {
@@ -246,6 +247,7 @@ class RecordSink:
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
             "refused_requests": counters.refused_requests,
+            "failed_streams": self._pipeline.stream_failures(),
             "throttled_ms": counters.throttled_ms,
             "buffer_available_bytes": self._intakes.available,
             "buffer_total_bytes": self._intakes.buffer_memory,
@@ -267,13 +269,49 @@ class RecordSink:
         tracing = self._tracing
         if tracing is None:
             return self._add(topic, value, key, partition, headers, timestamp)
-        span = tracing.begin_send(topic)
+        span, begun = tracing.begin_send(topic), host.monotonic_s()
         with _ended_if_refused(tracing, span):
             (headers,) = with_headers([headers or ()], 1, tracing.headers(span))
             handle = self._add(topic, value, key, partition, headers or None, timestamp)
         if span.is_recording():
-            handle.add_done_callback(partial(_end_record, tracing, span))
+            handle.add_done_callback(partial(self._end_record_span, span, begun))
         return handle
+
+    def _end_span(
+        self,
+        span: "Span",
+        begun: float,
+        error: MillraceError | None,
+        *,
+        partition: int | None = None,
+        offset: int = -1,
+    ) -> None:
+        """End the span of a record or batch whose outcome is known."""
+        tracing = self._tracing
+        assert tracing is not None, "there is a span"
+        tracing.end_send(span, error, partition=partition, offset=offset)
+        if error is None and (trace_id := tracing.sampled_trace(span)):
+            seconds = host.monotonic_s() - begun
+            self._pipeline.counters.delivery_seconds.mark(seconds, trace_id)
+
+    def _end_record_span(self, span: "Span", begun: float, handle: RecordHandle) -> None:
+        """Likewise, of a record; its error counts as untold."""
+        place = handle._outcome()
+        if not isinstance(place, tuple):
+            self._end_span(span, begun, place)
+            return
+        delivery, index = place
+        if not isinstance(delivery.outcome, Acknowledged):
+            self._end_span(span, begun, delivery.outcome)
+            return
+        base_offset = delivery.outcome.base_offset
+        self._end_span(
+            span,
+            begun,
+            None,
+            partition=delivery.topic_partition.partition,
+            offset=base_offset + index if base_offset >= 0 else -1,
+        )
 
     def _add(  # noqa: PLR0917  # As `_send_slowly`.
         self, topic: str, value: Any, key: Any, partition: int | None, headers: Any, timestamp: Any
@@ -411,25 +449,6 @@ def _ended_if_refused(tracing: "Tracing", span: "Span") -> Iterator[None]:
     except BaseException as error:
         tracing.end_send(span, error)
         raise
-
-
-def _end_record(tracing: "Tracing", span: "Span", handle: RecordHandle) -> None:
-    """End the span of a record whose outcome is known; its error counts as untold."""
-    place = handle._outcome()
-    if not isinstance(place, tuple):
-        tracing.end_send(span, place)
-        return
-    delivery, index = place
-    if not isinstance(delivery.outcome, Acknowledged):
-        tracing.end_send(span, delivery.outcome)
-        return
-    base_offset = delivery.outcome.base_offset
-    tracing.end_send(
-        span,
-        None,
-        partition=delivery.topic_partition.partition,
-        offset=base_offset + index if base_offset >= 0 else -1,
-    )
 
 
 def _serialized(cell: Any, serializer: Serializer | None, what: str, topic: str) -> bytes | None:

@@ -339,6 +339,9 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                     "labels": pod_labels,
                     "annotations": {
                         "kubectl.kubernetes.io/default-container": "broker",
+                        # Prometheus finds the page by these; a pool's own annotations may differ.
+                        "prometheus.io/scrape": "true",
+                        "prometheus.io/port": str(METRICS_PORT),
                         **pool.template.annotations,
                         CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
                     },

@@ -109,7 +109,7 @@ def test_a_malformed_client_id_ends_the_call_before_it_is_served(
     assert error.message.isprintable()
     assert len(error.message) < 200
     counted = metrics.registry.get_sample_value(
-        "millrace_refusals_total", {"error": "MALFORMED_REQUEST"}
+        "millrace_refusals_total", {"error": "MALFORMED_REQUEST", "method": method}
     )
     assert counted == 1
     (line,) = caplog.records

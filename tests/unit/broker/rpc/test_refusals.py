@@ -22,6 +22,6 @@ def test_a_refusal_is_counted_and_named_if_it_is_the_fault_of_the_caller(
 ) -> None:
     metrics = BrokerMetrics()
     Refusals(metrics, AuditLog(lines_max=100)).on_refused(error, CALLER, "Produce")
-    labels = {"error": error.name()}
+    labels = {"error": error.name(), "method": "Produce"}
     assert metrics.registry.get_sample_value("millrace_refusals_total", labels) == 1
     assert len(caplog.records) == lines

@@ -1,0 +1,133 @@
+"""Two sides as slices of one run: a producer sends all the time, and something is on, or off.
+
+Other load on the machine affects neighbours alike, so a share is the median over all pairs of
+them. Pairs have either order in turn: on, off, off, on. The log is in memory, where that is
+possible: the rate of a disk varies by many times of what is measured.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.loads.spec import Load, command_line
+from bench.measure import ratios
+from bench.millrace_broker import Millrace
+from bench.processes import LoadFailedError, start, stop, usage
+from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
+from bench.sides import GRACE_S
+
+MEMORY = Path("/dev/shm")
+TOPIC_CONFIG = {
+    **MILLRACE_TOPIC["replicated"],
+    "segment.bytes": str(64 << 20),
+    "retention.bytes": str(64 << 20),
+}
+"""All of it fits into memory, however long it runs."""
+
+
+class Slice(NamedTuple):
+    """A part of a run: how much was appended, and the broker's time of the processor."""
+
+    size: float
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """How much in a second."""
+        return self.size / self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """The slices of both sides, in pairs of neighbours."""
+
+    on: list[Slice] = field(default_factory=list)
+    off: list[Slice] = field(default_factory=list)
+
+    @classmethod
+    def together(cls, rounds: "Sequence[Sides]") -> "Sides":
+        """Return the slices of all rounds."""
+        return cls(
+            on=[each for sides in rounds for each in sides.on],
+            off=[each for sides in rounds for each in sides.off],
+        )
+
+    def add_pairs(
+        self, pairs: int, switch: Callable[[bool], None], measured: Callable[[], Slice]
+    ) -> None:
+        """Measure so many pairs.
+
+        Args:
+            pairs: how many.
+            switch: turns it on or off.
+            measured: measures a slice.
+        """
+        for number in range(2 * pairs):
+            is_on = number % 4 in {0, 3}
+            switch(is_on)
+            (self.on if is_on else self.off).append(measured())
+        switch(False)
+
+    def lost(self) -> float:
+        """Return the share of the rate that is lost while it is on."""
+        rates = [[each.rate for each in side] for side in (self.on, self.off)]
+        return 1 - median(ratios(*rates))
+
+    def cpu_lost(self) -> float:
+        """Return the share of the broker's time of the processor that it takes."""
+        return 1 - _cpu(self.off) / _cpu(self.on)
+
+
+def measured(size: Callable[[], float], pids: Sequence[int], seconds: float) -> Slice:
+    """Measure a slice of so many seconds.
+
+    Args:
+        size: how much was appended so far.
+        pids: of the broker.
+        seconds: to wait.
+    """
+    began_at, before, used = time.monotonic(), size(), usage(*pids)
+    time.sleep(seconds)
+    grown, took = size() - before, time.monotonic() - began_at
+    return Slice(grown, took, usage(*pids).since(used).cpu_seconds)
+
+
+@contextmanager
+def producing(
+    broker: Millrace, topic: str, partitions: int, records: Path, seconds: float
+) -> Iterator[None]:
+    """Produce to a topic in the block; at its end see that all has arrived.
+
+    Raises:
+        LoadFailedError: it has not, or the block took longer.
+    """
+    load = Load(
+        address=broker.address,
+        topic=topic,
+        partitions=partitions,
+        seconds=seconds,
+        records_file=str(records),
+        way="batch",
+        settings=MILLRACE_PRODUCER,
+    )
+    log = records.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    process = start(command_line("millrace_produce", load), log)
+    try:
+        yield
+        is_early = process.poll() is not None
+        process.wait(seconds + GRACE_S)
+        printed = log.read_text(errors="replace")
+        if is_early or process.returncode:
+            raise LoadFailedError(f"the producer ended too early:\n{printed[-4000:]}")
+    finally:
+        stop(process, 0)
+
+
+def _cpu(slices: Sequence[Slice]) -> float:
+    return sum(each.cpu_seconds for each in slices) / sum(each.size for each in slices)

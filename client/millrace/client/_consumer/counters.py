@@ -1,0 +1,25 @@
+"""What a consumer counts: the source of `Consumer.metrics` and of `millrace.client.metrics`."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from millrace.client._runtime.latencies import Latencies
+
+
+@dataclass(slots=True)
+class ConsumerCounters:
+    """All since the consumer was made."""
+
+    records: int = 0
+    batches: int = 0
+    batch_bytes: int = 0
+    throttled_ms: int = 0
+    """For how long quotas have delayed answers."""
+    assignments: int = 0
+    polled_at: float | None = None
+    """When it was polled last, in seconds of the monotonic clock."""
+    age_seconds: Latencies = field(default_factory=Latencies)
+    """Of the last record of each batch, when the batch was taken."""
+    commit_seconds: Latencies = field(default_factory=Latencies)
+    commit_failures: Counter[str] = field(default_factory=Counter)
+    """By error."""

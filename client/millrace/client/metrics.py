@@ -1,0 +1,437 @@
+"""A program's clients on its own page for Prometheus.
+
+    from prometheus_client import REGISTRY, start_http_server
+
+    from millrace.client.metrics import ClientCollector
+
+    REGISTRY.register(ClientCollector(producer, consumer))
+    start_http_server(9000)
+
+A client counts per batch, request or call, whether it is shown or not. The collector reads the
+counts when Prometheus asks, so it costs the program nothing in between.
+
+Labels are bounded by what the program opens: `client_id`, methods and errors by those that there
+are, and topics by `topics_max`. Clients with the same `client_id` are one: their counts are summed
+up. With `tracing=True` the buckets of `millrace_producer_delivery_seconds` have exemplars: the
+trace of a `send()` that took so long. A page has them where Prometheus asks for OpenMetrics.
+"""
+
+import platform
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
+from typing import Any, Final, Generic, TypeVar, cast
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+from prometheus_client.utils import floatToGoString
+
+from millrace.client import host
+from millrace.client._admin.admin import Admin
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._consumer.consumer import Consumer
+from millrace.client._consumer.reading import ConsumerCore
+from millrace.client._producer.producer import Producer
+from millrace.client._runtime.latencies import BOUNDS_S, Example, Latencies
+from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client.channel import SOFTWARE_VERSION
+from millrace.core.errors import InvalidRequestError
+
+Client = Producer | SyncProducer | Consumer | SyncConsumer | Admin | SyncAdmin
+
+TOPICS_MAX_DEFAULT: Final = 100
+OTHERS: Final = "(others)"
+"""The label of all topics beyond `topics_max`; it is no topic's name."""
+
+_Source = TypeVar("_Source")
+_MS: Final = 1000
+_BUCKETS: Final = (*map(floatToGoString, BOUNDS_S), "+Inf")
+
+
+@dataclass(slots=True)
+class _Histogram:
+    """Latencies of one or more clients, as of one moment."""
+
+    counts: list[int]
+    sum_s: float
+    examples: list[Example | None]
+
+    def __add__(self, other: "_Histogram") -> "_Histogram":
+        return _Histogram(
+            [mine + its for mine, its in zip(self.counts, other.counts, strict=True)],
+            self.sum_s + other.sum_s,
+            [its or mine for mine, its in zip(self.examples, other.examples, strict=True)],
+        )
+
+
+_Found = float | Latencies | Mapping[str, float] | Mapping[str, Latencies]
+"""What a client has of a family: a value, or one for each value of its label."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Family(Generic[_Source]):
+    """A metric: its name and meaning for Prometheus, and how it is read from a client."""
+
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
+    name: str
+    meaning: str
+    read: Callable[[_Source], _Found]
+    label: str = ""
+    together: Callable[[Any, Any], Any] = add
+    """Makes one value of those of two clients."""
+
+    def new(self) -> Any:
+        labels = ["client_id", self.label] if self.label else ["client_id"]
+        return self.kind(f"millrace_{self.name}", self.meaning, labels=labels)
+
+
+_counter, _gauge, _histogram = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+_AnyProducer = Producer | SyncProducer
+_PRODUCER: Final[tuple[_Family[_AnyProducer], ...]] = (
+    _Family(
+        _counter,
+        "producer_records",
+        "Records that were given to partitions.",
+        lambda each: each._pipeline.counters.records,
+    ),
+    _Family(
+        _counter,
+        "producer_record_bytes",
+        "Bytes of them, before compression.",
+        lambda each: each._pipeline.counters.record_bytes,
+    ),
+    _Family(
+        _counter,
+        "producer_batches",
+        "Batches that were sent, each attempt counted.",
+        lambda each: each._pipeline.counters.batches,
+    ),
+    _Family(
+        _counter,
+        "producer_batch_bytes",
+        "Bytes of them.",
+        lambda each: each._pipeline.counters.batch_bytes,
+    ),
+    _Family(
+        _counter,
+        "producer_repeated_batches",
+        "Those of them that had been sent before. Worry when they are a large part for minutes: "
+        "brokers are lost or slow.",
+        lambda each: each._pipeline.counters.repeated_batches,
+    ),
+    _Family(
+        _counter,
+        "producer_requests",
+        "Requests that were sent; each has batches of many partitions.",
+        lambda each: each._pipeline.counters.requests,
+    ),
+    _Family(
+        _counter,
+        "producer_acknowledged_records",
+        "Records that the brokers have acknowledged; with acks=0, that the transport has taken.",
+        lambda each: each._pipeline.counters.acknowledged_records,
+    ),
+    _Family(
+        _counter,
+        "producer_failed_records",
+        "Records that failed for good, by error. Worry about any: the program has to send them "
+        "again, or they are lost.",
+        lambda each: each._pipeline.counters.failures.copy(),
+        "error",
+    ),
+    _Family(
+        _counter,
+        "producer_refused_requests",
+        "With acks=0, requests that a broker refused at least in part. Worry about any: records "
+        "are lost.",
+        lambda each: each._pipeline.counters.refused_requests,
+    ),
+    _Family(
+        _counter,
+        "producer_failed_streams",
+        "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
+        lambda each: each._pipeline.stream_failures(),
+    ),
+    _Family(
+        _counter,
+        "producer_throttled_seconds",
+        "For how long quotas have delayed requests, each broker's counted by itself. Worry when "
+        "it grows and the program falls behind: see `millrace quota list`.",
+        lambda each: each._pipeline.counters.throttled_ms / _MS,
+    ),
+    _Family(
+        _histogram,
+        "producer_delivery_seconds",
+        "Time of acknowledged batches from the send() of the first record to the acknowledgement: "
+        "lingering, compression, waiting and repeats included. Worry when it nears "
+        "delivery_timeout_ms.",
+        lambda each: each._pipeline.counters.delivery_seconds,
+    ),
+    _Family(
+        _histogram,
+        "producer_request_seconds",
+        "Time of requests until the broker's answer. Worry when most of the delivery time is "
+        "here: the brokers or the network are slow.",
+        lambda each: each._pipeline.counters.request_seconds,
+    ),
+    _Family(
+        _gauge,
+        "producer_buffer_bytes",
+        "The setting buffer_memory.",
+        lambda each: each._intakes.buffer_memory,
+    ),
+    _Family(
+        _gauge,
+        "producer_buffer_available_bytes",
+        "The part of it that is free. Worry when it stays near 0: send() waits, or fails.",
+        lambda each: each._intakes.available,
+    ),
+)
+
+
+def _poll_age(core: ConsumerCore) -> _Found:
+    polled_at = core.counters.polled_at
+    return {} if core.is_closed or polled_at is None else host.monotonic_s() - polled_at
+
+
+_CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
+    _Family(
+        _counter,
+        "consumer_records",
+        "Records that were taken, in whole batches.",
+        lambda each: each.counters.records,
+    ),
+    _Family(
+        _counter,
+        "consumer_batches",
+        "Batches that were taken.",
+        lambda each: each.counters.batches,
+    ),
+    _Family(
+        _counter,
+        "consumer_batch_bytes",
+        "Bytes of them, as they are stored.",
+        lambda each: each.counters.batch_bytes,
+    ),
+    _Family(
+        _gauge,
+        "consumer_lag_records",
+        "Offsets that are still to be handed out, by topic, as of the last answers of the brokers. "
+        "Worry when it grows for longer than the program may be late.",
+        lambda each: each.known_lags(),
+        "topic",
+    ),
+    _Family(
+        _histogram,
+        "consumer_age_seconds",
+        "Age of the last record of each batch when it was taken, by the clocks of the producer and "
+        "of this machine: from send() to here. Worry when it exceeds what the program may be late.",
+        lambda each: each.counters.age_seconds,
+    ),
+    _Family(
+        _gauge,
+        "consumer_last_poll_age_seconds",
+        "Since the program asked for records last. Worry when it nears max_poll_interval_ms: the "
+        "group takes the partitions away.",
+        _poll_age,
+        together=max,
+    ),
+    _Family(
+        _gauge,
+        "consumer_assigned_partitions",
+        "Partitions that are read.",
+        lambda each: each.partition_counts()[0],
+    ),
+    _Family(
+        _gauge,
+        "consumer_awaited_partitions",
+        "Those of them that no broker sends at present. Worry when it stays above 0.",
+        lambda each: each.partition_counts()[1],
+    ),
+    _Family(
+        _counter,
+        "consumer_assignments",
+        "Assignments that the group made. Worry when it grows without members that come or go: "
+        "some are taken for dead.",
+        lambda each: each.counters.assignments,
+    ),
+    _Family(
+        _histogram,
+        "consumer_commit_seconds",
+        "Time of commits that were stored.",
+        lambda each: each.counters.commit_seconds,
+    ),
+    _Family(
+        _counter,
+        "consumer_failed_commits",
+        "Commits that failed, by error. Worry when they grow for minutes: after a restart the "
+        "records since the last commit come again.",
+        lambda each: each.counters.commit_failures.copy(),
+        "error",
+    ),
+    _Family(
+        _counter,
+        "consumer_failed_streams",
+        "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
+        lambda each: each.stream_failures(),
+    ),
+    _Family(
+        _counter,
+        "consumer_throttled_seconds",
+        "For how long quotas have delayed answers, each broker's counted by itself. Worry when it "
+        "grows and the lag, too.",
+        lambda each: each.counters.throttled_ms / _MS,
+    ),
+)
+_CALLS: Final[tuple[_Family[Cluster], ...]] = (
+    _Family(
+        _histogram,
+        "client_call_seconds",
+        "Time of calls with one request and one response, by method, of producers, consumers and "
+        "administration; some wait for news.",
+        lambda each: each.call_seconds.copy(),
+        "method",
+    ),
+    _Family(
+        _counter,
+        "client_failed_calls",
+        "Calls that got no answer, or were refused as a whole, by error; most are tried again. "
+        "Worry when they grow for minutes.",
+        lambda each: each.call_failures.copy(),
+        "error",
+    ),
+)
+_FAMILIES: Final[tuple[_Family[Any], ...]] = (*_PRODUCER, *_CONSUMER, *_CALLS)
+_Samples = dict[tuple[str, ...], Any]
+"""Numbers or histograms, by the values of the labels."""
+
+
+class ClientCollector(Collector):
+    """Shows clients to Prometheus: see the module.
+
+    Args:
+        clients: producers, consumers and administration clients; later ones by `add`.
+        topics_max: topics that are named; all others are summed up as `(others)`.
+
+    Raises:
+        InvalidRequestError: one is no client.
+    """
+
+    def __init__(self, *clients: Client, topics_max: int = TOPICS_MAX_DEFAULT) -> None:
+        self._topics_max = topics_max
+        self._topics: set[str] = set()
+        self._lock = threading.Lock()
+        self._clients: dict[Client, None] = {}
+        self._removed: dict[_Family[Any], _Samples] = {}
+        for client in clients:
+            self.add(client)
+
+    def add(self, client: Client) -> None:
+        """Show another client.
+
+        Raises:
+            InvalidRequestError: it is no client.
+        """
+        if not isinstance(client, Client):
+            raise InvalidRequestError(
+                f"{client!r} is no client: give a Producer, Consumer or Admin, or a Sync one"
+            )
+        with self._lock:
+            self._clients[client] = None
+
+    def remove(self, client: Client) -> None:
+        """Let go of a client that is closed; what it has counted stays in the sums."""
+        with self._lock:
+            if client in self._clients:
+                del self._clients[client]
+                self._count(client, self._removed, is_gone=True)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metrics without samples: a registry asks for their names."""
+        return [_build_info(), *(each.new() for each in _FAMILIES)]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics, as of now."""
+        with self._lock:
+            totals = {family: dict(samples) for family, samples in self._removed.items()}
+            for client in self._clients:
+                self._count(client, totals)
+        return [_build_info(), *map(_shown, totals, totals.values())]
+
+    def _count(
+        self, client: Client, totals: dict[_Family[Any], _Samples], *, is_gone: bool = False
+    ) -> None:
+        """Add the values of a client."""
+        cluster, families, source = _parts(client)
+        read = [*((each, source) for each in families), *((each, cluster) for each in _CALLS)]
+        for family, place in read:
+            if is_gone and family.kind is _gauge:
+                continue
+            samples = totals.setdefault(family, {})
+            found = family.read(place)
+            for label, value in found.items() if isinstance(found, Mapping) else [("", found)]:
+                label = self._topic(label) if family.label == "topic" else label
+                labels = (cluster.client_id, label) if family.label else (cluster.client_id,)
+                number = _taken(value) if isinstance(value, Latencies) else value
+                before = samples.get(labels)
+                samples[labels] = number if before is None else family.together(before, number)
+
+    def _topic(self, topic: str) -> str:
+        """Return the label of a topic: the first ones are named, for good."""
+        if topic not in self._topics and len(self._topics) >= self._topics_max:
+            return OTHERS
+        self._topics.add(topic)
+        return topic
+
+
+def _parts(client: Client) -> tuple[Cluster, tuple[_Family[Any], ...], Any]:
+    """Return a client's cluster, the families that it has, and what they are read from."""
+    match client:
+        case Producer() | SyncProducer():
+            return client._pipeline.cluster, _PRODUCER, client
+        case Consumer():
+            return client._core.cluster, _CONSUMER, client._core
+        case SyncConsumer():
+            return _parts(client._consumer)
+        case Admin():
+            return client._cluster, (), client
+        case SyncAdmin():
+            return _parts(client._admin)
+
+
+def _taken(latencies: Latencies) -> _Histogram:
+    return _Histogram(latencies.counts.copy(), latencies.sum_s, latencies.examples.copy())
+
+
+def _shown(family: _Family[Any], samples: _Samples) -> Metric:
+    metric: Any = family.new()
+    for labels, value in samples.items():
+        if isinstance(value, _Histogram):
+            exemplars = [
+                each and Exemplar({"trace_id": each.trace_id}, each.seconds, each.at_s)
+                for each in value.examples
+            ]
+            buckets = list(zip(_BUCKETS, accumulate(value.counts), exemplars, strict=True))
+            metric.add_metric(labels, buckets, value.sum_s)
+        else:
+            metric.add_metric(labels, value)
+    return cast(Metric, metric)
+
+
+def _build_info() -> Metric:
+    info = GaugeMetricFamily(
+        "millrace_client_build_info",
+        "1; its labels are the release of Millrace that the program uses, and the version of "
+        "Python.",
+        labels=["version", "python"],
+    )
+    info.add_metric([SOFTWARE_VERSION, platform.python_version()], 1)
+    return info

@@ -1,0 +1,218 @@
+"""Prometheus finds brokers and operators by itself, and its alerts tell when a broker goes.
+
+One Prometheus follows the annotations of pods, by the job of `charts/prometheus.yaml`; a second one
+follows the PodMonitors of the chart. Both have the rules of the chart's PrometheusRule.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from dashboards.alerts import ALERTS
+from e2e.cluster.directories import ROOT
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.native import NativeCluster
+from e2e.cluster.providers import Cluster, ExistingCluster
+from e2e.installed import SYSTEM, Namespace, install_operator
+from e2e.load.pod import LoadPod
+from e2e.load.program import Settings
+from e2e.prometheus.pod import PrometheusPod
+from e2e.prometheus.pod_monitors import scrape_configs
+from tests.watching.cluster import wait_until
+from tests.watching.panels import without_data
+
+pytestmark = pytest.mark.timeout(900)
+
+WAYS = ("annotations", "pod-monitors")
+TOPIC = "orders"
+WAITING = {"MillraceBrokerDown", "MillraceUnderReplicated"}
+"""These alerts wait for minutes before they fire, for the case that a broker comes back."""
+NO_SPARK = "Millrace: Spark pipelines"
+NOTHING_REFUSED_OR_DELAYED = {
+    ("Millrace: Overview", "Refusals"),
+    ("Millrace: Overview", "Time that quotas delay clients"),
+    ("Millrace: Brokers and disks", "Refusals by broker"),
+    ("Millrace: Quotas", "Time that quotas delay clients"),
+    ("Millrace: Quotas", "Present delays"),
+}
+"""These panels are empty here; `tests/integration/test_dashboards.py` has data for them."""
+_DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
+_SECONDS = 180.0
+
+
+@pytest.fixture(scope="module")
+def watched(operator: Cluster) -> Iterator[Cluster]:
+    """The cluster with the chart's PodMonitors and rules.
+
+    The Prometheus operator need not be there: its definitions are enough to hold the objects.
+    """
+    if isinstance(operator, ExistingCluster):
+        pytest.skip("others may watch this cluster, and its nodes must not be cordoned")
+    operator.kubectl("apply", "--server-side", f"--filename={_DEFINITIONS}")
+    definitions = [f"crd/{path.stem}" for path in _DEFINITIONS.glob("*.yaml")]
+    try:
+        operator.kubectl("wait", "--for=condition=Established", "--timeout=60s", *definitions)
+        install_operator(
+            operator,
+            "monitoring.podMonitors.enabled=true",
+            "monitoring.podMonitors.interval=1s",
+            "monitoring.rules.enabled=true",
+        )
+        yield operator
+    finally:
+        install_operator(operator)
+        operator.kubectl("delete", *definitions, "--timeout=60s")
+
+
+@pytest.fixture
+def cluster(watched: Cluster, namespace: Namespace) -> Namespace:
+    """A namespace with three brokers that are written to and read from, also by a group."""
+    namespace.make_cluster()
+    namespace.make_topic(TOPIC, partitions=3, replicas=3, config={"min.insync.replicas": 2})
+    topic = f"{namespace.name}/{TOPIC}"
+    bootstrap = f"logs-bootstrap.{namespace.name}.svc:7092"
+    load = LoadPod(namespace, Settings(bootstrap=bootstrap, topics=(topic,), partitions=3))
+    load.start()
+    load.millrace("consume", topic, "--group", "billing", "--max", "10", "--timeout", "60")
+    return namespace
+
+
+@pytest.fixture
+def prometheuses(watched: Cluster, cluster: Namespace) -> Iterator[dict[str, PrometheusPod]]:
+    """Two that scrape the cluster, each in a namespace of its own; by the way in which they do."""
+    image = watched.load_prometheus_image() if isinstance(watched, NativeCluster) else ""
+    objects = f"--namespace={SYSTEM}"
+    (rules,) = watched.kubectl.get("prometheusrules", objects)["items"]
+    monitors = watched.kubectl.get("podmonitors", objects)["items"]
+    jobs = [job for monitor in monitors for job in scrape_configs(monitor)]
+    with ExitStack() as endings:
+        found = {}
+        for way, configs in zip(WAYS, (None, jobs), strict=True):
+            name = f"{cluster.name}-{way}"
+            found[way] = PrometheusPod(watched.kubectl, name, image, rules["spec"], configs)
+            endings.callback(found[way].stop)
+            found[way].start()
+        yield found
+
+
+def pods(kubectl: Kubectl, component: str) -> list[str]:
+    """Return the names of the pods of all brokers, or operators, in all namespaces."""
+    selector = f"--selector=app.kubernetes.io/component={component}"
+    items = kubectl.get("pods", "--all-namespaces", selector)["items"]
+    return sorted(each["metadata"]["name"] for each in items)
+
+
+def targets(asked: PrometheusPod) -> list[dict[str, Any]]:
+    """Return what is scraped now, by name."""
+    found: list[dict[str, Any]] = asked.ask("targets")["activeTargets"]
+    return sorted(found, key=lambda each: str(each["labels"]["instance"]))
+
+
+def up(asked: PrometheusPod) -> list[str]:
+    """Return the names of the targets that answer; one that is scraped twice is there twice."""
+    return [each["labels"]["instance"] for each in targets(asked) if each["health"] == "up"]
+
+
+def alerts(asked: PrometheusPod) -> dict[str, str]:
+    """Return the alerts that are pending or firing, with their states."""
+    return {each["labels"]["alertname"]: each["state"] for each in asked.ask("alerts")["alerts"]}
+
+
+def empty_panels(asked: PrometheusPod, since: float) -> list[str]:
+    """Return the queries that should have data and have none."""
+    return [
+        str(each)
+        for each in without_data(asked, since)
+        if each.board != NO_SPARK and (each.board, each.panel) not in NOTHING_REFUSED_OR_DELAYED
+    ]
+
+
+def scrapes_all(asked: PrometheusPod, expected: list[str]) -> None:
+    """Wait until each of the pods is scraped once, and answers."""
+    wait_until(
+        lambda: up(asked) == expected and len(targets(asked)) == len(expected),
+        f"each of {expected} is scraped once and answers",
+        said=lambda: str(targets(asked)),
+        seconds=_SECONDS,
+    )
+
+
+def shows_all(asked: PrometheusPod, cluster: Namespace, brokers: list[str], since: float) -> None:
+    """Look at labels, at the dashboards' queries, and at the rules: no alert is even pending."""
+    of_brokers = [
+        each["labels"] for each in targets(asked) if each["labels"]["instance"] in brokers
+    ]
+    assert {(each["namespace"], each["millrace_cluster"]) for each in of_brokers} == {
+        (cluster.name, "logs")
+    }
+    assert asked.values("count(millrace_build_info)") == [len(brokers)]
+    assert asked.values("sum(millrace_operator_acts)") == [1]
+    # What an operator says of a Cluster has that Cluster's namespace.
+    chosen = f'namespace="{cluster.name}",name="logs"'
+    assert asked.values(f"millrace_operator_last_success_timestamp_seconds{{{chosen}}}")
+    wait_until(
+        lambda: not empty_panels(asked, since),
+        "the queries of the dashboards return data",
+        said=lambda: "\n".join(empty_panels(asked, since)),
+        seconds=_SECONDS,
+    )
+    rules = [rule for group in asked.ask("rules")["groups"] for rule in group["rules"]]
+    assert [rule for rule in rules if rule["health"] != "ok"] == []
+    loaded = {rule["name"] for rule in rules if rule["type"] == "alerting"}
+    assert loaded == {f"Millrace{each.name}" for each in ALERTS}
+    wait_until(
+        lambda: not asked.pending(),
+        "no alert is even pending",
+        said=lambda: str(alerts(asked)),
+        seconds=_SECONDS,
+    )
+    assert "firing" not in alerts(asked).values()
+
+
+def misses_one(asked: PrometheusPod, others: list[str]) -> None:
+    """Wait until the others alone answer, and the alerts about that are pending."""
+    wait_until(
+        lambda: up(asked) == others and alerts(asked).keys() >= WAITING,
+        f"{WAITING} are pending, and {others} answer",
+        said=lambda: f"{alerts(asked)} {targets(asked)}",
+        seconds=_SECONDS,
+    )
+    found = alerts(asked)
+    assert {name: found[name] for name in WAITING} == dict.fromkeys(WAITING, "pending")
+    assert "firing" not in found.values()
+
+
+def has_calmed_down(asked: PrometheusPod, expected: list[str]) -> None:
+    """Wait until all answer again and nothing is pending for it."""
+    wait_until(
+        lambda: up(asked) == expected and not WAITING & alerts(asked).keys(),
+        f"{expected} answer, and {WAITING} are over",
+        said=lambda: f"{alerts(asked)} {targets(asked)}",
+        seconds=_SECONDS,
+    )
+    assert asked.fired() == set()
+
+
+def test_prometheus_finds_every_broker_and_operator_once_and_tells_when_one_goes(
+    watched: Cluster, cluster: Namespace, prometheuses: dict[str, PrometheusPod]
+) -> None:
+    began = time.time()
+    brokers = pods(watched.kubectl, "broker")
+    expected = sorted(brokers + pods(watched.kubectl, "operator"))
+    for asked in prometheuses.values():
+        scrapes_all(asked, expected)
+        shows_all(asked, cluster, brokers, began)
+
+    gone = cluster.get("pod", "logs-brokers-0")
+    node = gone["spec"]["nodeName"]
+    watched.kubectl("cordon", node)  # Its volume is there: it cannot start elsewhere.
+    try:
+        cluster("delete", "pod", "logs-brokers-0", "--grace-period=0", "--force")
+        for asked in prometheuses.values():
+            misses_one(asked, [each for each in expected if each != "logs-brokers-0"])
+    finally:
+        watched.kubectl("uncordon", node)
+    for asked in prometheuses.values():
+        has_calmed_down(asked, expected)

@@ -1,0 +1,77 @@
+"""Three brokers of two disks each, which can fail, be full and be slow, as far as the machine can.
+
+A disk is an ext4 of its own, which takes root; slow disks and event loops take the preloaded
+library, which takes a C compiler. What is missing has its reason in `missing`.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.faults.machine import Need, missing
+from tests.faults.preload import Control, compile_library
+from tests.faults.volume import Folder, Volume
+from tests.integration.running_broker import RunningBroker
+from tests.integration.running_cluster import RunningCluster
+from tests.watching.cluster import SETTINGS
+
+_DISKS: Final = 2
+_MEBIBYTES: Final = 512
+_SETTINGS: Final[dict[str, object]] = {
+    **SETTINGS,
+    "storage.ballast_bytes": 1 << 20,
+    "storage.slow_flush_ms": 500,
+    "storage.damaged_logs_max": 1,
+    # Logs are compacted all the time, and slowly enough to be met by a fault.
+    "storage.cleaner_io_max_bytes_per_second": 64 << 10,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultyBrokers:
+    """See the module.
+
+    Attributes:
+        cluster: not started yet.
+        disks: of each broker.
+        controls: of each broker's preloaded library.
+        missing: why the machine cannot do what it cannot do.
+    """
+
+    cluster: RunningCluster
+    disks: list[list[Folder]]
+    controls: list[Control]
+    missing: dict[Need, str]
+
+    def disks_of(self, broker: RunningBroker) -> list[Folder]:
+        """Return the disks of a broker."""
+        return self.disks[self.cluster.brokers.index(broker)]
+
+    def control_of(self, broker: RunningBroker) -> Control:
+        """Return what controls a broker's library."""
+        return self.controls[self.cluster.brokers.index(broker)]
+
+
+@contextmanager
+def faulty_brokers(folder: Path) -> Iterator[FaultyBrokers]:
+    """Make the disks, and the brokers, which are to be started; remove the disks at the end."""
+    lacks = missing((Need.VOLUMES, Need.PRELOAD))
+    library = None if Need.PRELOAD in lacks else compile_library(folder)
+    cluster = RunningCluster(folder / "brokers", _SETTINGS)
+    disks: list[list[Folder]] = []
+    controls: list[Control] = []
+    with ExitStack() as endings:
+        for number, broker in enumerate(cluster.brokers):
+            disks.append([])
+            for index in range(_DISKS):
+                path = folder / f"disk-{number}-{index}"
+                disk = Folder(path) if Need.VOLUMES in lacks else Volume(path, _MEBIBYTES)
+                endings.callback(disk.close)
+                disks[-1].append(disk)
+            broker.log_dirs = [disk.path / "log" for disk in disks[-1]]
+            controls.append(Control(folder / f"control-{number}", library))
+            broker.wrapper = ["env", *controls[-1].environment]
+        endings.callback(cluster.abandon)
+        yield FaultyBrokers(cluster=cluster, disks=disks, controls=controls, missing=lacks)
