@@ -112,7 +112,7 @@ docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark
 	@$(PYTHON_RUN) -m docs.generate
 
 pictures: setup ## Take the pictures of docs/pictures anew, from real brokers: dashboards, web page, millrace top
-	$(INSTALL) browser node prometheus
+	$(INSTALL) bench browser node prometheus
 	@$(PYTHON_RUN) -m docs.screen_pictures
 	@$(PYTHON_RUN) -m dashboards.pictures $(ARGS)
 

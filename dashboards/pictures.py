@@ -5,7 +5,7 @@ and runs the queries of all panels over that time. A headless Chromium draws the
 `@grafana/ui` (`drawing`), as the dashboard's JSON says. Grafana's server has no part in it. The
 pages of the operator and of a Spark job are real, and their numbers are made up.
 
-    python -m dashboards.pictures [--only NAME]
+    python -m dashboards.pictures [--only overview]
 """
 
 import argparse
@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from dashboards import drawing
+from PIL import Image
 from tests.integration.web.browser import PROGRAM, Browser
 from tests.watching import prometheus
 from tests.watching.cluster import wait_until, watched_cluster
@@ -33,8 +34,10 @@ PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 
 _HEALTHY_SECONDS: Final = 50
 _DEAD_SECONDS: Final = 40
-_BACK_SECONDS: Final = 50
+_BACK_SECONDS: Final = 90
 _STEP_SECONDS: Final = 1
+_TICK_SECONDS: Final = 30
+"""Between the times that graphs name. They end half-way between two, which no edge cuts then."""
 _MADE_UP: Final = {"millrace-operator", "millrace-spark"}
 """Dashboards of pages that `tests/watching/pages.py` serves, without Kubernetes and Spark."""
 _SHOWN_FOLDER: Final = "/data"
@@ -42,6 +45,8 @@ _SHOWN_FOLDER: Final = "/data"
 _WIDTH: Final = 1400
 _LOAD_HEIGHT: Final = 2400
 """Of the window in which it is drawn first, so that no panel waits to be scrolled into view."""
+_COLORS: Final = 256
+_HEIGHT: Final = "document.querySelector('#root > *')?.offsetHeight ?? 0"
 _DRAWN_SECONDS_MAX: Final = 30.0
 
 
@@ -56,8 +61,13 @@ class Shown:
 
 def main() -> int:
     """Draw the pictures; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dashboards.pictures", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", help="one dashboard, such as overview")
+    parser = argparse.ArgumentParser(
+        prog="python -m dashboards.pictures",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [_name(board) for board in dashboards()]
+    parser.add_argument("--only", choices=names, help="one dashboard")
     only = parser.parse_args().only
     for is_there, why_not in (
         (prometheus.is_there(), prometheus.WHY_NOT),
@@ -72,11 +82,16 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         found = _answers(Path(folder))
         with _served(program, Path(folder) / "site") as site, Browser(Path(folder)) as browser:
+            browser.call("Emulation.setScrollbarsHidden", hidden=True)
             for each in found:
-                name = each["board"]["uid"].removeprefix("millrace-")
+                name = _name(each["board"])
                 if only in (None, name):
                     _draw(browser, site, each, PICTURES / f"dashboard-{name}.png")
     return 0
+
+
+def _name(board: dict[str, Any]) -> str:
+    return str(board["uid"]).removeprefix("millrace-")
 
 
 def _answers(folder: Path) -> list[dict[str, Any]]:
@@ -90,11 +105,15 @@ def _answers(folder: Path) -> list[dict[str, Any]]:
         killed = watched.kill_one()
         name, dead = killed.settings["node.name"], time.time()
         time.sleep(_DEAD_SECONDS)
+        # Prometheus knows no other port.
+        killed.settings["metrics.port"] = killed.metrics_address.rpartition(":")[2]
         killed.start()
         back = time.time()
         time.sleep(_BACK_SECONDS)
         caption = f"{name} was killed at {_clock(dead)} and was back at {_clock(back)} UTC."
-        shown = Shown(int(dead) - _HEALTHY_SECONDS, int(time.time()), caption)
+        now = int(time.time())
+        end = now - (now - _TICK_SECONDS // 2) % _TICK_SECONDS
+        shown = Shown(int(dead) - _HEALTHY_SECONDS, end, caption)
         found = json.dumps([_answer(board, asked, shown) for board in dashboards()])
         shortened: list[dict[str, Any]] = json.loads(
             found.replace(str(folder / "brokers"), _SHOWN_FOLDER)
@@ -102,9 +121,7 @@ def _answers(folder: Path) -> list[dict[str, Any]]:
         return shortened
 
 
-def _answer(
-    board: dict[str, Any], asked: prometheus.Prometheus, shown: Shown
-) -> dict[str, Any]:
+def _answer(board: dict[str, Any], asked: prometheus.Prometheus, shown: Shown) -> dict[str, Any]:
     answers: dict[int, list[dict[str, Any]]] = {}
     for query in board_queries(board, asked, shown.end - shown.begin):
         if query.is_instant:
@@ -161,17 +178,33 @@ def _draw(browser: Browser, site: Site, shown: dict[str, Any], path: Path) -> No
     (site.folder / "shown.js").write_text(f"window.shown = {json.dumps(shown)};", encoding="utf-8")
     browser.show(width=_WIDTH, height=_LOAD_HEIGHT, scheme="dark")
     browser.open(site.address)
-    height = browser.evaluate("document.getElementById('root').firstElementChild.offsetHeight")
+    deadline = time.monotonic() + _DRAWN_SECONDS_MAX
+    # React draws after the page is loaded.
+    while not (height := browser.evaluate(_HEIGHT)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     browser.show(width=_WIDTH, height=height, scheme="dark")
     before = b""
-    deadline = time.monotonic() + _DRAWN_SECONDS_MAX
     while time.monotonic() < deadline:
         browser.screenshot(path)
         if (now := path.read_bytes()) == before:  # Fonts and icons have come.
+            _make_small(path)
             return
         before = now
         time.sleep(0.3)
-    raise TimeoutError(f"{path.name} is not drawn to its end")
+    thrown = [
+        each["params"]["exceptionDetails"]
+        for each in browser.events
+        if each["method"] == "Runtime.exceptionThrown"
+    ]
+    raise TimeoutError(f"{path.name} is not drawn to its end; the page has thrown {thrown}")
+
+
+def _make_small(path: Path) -> None:
+    """Give a picture a palette: half the bytes, and no difference to see."""
+    with Image.open(path) as picture:
+        # This method keeps colours that only a few pixels have, as those of a legend.
+        small = picture.convert("RGB").quantize(_COLORS, Image.Quantize.MAXCOVERAGE)
+    small.save(path, optimize=True)
 
 
 if __name__ == "__main__":

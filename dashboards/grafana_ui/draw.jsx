@@ -5,8 +5,11 @@
 // Prometheus data source (a value for each step, null where there is none), and the defaults of the panels' options.
 
 import { createRoot } from 'react-dom/client';
-import { createTheme, dateTime, FieldType, getDisplayProcessor, getFieldDisplayValues } from '@grafana/data';
-import { BigValue, GlobalStyles, Icon, PanelChrome, Table, ThemeContext, TimeSeries, VizRepeater } from '@grafana/ui';
+
+// Of Grafana's two builds this is the one for `require`. In its ES modules esbuild does as Node.js does: the default export
+// of an older package is the whole package, and no component.
+const { createTheme, dateTime, FieldType, getDisplayProcessor, getFieldDisplayValues } = require('@grafana/data');
+const { BigValue, GlobalStyles, Icon, PanelChrome, Table, ThemeContext, TimeSeries, VizRepeater } = require('@grafana/ui');
 
 const COLUMNS = 24;
 const CELL_HEIGHT = 30;
@@ -143,7 +146,7 @@ const KINDS = {
 function Panel({ panel, width, height }) {
   const Kind = KINDS[panel.type];
   return (
-    <PanelChrome title={panel.title} description={panel.description} width={width} height={height}>
+    <PanelChrome title={panel.title} width={width} height={height}>
       {(width, height) => <Kind panel={panel} answers={window.shown.answers[panel.id]} width={width} height={height} />}
     </PanelChrome>
   );

@@ -109,7 +109,7 @@ def watched_cluster(
         group_is_over = endings.enter_context(_running(_read, brokers.bootstrap))
         targets = [
             *(_target(each) for each in brokers.brokers),
-            Target("operator", endings.enter_context(operator()), {}),
+            Target("operator", endings.enter_context(operator()), {"instance": "operator-0"}),
             Target("spark", endings.enter_context(spark_page(query)), {"namespace": "shop"}),
         ]
         prometheus = RunningPrometheus(folder / "prometheus", targets, rules)
