@@ -37,7 +37,7 @@ _DEAD_SECONDS: Final = 40
 _BACK_SECONDS: Final = 90
 _STEP_SECONDS: Final = 1
 _TICK_SECONDS: Final = 30
-"""Between the times that graphs name. They end half-way between two, which no edge cuts then."""
+"""Between the times that graphs name. They end just before one, so that no edge cuts one."""
 _MADE_UP: Final = {"millrace-operator", "millrace-spark"}
 """Dashboards of pages that `tests/watching/pages.py` serves, without Kubernetes and Spark."""
 _SHOWN_FOLDER: Final = "/data"
@@ -111,8 +111,7 @@ def _answers(folder: Path) -> list[dict[str, Any]]:
         back = time.time()
         time.sleep(_BACK_SECONDS)
         caption = f"{name} was killed at {_clock(dead)} and was back at {_clock(back)} UTC."
-        now = int(time.time())
-        end = now - (now - _TICK_SECONDS // 2) % _TICK_SECONDS
+        end = int(time.time()) // _TICK_SECONDS * _TICK_SECONDS - 1
         shown = Shown(int(dead) - _HEALTHY_SECONDS, end, caption)
         found = json.dumps([_answer(board, asked, shown) for board in dashboards()])
         shortened: list[dict[str, Any]] = json.loads(
@@ -202,8 +201,8 @@ def _draw(browser: Browser, site: Site, shown: dict[str, Any], path: Path) -> No
 def _make_small(path: Path) -> None:
     """Give a picture a palette: half the bytes, and no difference to see."""
     with Image.open(path) as picture:
-        # This method keeps colours that only a few pixels have, as those of a legend.
-        small = picture.convert("RGB").quantize(_COLORS, Image.Quantize.MAXCOVERAGE)
+        # Keeps colours that few pixels have, as those of a legend, and then those of most pixels.
+        small = picture.convert("RGB").quantize(_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=4)
     small.save(path, optimize=True)
 
 
