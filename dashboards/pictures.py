@@ -178,14 +178,14 @@ def _draw(browser: Browser, site: Site, shown: dict[str, Any], path: Path) -> No
     browser.show(width=_WIDTH, height=_LOAD_HEIGHT, scheme="dark")
     browser.open(site.address)
     deadline = time.monotonic() + _DRAWN_SECONDS_MAX
-    # React draws after the page is loaded.
+    # React draws when the page is loaded, and the page waits for its fonts.
     while not (height := browser.evaluate(_HEIGHT)) and time.monotonic() < deadline:
         time.sleep(0.1)
     browser.show(width=_WIDTH, height=height, scheme="dark")
     before = b""
     while time.monotonic() < deadline:
         browser.screenshot(path)
-        if (now := path.read_bytes()) == before:  # Fonts and icons have come.
+        if (now := path.read_bytes()) == before:  # Icons have come.
             _make_small(path)
             return
         before = now

@@ -4,6 +4,7 @@
 // What Grafana's server and its panel plugins do around these components is done here: the grid, the frames of the
 // Prometheus data source (a value for each step, null where there is none), and the defaults of the panels' options.
 
+import { useEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 
 // Of Grafana's two builds this is the one for `require`. In its ES modules esbuild does as Node.js does: the default export
@@ -202,9 +203,18 @@ function Dashboard() {
   );
 }
 
-createRoot(document.getElementById('root')).render(
-  <ThemeContext.Provider value={theme}>
-    <GlobalStyles />
-    <Dashboard />
-  </ThemeContext.Provider>
-);
+// Graphs are drawn on canvases, which do not change when a font comes later.
+function Page() {
+  const [hasFonts, setHasFonts] = useState(false);
+  useEffect(() => {
+    Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 12px Inter`))).then(() => setHasFonts(true));
+  }, []);
+  return (
+    <ThemeContext.Provider value={theme}>
+      <GlobalStyles />
+      {hasFonts && <Dashboard />}
+    </ThemeContext.Provider>
+  );
+}
+
+createRoot(document.getElementById('root')).render(<Page />);
