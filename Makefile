@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
+.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,11 @@ wire: setup ## When a release is tagged: keep its wire, which later ones must no
 
 docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark-options.md and parts of safety.md from the code
 	@$(PYTHON_RUN) -m docs.generate
+
+pictures: setup ## Take the pictures of docs/pictures anew, from real brokers: dashboards, web page, millrace top
+	$(INSTALL) bench browser node prometheus
+	@$(PYTHON_RUN) -m docs.screen_pictures
+	@$(PYTHON_RUN) -m dashboards.pictures $(ARGS)
 
 manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
 	@$(PYTHON_RUN) -m charts.generate

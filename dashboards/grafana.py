@@ -151,6 +151,10 @@ def _graph(panel: Panel) -> timeseries.Panel:
     if panel.kind is Kind.STACKED:
         stacking = common_builders.StackingConfig().mode(common.StackingMode.NORMAL)
         made.stacking(stacking).fill_opacity(30)
+    if panel.unit in (Unit.COUNT, Unit.SHARE):
+        made.axis_soft_max(1)  # By itself Grafana draws nothing but zeros on a scale up to 100.
+    if panel.unit is Unit.SHARE or panel.kind is Kind.STACKED:
+        made.axis_soft_min(0)  # Else areas begin somewhere, and show no proportions.
     if panel.steps:
         style = common_builders.GraphThresholdsStyleConfig()
         made.thresholds_style(style.mode(common.GraphThresholdsStyleMode.DASHED))

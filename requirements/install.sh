@@ -1,8 +1,8 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
-# Five groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
+# Six groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
 # the tests break real brokers with, `cluster` that it has what a Kubernetes of our own is made with, `prometheus` that
-# it has Prometheus, `browser` that it has a browser to open the web page in.
+# it has Prometheus, `browser` that it has a browser to open the web page in, `node` that it has Node.js and npm.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -101,6 +101,12 @@ ensure_browser() {
     (install_packages "chromium fonts-dejavu-core" "no chromium: tests of the web page in a browser are left out") || true
 }
 
+# Only `make pictures` needs them: Grafana's components, which draw the dashboards, are packages of npm.
+ensure_node() {
+    command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1 && return
+    install_packages "nodejs npm" "no Node.js with npm: the dashboards cannot be drawn"
+}
+
 # Prometheus and its promtool, for the tests of metrics, dashboards and alerts, which are left out without it. Debian's
 # package starts a server, which nothing here needs.
 ensure_prometheus() {
@@ -120,6 +126,7 @@ install_group() {
         faults) ensure_fault_tools; return ;;
         cluster) ensure_cluster_tools; return ;;
         browser) ensure_browser; return ;;
+        node) ensure_node; return ;;
         prometheus) ensure_prometheus; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;

@@ -108,13 +108,19 @@ def watched_cluster(
             endings.enter_context(_running(job, brokers.bootstrap))
         group_is_over = endings.enter_context(_running(_read, brokers.bootstrap))
         targets = [
-            *(Target("brokers", each.metrics_address, CLUSTER_LABELS) for each in brokers.brokers),
-            Target("operator", endings.enter_context(operator()), {}),
+            *(_target(each) for each in brokers.brokers),
+            Target("operator", endings.enter_context(operator()), {"instance": "operator-0"}),
             Target("spark", endings.enter_context(spark_page(query)), {"namespace": "shop"}),
         ]
         prometheus = RunningPrometheus(folder / "prometheus", targets, rules)
         endings.callback(prometheus.stop)
         yield WatchedCluster(brokers, prometheus.start(), query, group_is_over)
+
+
+def _target(broker: RunningBroker) -> Target:
+    """Return a broker's page, with the name for an instance as it has on Kubernetes."""
+    labels = {**CLUSTER_LABELS, "instance": str(broker.settings["node.name"])}
+    return Target("brokers", broker.metrics_address, labels)
 
 
 def _prepare(bootstrap: str) -> None:

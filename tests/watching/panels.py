@@ -19,11 +19,18 @@ _LABEL_VALUES = re.compile(r"label_values\((?P<selector>.+), (?P<label>\w+)\)")
 
 @dataclass(frozen=True)
 class PanelQuery:
-    """A query of a panel, with its variables resolved."""
+    """A query of a panel, with its variables resolved.
+
+    Attributes:
+        panel_id: unique in its board.
+        legend: what its series are called, with `{{label}}`; empty: that of a table.
+    """
 
     board: str
     panel: str
+    panel_id: int
     expr: str
+    legend: str
     is_instant: bool
 
     def __str__(self) -> str:
@@ -38,12 +45,25 @@ def dashboards() -> list[dict[str, Any]]:
 def panel_queries(prometheus: Prometheus) -> Iterator[PanelQuery]:
     """Yield all queries of all panels."""
     for board in dashboards():
-        chosen = {"__rate_interval": RATE_INTERVAL, "__range": f"{SHOWN_SECONDS}s"}
-        chosen |= resolved_variables(board, prometheus)
-        for panel in board["panels"]:
-            for target in panel.get("targets", ()):
-                expr = _replaced(target["expr"], chosen)
-                yield PanelQuery(board["title"], panel["title"], expr, target["instant"])
+        yield from board_queries(board, prometheus)
+
+
+def board_queries(
+    board: dict[str, Any], prometheus: Prometheus, shown_seconds: int = SHOWN_SECONDS
+) -> Iterator[PanelQuery]:
+    """Yield all queries of a dashboard that shows so much time."""
+    chosen = {"__rate_interval": RATE_INTERVAL, "__range": f"{shown_seconds}s"}
+    chosen |= resolved_variables(board, prometheus)
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield PanelQuery(
+                board=board["title"],
+                panel=panel["title"],
+                panel_id=panel["id"],
+                expr=_replaced(target["expr"], chosen),
+                legend=target.get("legendFormat", ""),
+                is_instant=target["instant"],
+            )
 
 
 def resolved_variables(board: dict[str, Any], prometheus: Prometheus) -> dict[str, str]:
