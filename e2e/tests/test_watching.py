@@ -40,7 +40,8 @@ NOT_CAUSED_HERE = {
     ("Millrace: Storage", "Moved bytes"),
     ("Millrace: Storage", "Moved segments"),
 }
-"""These panels are empty here, where nothing is refused, delayed or tiered; `tests/integration/test_dashboards.py` has data for them."""
+"""These panels are empty here, where nothing is refused, delayed or tiered;
+`tests/integration/test_dashboards.py` has data for them."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
 

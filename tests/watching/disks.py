@@ -1,4 +1,4 @@
-"""Three brokers with an SSD and an HDD each, as far as they say, which can fail, be full and be slow, as far as the machine can.
+"""Three brokers with two disks each, an SSD and an HDD as they say, that fail, fill and are slow.
 
 A disk is an ext4 of its own, which takes root; slow disks and event loops take the preloaded
 library, which takes a C compiler. What is missing has its reason in `missing`.
