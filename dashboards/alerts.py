@@ -207,6 +207,15 @@ BROKERS: Final = (
         runbook="cleaning-refused",
     ),
     Alert(
+        name="TierMovesRefused",
+        severity=Severity.TICKET,
+        expr=f"sum by ({_BROKER}, log_dir, error) (millrace_tier_refused_partitions) > 0",
+        hold="1h",
+        summary=f"Tiered logs {_OF_BROKER} whose segments cannot move to {{{{ $labels.log_dir }}}} "
+        "or back: {{ $value }} ({{ $labels.error }}).",
+        runbook="tier-moves-refused",
+    ),
+    Alert(
         name="SettingsDiffer",
         severity=Severity.TICKET,
         expr=f"sum by ({_BROKER}) (millrace_differing_cluster_settings) > 0",

@@ -1,4 +1,4 @@
-"""Stored bytes, retention, the cleaner and the page cache."""
+"""Stored bytes, retention, the cleaner, tiers and the page cache."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ from dashboards.board import (
 BOARD: Final = Board(
     uid="millrace-storage",
     title="Storage",
-    description="Stored bytes, retention, compaction and the page cache.",
+    description="Stored bytes, retention, compaction, tiers and the page cache.",
     variables=BROKERS,
     optional=(TOPIC,),
     rows={
@@ -155,6 +155,47 @@ BOARD: Final = Board(
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
                 runbook="cleaning-refused",
+            ),
+        ],
+        "Tiers": [
+            Panel(
+                title="Bytes on HDDs",
+                description="Segments of tiered topics, by the log directory on an HDD.",
+                queries=[Query("millrace_tier_bytes", "{{instance}} {{log_dir}}")],
+                unit=Unit.BYTES,
+            ),
+            Panel(
+                title="Moved bytes",
+                description="Copied or verified, to HDDs and from them. "
+                "`storage.tier_io_max_bytes_per_second` bounds it for each HDD.",
+                queries=[
+                    Query(
+                        "sum by (way) (rate(millrace_tier_moved_bytes_total[$__rate_interval]))",
+                        "{{way}}",
+                    )
+                ],
+                unit=Unit.BYTES_PER_SECOND,
+            ),
+            Panel(
+                title="Moved segments",
+                description="To HDDs, and back from them.",
+                queries=[
+                    Query(
+                        "sum by (way) (rate(millrace_tier_moved_segments_total[$__rate_interval]))",
+                        "{{way}}",
+                    )
+                ],
+                unit=Unit.PER_SECOND,
+            ),
+            Panel(
+                title="Replicas whose moves are refused",
+                description="Their last move to an HDD or back was refused; the broker's log names "
+                "them.",
+                queries=[Query("sum(millrace_tier_refused_partitions) or vector(0)", "replicas")],
+                unit=Unit.COUNT,
+                kind=Kind.NUMBER,
+                steps=ANY_IS_TO_WATCH,
+                runbook="tier-moves-refused",
             ),
         ],
     },

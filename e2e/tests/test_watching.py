@@ -30,14 +30,18 @@ TOPIC = "orders"
 WAITING = {"MillraceBrokerDown", "MillraceUnderReplicated"}
 """These alerts wait for minutes before they fire, for the case that a broker comes back."""
 NO_SPARK = "Millrace: Spark pipelines"
-NOTHING_REFUSED_OR_DELAYED = {
+NOT_CAUSED_HERE = {
     ("Millrace: Overview", "Refusals"),
     ("Millrace: Overview", "Time that quotas delay clients"),
     ("Millrace: Brokers and disks", "Refusals by broker"),
     ("Millrace: Quotas", "Time that quotas delay clients"),
     ("Millrace: Quotas", "Present delays"),
+    ("Millrace: Storage", "Bytes on HDDs"),
+    ("Millrace: Storage", "Moved bytes"),
+    ("Millrace: Storage", "Moved segments"),
 }
-"""These panels are empty here; `tests/integration/test_dashboards.py` has data for them."""
+"""These panels are empty here, where nothing is refused, delayed or tiered;
+`tests/integration/test_dashboards.py` has data for them."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
 
@@ -125,7 +129,7 @@ def empty_panels(asked: PrometheusPod, since: float) -> list[str]:
     return [
         str(each)
         for each in without_data(asked, since)
-        if each.board != NO_SPARK and (each.board, each.panel) not in NOTHING_REFUSED_OR_DELAYED
+        if each.board != NO_SPARK and (each.board, each.panel) not in NOT_CAUSED_HERE
     ]
 
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY
 CLUSTER = {"namespace": "shop", "millrace_cluster": "logs"}
 BROKER = {**CLUSTER, "instance": "logs-b-0"}
 LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
+HDD = {**BROKER, "log_dir": "/data/hdd"}
 GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
 OF_CLUSTER = "of cluster shop/logs"
 GIB = 1 << 30
@@ -194,6 +195,14 @@ CASES: dict[str, Case] = {
         fires_at=60,
         labels={**BROKER, "error": "STORAGE_FULL"},
         summary="Compacted logs on logs-b-0 that cannot be cleaned: 2 (STORAGE_FULL).",
+    ),
+    "TierMovesRefused": Case(
+        **gauge("millrace_tier_refused_partitions", {**HDD, "error": "STORAGE_FULL"}, 2),
+        silent_at=59,
+        fires_at=60,
+        labels={**HDD, "error": "STORAGE_FULL"},
+        summary="Tiered logs on logs-b-0 whose segments cannot move to /data/hdd or back: 2 "
+        "(STORAGE_FULL).",
     ),
     "SettingsDiffer": Case(
         **gauge("millrace_differing_cluster_settings", BROKER, 1),

@@ -127,6 +127,16 @@ def _filling_disk(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
+def _full_tier(scene: Scene) -> Iterator[None]:
+    """The HDD of a broker is full, and stays so."""
+    _, disk = scene.faulty.disks_of(scene.watched.controller)
+    assert isinstance(disk, Volume)
+    with _again_and_again(disk.fill):
+        yield
+    disk.heal()
+
+
+@contextmanager
 def _no_members(scene: Scene) -> Iterator[None]:
     """The members of a group are gone, and writers go on."""
     scene.watched.stop_group()
@@ -307,6 +317,7 @@ STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
         Cause(alerts=("SettingsDiffer",), begin=_other_settings),
         Cause(alerts=("DiskFull", "CleaningRefused"), begin=_full_disk, needs=(Need.VOLUMES,)),
         Cause(alerts=("DiskFillsUp",), begin=_filling_disk, needs=(Need.VOLUMES,)),
+        Cause(alerts=("TierMovesRefused",), begin=_full_tier, needs=(Need.VOLUMES,)),
         Cause(alerts=("GroupLag",), begin=_no_members),
         Cause(alerts=("GroupLagUnknown",), begin=_lost_position),
         Cause(alerts=("OperatorStuck", "OperatorFails"), begin=_failing_operator),

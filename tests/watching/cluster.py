@@ -1,5 +1,5 @@
 """Three brokers under a load that moves every metric: writers, readers, a group, a quota,
-compaction, retention, refusals. Nothing of it is a fault, so no alert fires.
+compaction, retention, tiers, refusals. Nothing of it is a fault, so no alert fires.
 """
 
 import threading
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from tests.integration.running_broker import RunningBroker
-from tests.integration.running_cluster import RunningCluster
+from tests.integration.running_cluster import BROKERS, RunningCluster
 from tests.watching.pages import RunningQuery, operator_page, spark_page
 from tests.watching.prometheus import RunningPrometheus, Target
 
@@ -26,7 +26,11 @@ SETTINGS: dict[str, object] = {
     "groups.lag_interval_ms": 200,
     "storage.cleaner_backoff_ms": 100,
     "storage.retention_check_interval_ms": 200,
+    "storage.tier_check_interval_ms": 200,
+    "storage.tier_free_bytes_min": 0,
 }
+MEDIA = ("ssd", "hdd")
+"""Of the log directories of each broker."""
 _TOPICS: dict[str, dict[str, str]] = {
     "orders": {"min.insync.replicas": "2"},
     "latest": {
@@ -35,6 +39,12 @@ _TOPICS: dict[str, dict[str, str]] = {
         "min.cleanable.dirty.ratio": "0",
     },
     "short": {"segment.ms": "1000", "retention.ms": "1000"},
+    "clicks": {
+        "media": "tiered",
+        "segment.ms": "1000",
+        "local.retention.ms": "0",
+        "retention.ms": "20000",
+    },
 }
 _QUOTA_BYTES_PER_SECOND = 50_000
 _PAUSE_SECONDS = 0.02
@@ -95,10 +105,10 @@ def watched_cluster(
     Args:
         folder: for their files.
         rules: of Prometheus.
-        brokers: to be started; None: with `SETTINGS`, on plain folders.
+        brokers: to be started; None: with `SETTINGS`, on plain folders of all `MEDIA`.
         operator: serves the operator's page; yields its address.
     """
-    brokers = brokers or RunningCluster(folder / "brokers", SETTINGS)
+    brokers = brokers or RunningCluster(folder / "brokers", SETTINGS, media=[MEDIA] * BROKERS)
     query = RunningQuery()
     with ExitStack() as endings:
         endings.callback(brokers.abandon)

@@ -1,4 +1,4 @@
-"""Three brokers of two disks each, which can fail, be full and be slow, as far as the machine can.
+"""Three brokers with two disks each, an SSD and an HDD as they say, that fail, fill and are slow.
 
 A disk is an ext4 of its own, which takes root; slow disks and event loops take the preloaded
 library, which takes a C compiler. What is missing has its reason in `missing`.
@@ -14,10 +14,9 @@ from tests.faults.machine import Need, missing
 from tests.faults.preload import Control, compile_library
 from tests.faults.volume import Folder, Volume
 from tests.integration.running_broker import RunningBroker
-from tests.integration.running_cluster import RunningCluster
-from tests.watching.cluster import SETTINGS
+from tests.integration.running_cluster import BROKERS, RunningCluster
+from tests.watching.cluster import MEDIA, SETTINGS
 
-_DISKS: Final = 2
 _MEBIBYTES: Final = 512
 _SETTINGS: Final[dict[str, object]] = {
     **SETTINGS,
@@ -35,7 +34,7 @@ class FaultyBrokers:
 
     Attributes:
         cluster: not started yet.
-        disks: of each broker.
+        disks: of each broker, for the SSD and the HDD.
         controls: of each broker's preloaded library.
         missing: why the machine cannot do what it cannot do.
     """
@@ -59,13 +58,13 @@ def faulty_brokers(folder: Path) -> Iterator[FaultyBrokers]:
     """Make the disks, and the brokers, which are to be started; remove the disks at the end."""
     lacks = missing((Need.VOLUMES, Need.PRELOAD))
     library = None if Need.PRELOAD in lacks else compile_library(folder)
-    cluster = RunningCluster(folder / "brokers", _SETTINGS)
+    cluster = RunningCluster(folder / "brokers", _SETTINGS, media=[MEDIA] * BROKERS)
     disks: list[list[Folder]] = []
     controls: list[Control] = []
     with ExitStack() as endings:
         for number, broker in enumerate(cluster.brokers):
             disks.append([])
-            for index in range(_DISKS):
+            for index in range(len(MEDIA)):
                 path = folder / f"disk-{number}-{index}"
                 disk = Folder(path) if Need.VOLUMES in lacks else Volume(path, _MEBIBYTES)
                 endings.callback(disk.close)
