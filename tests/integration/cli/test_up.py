@@ -114,7 +114,8 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         millrace.ok("topic", "create", "greetings", "--replication-factor", "3")
         millrace.ok("produce", "greetings", stdin="hello\n")
         os.kill(brokers[0]["pid"], signal.SIGKILL)
-        assert "is started again" in process.stderr.readline()
+        # Brokers warn in the same place, for example of a lease that was lost.
+        assert any("is started again" in line for line in process.stderr)
         millrace.ok("produce", "greetings", stdin="again\n")
         assert millrace.ok("consume", "greetings") == "hello\nagain\n"
         process.send_signal(signal.SIGINT)
