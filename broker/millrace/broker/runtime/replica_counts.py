@@ -32,15 +32,19 @@ async def count_replicas(
 
 
 async def measure_sizes(partitions: Iterable[Partition]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the bytes of all logs by topic, and by log directory, likewise."""
+    """Return the bytes of all logs by topic, and by the log directory that has them, likewise."""
     topics: dict[str, int] = {}
     directories: dict[str, int] = {}
     for number, partition in enumerate(partitions):
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        size, log_dir = partition.log.size_bytes, partition.log.log_dir
+        log = partition.log
+        size, tier_bytes = log.size_bytes, log.tier_bytes
         topics[partition.topic] = topics.get(partition.topic, 0) + size
-        directories[log_dir] = directories.get(log_dir, 0) + size
+        directories[log.log_dir] = directories.get(log.log_dir, 0) + size - tier_bytes
+        if log.tier is not None:
+            on_hdd = log.tier.log_dir
+            directories[on_hdd] = directories.get(on_hdd, 0) + tier_bytes
     return topics, directories
 
 
