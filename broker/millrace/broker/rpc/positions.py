@@ -26,8 +26,13 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.groups.coordinator import GroupCoordinator, NameKind, Summary
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.groups.coordinator import (
+    CoordinatorRecord,
+    GroupCoordinator,
+    NameKind,
+    Summary,
+)
+from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import (
     REQUEST_POSITIONS_MAX,
     Kind,
@@ -103,32 +108,34 @@ class PositionsService:
         self, request: pb.CommitPositionsRequest, caller: Caller
     ) -> pb.CommitPositionsResponse:
         name = request.name
-        line: AuditLine | None = None
+        lines: list[AuditLine] = []
         try:
             place = await self._names.find_or_make(name, caller)
             positions = await self._positions_of(request.positions)
-            if not request.member_id and await self._is_group(place, name):
-                line = AuditLine(self._calls.audit, caller, "commit_positions")
-                line.name(
-                    f"{name}: {self._partitions.named(each)} to {position.offset}"
-                    for each, position in positions.items()
-                )
-            await self._positions.ask(
-                place,
-                lambda machine, now: machine.handle_commit(
+
+            def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
+                if not request.member_id and machine.summary(name).kind is NameKind.CONSUMER:
+                    line = AuditLine(self._calls.audit, caller, "commit_positions")
+                    line.name(
+                        f"{name}: {self._partitions.named(each)} to {position.offset}"
+                        for each, position in positions.items()
+                    )
+                    lines.append(line)
+                return machine.handle_commit(
                     name,
                     positions,
                     now,
                     member_id=request.member_id,
                     epoch=request.epoch,
                     number=request.number,
-                ),
-            )
+                )
+
+            await self._positions.ask(place, handle)
         except MillraceError as error:
-            if line is not None:
+            for line in lines:
                 line.on_answered([error] * len(request.positions))
             return pb.CommitPositionsResponse(error=self._names.error(name, error))
-        if line is not None:
+        for line in lines:
             line.on_answered([None] * len(request.positions))
         return pb.CommitPositionsResponse()
 
@@ -200,13 +207,6 @@ class PositionsService:
         return pb.DeletePositionsResponse()
 
     # --- Private -----------------------------------------------------------------------------
-
-    async def _is_group(self, place: TopicPartition, name: str) -> bool:
-        """Return whether a name has, or had, members."""
-        return await self._positions.ask(
-            place,
-            lambda machine, _: Result([], machine.summary(name).kind is NameKind.CONSUMER),
-        )
 
     async def _positions_of(
         self, named: Iterable[pb.Position]
