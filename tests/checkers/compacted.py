@@ -4,7 +4,7 @@ Each record has a number of its own, which rises with each send to a partition, 
 
 - Offsets never change: a record stands where its acknowledgement said, and nowhere else.
 - The order never changes: offsets ascend, and so do the numbers of a key.
-- Whoever reads from the beginning sees at least the last record of each key. A tombstone may be
+- A reader that begins at the start sees at least the last record of each key. A tombstone may be
   gone, with all that it deletes.
 - Replicas may hold different old records at a moment, but the same last ones.
 """

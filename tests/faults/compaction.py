@@ -91,7 +91,7 @@ def fill_the_disk_of_a_cleaner(scene: Scene) -> str:
     finally:
         node.volume.heal()
     if not node.is_running:
-        raise AssertionError(f"{node.name} ended for want of space: {node.log_end()}")
+        raise AssertionError(f"{node.name} ended because its disk was full: {node.log_end()}")
     left = set(_copies(scene, node))  # Other logs are compacted as soon as there is room.
 
     def are_gone() -> bool:

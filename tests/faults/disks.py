@@ -50,7 +50,7 @@ def fill_the_disk(scene: Scene) -> str:
         leader.volume.heal()
     scene.load.wait_for_more()
     if not leader.is_running:
-        raise AssertionError(f"{leader.name} ended for want of space: {leader.log_end()}")
+        raise AssertionError(f"{leader.name} ended because its disk was full: {leader.log_end()}")
     scene.wait_until_willing(leader)
     count = refusals(leader, "STORAGE_FULL") - before
     return f"{count:.0f} writes refused by {leader.name}; {moved}; then it was ready to lead again"
@@ -66,7 +66,7 @@ def write_short(scene: Scene) -> str:
     leader.control["write_room"] = -1
     scene.load.wait_for_more()
     if not leader.is_running:
-        raise AssertionError(f"{leader.name} ended for want of space: {leader.log_end()}")
+        raise AssertionError(f"{leader.name} ended because its disk was full: {leader.log_end()}")
     return f"{count} writes of {leader.name} were cut short or refused; it went on"
 
 

@@ -1,7 +1,7 @@
 """Named scenarios of tiered topics: closed segments move to an HDD all the time, and brokers fail.
 
-Segments are short, so that every few seconds one moves. Readers begin anew now and then, and read
-what lies on the HDD.
+Segments are short, so that every few seconds one moves. Now and then readers start again from the
+beginning, and read what lies on the HDD.
 """
 
 from typing import Final

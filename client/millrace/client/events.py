@@ -30,7 +30,7 @@ RECORD_BURIED: Final = Event(
     level=Level.WARNING,
     text="offset %(offset)d of %(topic)s-%(partition)d is a dead letter after attempt "
     "%(attempts)d: %(error)s",
-    meaning="The record is in the topic for dead letters, and reading goes on behind it.",
+    meaning="The record is in the topic for dead letters. The consumer reads the next one.",
     action="See [Records that cannot be processed](tutorials/dead-letters.md).",
     fields=("topic", "partition", "offset", "attempts", "error"),
 )

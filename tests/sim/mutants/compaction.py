@@ -115,7 +115,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "state.cleaner_point.offset",
     ),
     mutant(
-        "a read within a batch begins behind it",
+        "a read at an offset inside a batch skips that batch",
         "P57",
         "millrace.broker.storage.segment:Segment.locate",
         "if header.next_offset > offset:",

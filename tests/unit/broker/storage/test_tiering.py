@@ -144,7 +144,7 @@ def test_segments_are_read_wherever_they_lie() -> None:
 
 
 class HangingDisk(Disk):
-    """A disk whose HDD, once it hangs, answers nothing: whoever asks would wait for ever."""
+    """A disk whose HDD hangs. A call that would wait for the HDD fails the test."""
 
     hangs = False
 

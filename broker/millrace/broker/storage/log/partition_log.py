@@ -563,7 +563,7 @@ def open_log(
         folder = None if tier is None else tier.folder(topic_partition)
         new_beginning.carry_out(files, directory, topic_partition, checkpoints, folder)
         if tier is not None and not files.exists(f"{directory}/{TIER}"):
-            tier = None  # It began anew.
+            tier = None  # The log was emptied, and has no segments elsewhere.
         recovered = LogRecovery(
             files,
             directory,
