@@ -8,8 +8,7 @@ Tombstones stay while a replica of the partition is out of sync. It may have a r
 them deletes; when it comes back it fetches what it lacks, and a tombstone that is gone would leave
 it with that record for ever.
 
-A log whose cleaning is refused is left alone for a while: the disk may be full for a time, or its
-files may move. `Partition.uncleanable` says why. A damaged log goes offline as anywhere else (P65).
+`Partition.uncleanable` says why a log could not be cleaned; `segment_work` has what follows.
 """
 
 import asyncio
@@ -22,21 +21,19 @@ from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.segment_work import SegmentWork, on_given_up
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.client import host
 from millrace.core.broker_config import StorageConfig
 from millrace.core.compaction.cleanable import Cleanable, first_to_clean
 from millrace.core.compaction.key_hashes import KeyHasher
-from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
-from millrace.core.fetch.catch_up import CatchUpAllowance
-from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
+from millrace.core.errors import StorageError
+from millrace.core.ids import TopicPartition, WallMs
 
 _log = logging.getLogger(__name__)
 
 _SECRET_BYTES: Final = 32
-_REFUSED_MS: Final = 60_000
-"""How long a log whose cleaning was refused is left alone."""
 
 
 class Cleaners:
@@ -64,10 +61,8 @@ class Cleaners:
             Worker(f"clean-{number}", mailbox) for number in range(config.cleaner_threads)
         ]
         self._map_bytes = config.cleaner_dedupe_buffer_size // max(config.cleaner_threads, 1)
-        rate = config.cleaner_io_max_bytes_per_second
-        self._allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
+        self._shared = SegmentWork(partitions, config.cleaner_io_max_bytes_per_second)
         self._under_way: set[TopicPartition] = set()
-        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
 
     async def run(self) -> None:
         """Clean for as long as the broker runs."""
@@ -92,17 +87,14 @@ class Cleaners:
 
     async def _choose(self, worker: Worker) -> Partition | None:
         """Return the replica whose log is cleaned next; None when none is due."""
-        now = monotonic_now()
-        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
         all_compacted = [each for each in self._partitions.all() if each.log.config.is_compacted]
         self._metrics.on_uncleanable(
             each.uncleanable for each in all_compacted if each.uncleanable is not None
         )
         compacted = [
             each
-            for each in all_compacted
+            for each in self._shared.free(all_compacted)
             if each.topic_partition not in self._under_way
-            and each.topic_partition not in self._left_alone
         ]
         await self._end_old_segments(compacted)
         for each in compacted:
@@ -145,16 +137,15 @@ class Cleaners:
                 self._metrics.read_bytes.inc(step.read_bytes)
                 self._metrics.written_bytes.inc(step.written_bytes)
                 self._metrics.removed_records.inc(step.removed_records)
-                await self._keep_pace(step.read_bytes + step.written_bytes)
+                await self._shared.keep_pace(step.read_bytes + step.written_bytes)
         except StorageError as error:
             self._on_refused(partition, log, error)
             return
         finally:
             self._metrics.seconds.inc(taken_s)
-            worker.submit(_on_closed, _close, steps)
+            worker.submit(on_given_up, _close, steps)
         if not count:  # It was cut or trimmed meanwhile; the next look may find it unchanged.
-            until = monotonic_now() + self._config.cleaner_backoff_ms
-            self._left_alone[topic_partition] = MonotonicMs(until)
+            self._shared.leave_alone(topic_partition, self._config.cleaner_backoff_ms)
             return
         partition.uncleanable = None
         self._metrics.cleanings.inc()
@@ -168,25 +159,13 @@ class Cleaners:
             duration_ms=monotonic_now() - begun,
         )
 
-    async def _keep_pace(self, size: int) -> None:
-        if self._allowance is not None:
-            self._allowance.on_sent(size)
-            if pause_ms := self._allowance.pause_ms(monotonic_now()):
-                await asyncio.sleep(pause_ms / 1000)
-
     def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
         topic_partition = partition.topic_partition
         if partition.log is not log or log.is_closed:
             return
         events.COMPACTION_REFUSED.log(_log, partition=str(topic_partition), error=error.message)
         partition.uncleanable = error
-        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
-        if isinstance(error, CorruptLogError):
-            partition.on_corrupt(error)
-        elif isinstance(error, LogDirFailedError):
-            for opened in self._partitions.directories:
-                if opened.directory.path == log.failed_log_dir:
-                    opened.appender.fail(error)
+        self._shared.on_refused(partition, error, log.failed_log_dir)
 
 
 def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:
@@ -195,8 +174,3 @@ def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:
 
 def _close(steps: Any) -> None:
     steps.close()
-
-
-def _on_closed(_: object, error: BaseException | None) -> None:
-    if error is not None and not isinstance(error, StorageError):
-        raise error

@@ -5,35 +5,31 @@ the logs that `ReplicaPlacement` gives it. `core/tiers.py` decides which segment
 `storage/log/tiering.py` moves it in steps of a few MiB. Between them the event loop looks whether
 the replica is still here, and whether the moves have read and written more than they may.
 
-A log whose move is refused is left alone for a while: the HDD may be full for a time. Appends go on
-as long as the SSD has room, and `Partition.unmovable` says why nothing moves. An HDD that fails
-takes the replicas offline that have segments there, and no others (P63).
+`Partition.unmovable` says why a log's segments do not move; `segment_work` has what follows.
+Appends go on as long as the SSD has room. An HDD that fails takes the replicas offline that have
+segments there, and no others (P63).
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from millrace.broker import events
-from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.segment_work import SegmentWork, on_given_up
 from millrace.broker.storage.log import Moving, PartitionLog, abandon
 from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.core.broker_config import StorageConfig
-from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
-from millrace.core.fetch.catch_up import CatchUpAllowance
-from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
+from millrace.core.errors import StorageError
+from millrace.core.ids import WallMs
 from millrace.core.media import Media, TopicMedia
 from millrace.core.tiers import Movable, first_to_move, last_in_tier
 
 _log = logging.getLogger(__name__)
-
-_REFUSED_MS: Final = 60_000
-"""How long a log whose move was refused is left alone."""
 
 
 class TierMovers:
@@ -89,9 +85,7 @@ class _Mover:
         self._config = config
         self._metrics = metrics
         self._worker = Worker(f"tier-{self._path}", mailbox)
-        rate = config.tier_io_max_bytes_per_second
-        self._allowance = CatchUpAllowance(rate, monotonic_now()) if rate > 0 else None
-        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
+        self._work = SegmentWork(partitions, config.tier_io_max_bytes_per_second)
 
     def close(self) -> None:
         self._worker.close()
@@ -103,12 +97,10 @@ class _Mover:
 
     async def _move_one(self) -> bool:
         """Move one segment; return whether to look for another one at once."""
-        now = monotonic_now()
-        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
         here = self._logs_here()
         self._metrics.on_logs(self._path, here)
         await self._remove_leftovers(here)
-        free = [each for each in here if each.topic_partition not in self._left_alone]
+        free = self._work.free(here)
         await self._end_old_segments(free)
         for home in self._partitions.placement.working:
             of_home = [each for each in free if each.topic_partition in home.replicas]
@@ -183,12 +175,12 @@ class _Mover:
                 if size is None:
                     break
                 self._metrics.moved_bytes.labels(way).inc(size)
-                await self._keep_pace(size)
+                await self._work.keep_pace(size)
         except StorageError as error:
             self._on_refused(partition, log, error)
             return True
         finally:
-            self._worker.submit(_on_abandoned, abandon, steps)
+            self._worker.submit(on_given_up, abandon, steps)
         if log.tier == before:
             return False
         partition.unmovable = None
@@ -208,12 +200,6 @@ class _Mover:
         is_here = self._partitions.find(partition.topic_partition) is partition
         return is_here and partition.log is log and self._directory.failure is None
 
-    async def _keep_pace(self, size: int) -> None:
-        if self._allowance is not None:
-            self._allowance.on_sent(size)
-            if pause_ms := self._allowance.pause_ms(monotonic_now()):
-                await asyncio.sleep(pause_ms / 1000)
-
     def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
         topic_partition = partition.topic_partition
         if partition.log is not log or log.is_closed:
@@ -225,16 +211,10 @@ class _Mover:
             error=error.message,
         )
         partition.unmovable = error
-        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + _REFUSED_MS)
         if log.tier is None:  # The next try may be on another HDD.
             self._partitions.placement.on_tier(topic_partition, None)
-        if isinstance(error, CorruptLogError):
-            partition.on_corrupt(error)
-        elif isinstance(error, LogDirFailedError):
-            failed = self._path if log.failure is None else log.failed_log_dir
-            for opened in self._partitions.directories:
-                if opened.directory.path == failed:
-                    opened.appender.fail(error)
+        failed = self._path if log.failure is None else log.failed_log_dir
+        self._work.on_refused(partition, error, failed)
 
 
 def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None:
@@ -250,8 +230,3 @@ def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None
 
 def _look_at(logs: Sequence[PartitionLog], now: WallMs) -> list[Movable | None]:
     return [log.movable(now) for log in logs]
-
-
-def _on_abandoned(_: object, error: BaseException | None) -> None:
-    if error is not None and not isinstance(error, StorageError):
-        raise error

@@ -1,0 +1,75 @@
+"""What compaction and moves between disks have in common: their pace, and what a refusal leads to.
+
+Both work on closed segments in the background. They read and write no more bytes a second than they
+may. A log whose work is refused is left alone for a while: the disk may be full for a time. A
+damaged log goes offline as anywhere else (P65), and a failed disk is given up (P63).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.partitions import Partitions
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.fetch.catch_up import CatchUpAllowance
+from millrace.core.ids import MonotonicMs, TopicPartition
+
+_REFUSED_MS: Final = 60_000
+"""How long a log whose work was refused is left alone."""
+
+
+class SegmentWork:
+    """See the module. Belongs to the event loop.
+
+    Args:
+        partitions: of this broker.
+        bytes_per_second: read and written, of all this work together; 0 or less: no bound.
+    """
+
+    def __init__(self, partitions: Partitions, bytes_per_second: int) -> None:
+        self._partitions = partitions
+        self._allowance = (
+            CatchUpAllowance(bytes_per_second, monotonic_now()) if bytes_per_second > 0 else None
+        )
+        self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
+
+    async def keep_pace(self, size: int) -> None:
+        """Count bytes that were read and written, and wait if they were too many."""
+        if self._allowance is not None:
+            self._allowance.on_sent(size)
+            if pause_ms := self._allowance.pause_ms(monotonic_now()):
+                await asyncio.sleep(pause_ms / 1000)
+
+    def free(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Return the replicas that are not left alone now."""
+        now = monotonic_now()
+        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
+        return [each for each in partitions if each.topic_partition not in self._left_alone]
+
+    def leave_alone(self, topic_partition: TopicPartition, duration_ms: int) -> None:
+        """Do no work on a replica for a while."""
+        self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + duration_ms)
+
+    def on_refused(self, partition: Partition, error: StorageError, log_dir: str) -> None:
+        """Work on a log was refused.
+
+        Args:
+            partition: whose log it is.
+            error: why.
+            log_dir: whose disk has failed, if that is the error.
+        """
+        self.leave_alone(partition.topic_partition, _REFUSED_MS)
+        if isinstance(error, CorruptLogError):
+            partition.on_corrupt(error)
+        elif isinstance(error, LogDirFailedError):
+            for opened in self._partitions.directories:
+                if opened.directory.path == log_dir:
+                    opened.appender.fail(error)
+
+
+def on_given_up(_: object, error: BaseException | None) -> None:
+    """Take the outcome of giving up work half-way: what the disk refuses then is removed later."""
+    if error is not None and not isinstance(error, StorageError):
+        raise error
