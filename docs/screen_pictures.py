@@ -13,13 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from rich.console import Console
+from tests.background import running
 from tests.integration.web.browser import Browser
 
 from millrace.cli.top.look import Look, look_at
@@ -60,7 +62,7 @@ def main() -> None:
             for topic, partitions in _TOPICS.items():
                 admin.create_topic(topic, partitions, replication_factor=3)
             admin.set_quota("reports", client_id="report", fetch_bytes_per_second=10_000_000)
-            with _running(_write, bootstrap), _running(_read, bootstrap):
+            with running(partial(_write, bootstrap)), running(partial(_read, bootstrap)):
                 before, now = _look_under_load(admin)
                 _draw_top(before, now)
                 _take_pages(Path(folder), up["web_address"])
@@ -81,18 +83,6 @@ def _brokers(data: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.terminate()  # It ends its brokers.
-
-
-@contextmanager
-def _running(job: Callable[[str, threading.Event], None], bootstrap: str) -> Iterator[None]:
-    is_over = threading.Event()
-    thread = threading.Thread(target=job, args=(bootstrap, is_over))
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def _write(bootstrap: str, is_over: threading.Event) -> None:

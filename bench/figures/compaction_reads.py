@@ -6,7 +6,6 @@ cleaner copies all of it again and again; without, its `min.compaction.lag.ms` h
 back.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from bench.paced_latency import latencies, over
 from bench.processes import LoadFailedError
 from bench.records import KEY_BYTES, read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
+from tests.background import repeated
 
 from millrace.client import SyncAdmin, SyncProducer
 
@@ -57,23 +57,16 @@ def _trickle(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
     """Fill the topic that is compacted, and write to it for the length of the block."""
     config = {**MILLRACE_TOPIC["replicated"], **HELD, "segment.ms": "1000"}
     millrace.create_topic(TOPIC, 1, config)
-    is_over = threading.Event()
     with SyncProducer(millrace.address) as producer:
         for keys, some in numbered_cells(KEYS, values):
             producer.send_batch(TOPIC, some, keys=keys)
         producer.flush()
 
         def write() -> None:
-            while not is_over.wait(_TRICKLE_S):
-                producer.send(TOPIC, values[0], key=b"%0*d" % (KEY_BYTES, 0))
+            producer.send(TOPIC, values[0], key=b"%0*d" % (KEY_BYTES, 0))
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
+        with repeated(write, _TRICKLE_S):
             yield
-        finally:
-            is_over.set()
-            thread.join()
 
 
 def _latencies(bench: Bench, millrace: Millrace, *, is_cleaning: bool) -> dict[str, float]:

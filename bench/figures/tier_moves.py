@@ -6,7 +6,6 @@ of them moves at once; without, `local.retention.ms` keeps all of them. Both dir
 same disk here, so the moves also take its bandwidth: with two disks they take less.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from bench.paced_latency import IDLE, latencies, over
 from bench.processes import LoadFailedError
 from bench.records import read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
+from tests.background import repeated
 
 from millrace.client import SyncAdmin, SyncProducer
 
@@ -67,21 +67,14 @@ def _written(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
             "retention.ms": "60000",
         },
     )
-    is_over = threading.Event()
     count = int(_BYTES_PER_SECOND * _STEP_S) // len(values[0])
     with SyncProducer(millrace.address) as producer:
 
         def write() -> None:
-            while not is_over.wait(_STEP_S):
-                producer.send_batch(TOPIC, values[:count])
+            producer.send_batch(TOPIC, values[:count])
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
+        with repeated(write, _STEP_S):
             yield
-        finally:
-            is_over.set()
-            thread.join()
 
 
 def _measured(bench: Bench, millrace: Millrace, *, is_moving: bool) -> dict[str, float]:

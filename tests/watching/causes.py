@@ -7,12 +7,12 @@ different parts, and last at the same time, because most alerts hold for a while
 import itertools
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from tests.background import repeated
 from tests.faults.machine import Need
 from tests.faults.volume import Volume
 from tests.integration.running_broker import RunningBroker
@@ -110,7 +110,8 @@ def _full_disk(scene: Scene) -> Iterator[None]:
     full = broker.partition_directory(topic_id)
     disk = next(each for each in scene.faulty.disks_of(broker) if full.is_relative_to(each.path))
     assert isinstance(disk, Volume)
-    with _again_and_again(disk.fill):
+    disk.fill()
+    with repeated(disk.fill, _AGAIN_SECONDS):
         yield
     disk.heal()
 
@@ -121,7 +122,12 @@ def _filling_disk(scene: Scene) -> Iterator[None]:
     disk = scene.faulty.disks_of(scene.watched.controller)[0]
     assert isinstance(disk, Volume)
     sizes = itertools.count(_FILLED_BYTES, _FILLING_BYTES)
-    with _again_and_again(lambda: disk.take(next(sizes))):
+
+    def take_more() -> None:
+        disk.take(next(sizes))
+
+    take_more()
+    with repeated(take_more, _AGAIN_SECONDS):
         yield
     disk.heal()
 
@@ -131,7 +137,8 @@ def _full_tier(scene: Scene) -> Iterator[None]:
     """The HDD of a broker is full, and stays so."""
     _, disk = scene.faulty.disks_of(scene.watched.controller)
     assert isinstance(disk, Volume)
-    with _again_and_again(disk.fill):
+    disk.fill()
+    with repeated(disk.fill, _AGAIN_SECONDS):
         yield
     disk.heal()
 
@@ -198,7 +205,8 @@ def _slow_loop(scene: Scene) -> Iterator[None]:
     def stall() -> None:
         control["stall"] = _STALL_NS
 
-    with _again_and_again(stall):
+    stall()
+    with repeated(stall, _AGAIN_SECONDS):
         yield
     control.heal()
 
@@ -367,22 +375,3 @@ def _committed(scene: Scene, topic_id: bytes) -> int:
         for topic in decode_shard(number, objects[key]).topics.values()
         if topic.topic_id == topic_id
     )
-
-
-@contextmanager
-def _again_and_again(job: Callable[[], None]) -> Iterator[None]:
-    """Do something now, and all the time that the block runs."""
-    is_over = threading.Event()
-
-    def run() -> None:
-        while not is_over.wait(_AGAIN_SECONDS):
-            job()
-
-    job()
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()

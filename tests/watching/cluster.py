@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from tests.background import running
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import BROKERS, RunningCluster
 from tests.watching.pages import RunningQuery, operator_page, spark_page
@@ -115,8 +117,8 @@ def watched_cluster(
         brokers.start()
         _prepare(brokers.bootstrap)
         for job in (_write, _write_too_much, _follow, _be_refused):
-            endings.enter_context(_running(job, brokers.bootstrap))
-        group_is_over = endings.enter_context(_running(_read, brokers.bootstrap))
+            endings.enter_context(running(partial(job, brokers.bootstrap)))
+        group_is_over = endings.enter_context(running(partial(_read, brokers.bootstrap)))
         targets = [
             *(_target(each) for each in brokers.brokers),
             Target("operator", endings.enter_context(operator()), {"instance": "operator-0"}),
@@ -140,21 +142,6 @@ def _prepare(bootstrap: str) -> None:
         admin.set_quota(
             "tenants", client_id="tenant", produce_bytes_per_second=_QUOTA_BYTES_PER_SECOND
         )
-
-
-@contextmanager
-def _running(
-    job: Callable[[str, threading.Event], None], bootstrap: str
-) -> Iterator[threading.Event]:
-    """Run a job in a thread; yield what ends it, as the block's end does."""
-    is_over = threading.Event()
-    thread = threading.Thread(target=job, args=(bootstrap, is_over))
-    thread.start()
-    try:
-        yield is_over
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def _write(bootstrap: str, is_over: threading.Event) -> None:

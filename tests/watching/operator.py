@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.request import urlopen
 
 from tests.api_server.relay import ApiServerRelay, Refuse
 from tests.api_server.running import RunningApiServer, free_port
+from tests.background import repeated
 from tests.integration.running_broker import wait_until
 
 NAMESPACE: Final = "shop"
@@ -79,23 +79,15 @@ class RunningOperator:
         self._relay.inject(
             Refuse(_UNAVAILABLE), method="GET", path=f"{_CLUSTERS}/{NAME}", times=_EVER
         )
-        is_over = threading.Event()
-        thread = threading.Thread(target=self._edit, args=(is_over,))
-        thread.start()
-        try:
+        numbers = itertools.cycle((1, 2))
+        with repeated(lambda: self._edit(next(numbers)), _EDIT_SECONDS):
             yield
-        finally:
-            is_over.set()
-            thread.join()
 
-    def _edit(self, is_over: threading.Event) -> None:
-        """Be a person who tries one number of brokers after another."""
-        for number in itertools.count():
-            if is_over.wait(_EDIT_SECONDS):
-                return
-            _, found = self._server.request("GET", f"{_CLUSTERS}/{NAME}")
-            spec = _spec(brokers=1 + number % 2)
-            self._server.request("PUT", f"{_CLUSTERS}/{NAME}", {**found, "spec": spec})
+    def _edit(self, brokers: int) -> None:
+        """Be a person who tries another number of brokers."""
+        _, found = self._server.request("GET", f"{_CLUSTERS}/{NAME}")
+        spec = _spec(brokers=brokers)
+        self._server.request("PUT", f"{_CLUSTERS}/{NAME}", {**found, "spec": spec})
 
 
 @contextmanager

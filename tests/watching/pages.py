@@ -11,6 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric, start_http_server
 from prometheus_client.registry import Collector
+from tests.background import repeated
 
 from millrace.operator.telemetry import WORKS, OperatorMetrics, Signs, TelemetryPage
 from millrace.spark.offsets import LogPosition, Offsets
@@ -35,7 +36,7 @@ def operator_page() -> Iterator[str]:
             metrics.succeeded(work, "shop", "orders", time.time())
 
     try:
-        with _again_and_again(look):
+        with repeated(look, _PAUSE_SECONDS):
             yield f"127.0.0.1:{page.port}"
     finally:
         page.close()
@@ -103,26 +104,9 @@ def spark_page(query: RunningQuery | None = None) -> Iterator[str]:
     registry.register(query)
     server, thread = start_http_server(0, "127.0.0.1", registry)
     try:
-        with _again_and_again(query.advance):
+        with repeated(query.advance, _PAUSE_SECONDS):
             yield f"127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
-
-
-@contextmanager
-def _again_and_again(job: Any) -> Iterator[None]:
-    is_over = threading.Event()
-
-    def run() -> None:
-        while not is_over.wait(_PAUSE_SECONDS):
-            job()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
         thread.join()
