@@ -31,7 +31,6 @@ SETTINGS: Final[dict[str, object]] = {
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,
     "replication.isr_rejoin_pause_ms": 200,
-    "storage.ballast_bytes": 1 << 20,
     "storage.recovery_point_interval_ms": 1000,
     "storage.recovery_point_bytes": 1 << 20,
     "storage.scrub_bytes_per_second": 256 << 20,

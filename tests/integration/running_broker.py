@@ -16,6 +16,7 @@ from urllib.request import urlopen
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 _LINES_SHOWN = 30
+_BALLAST_BYTES = 1 << 20  # By default a test run would take tens of GiB for it.
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
@@ -102,6 +103,7 @@ class RunningBroker:
             "listener.port": port,
             "replica_listener.port": 0,
             "metrics.port": 0,
+            "storage.ballast_bytes": _BALLAST_BYTES,
             **self.settings,
         }
         environment = {

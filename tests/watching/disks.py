@@ -20,7 +20,6 @@ from tests.watching.cluster import MEDIA, SETTINGS
 _MEBIBYTES: Final = 512
 _SETTINGS: Final[dict[str, object]] = {
     **SETTINGS,
-    "storage.ballast_bytes": 1 << 20,
     "storage.slow_flush_ms": 500,
     "storage.damaged_logs_max": 1,
     # Logs are compacted all the time, and slowly enough to be met by a fault.
