@@ -88,17 +88,19 @@ bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage operator_idle \
   e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
 SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_recovery
+WATCHED := alerts dashboards
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	@test -f 'bench/figures/$(NAME).py' || { \
 	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
 	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
 	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
-	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster)
+	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster) \
+	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults)
 	@$(PYTHON_RUN) -m bench.figures.$(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
-	$(INSTALL) runtime bench spark demo dev operator cluster
+	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults
 	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto

@@ -29,11 +29,11 @@ FIGURES = (
     "handover", "produce_r3_100b", "produce_r3_1kb", "controller_failover", "dead_broker_5000",
     "start_2000", "rebalance", "offset_commits", "lag_1000", "lag_truth", "group_consume",
     "compaction", "compaction_memory", "compaction_reads", "tier_moves", "quota_precision",
-    "quota_cost", "dashboards", "scrape_10k", "faults", "sim_hours", "sim_speed", "mutants",
-    "spark_read_100b", "spark_read_1kb", "spark_latency", "spark_memory", "spark_write",
-    "spark_kills", "cluster_ready", "topic_ready", "topics_500", "rolling_restart", "pod_kill",
-    "apiserver_outage", "operator_idle", "bad_resources", "e2e_faults", "spark_k8s_start",
-    "spark_k8s_kills", "spark_k8s_recovery",
+    "quota_cost", "dashboards", "alerts", "metrics_cost", "scrape_10k", "faults", "sim_hours",
+    "sim_share", "sim_speed", "mutants", "spark_read_100b", "spark_read_1kb", "spark_latency",
+    "spark_memory", "spark_write", "spark_kills", "cluster_ready", "topic_ready", "topics_500",
+    "rolling_restart", "pod_kill", "apiserver_outage", "operator_idle", "bad_resources",
+    "e2e_faults", "spark_k8s_start", "spark_k8s_kills", "spark_k8s_recovery",
 )  # fmt: skip
 
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]
