@@ -37,7 +37,10 @@ class Cluster(Protocol):
 
 
 class ExistingCluster:
-    """A foreign cluster, found by a kubeconfig; tests change only their own objects there."""
+    """A foreign cluster, found by a kubeconfig: the tests install the operator there.
+
+    Beside it they make and delete only namespaces of their own.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubectl = Kubectl(kubeconfig, "kubectl")
@@ -55,8 +58,7 @@ class ExistingCluster:
         """Do nothing: it stays."""
 
     def load_image(self) -> None:
-        """Fail: only its owner can give it an image."""
-        raise CommandError("push the image to the registry that this cluster pulls from")
+        """Do nothing: only its owner can give it an image, as `up` says."""
 
     load_spark_image = load_image
 
@@ -140,16 +142,17 @@ class KindCluster:
 def choose() -> Cluster:
     """Return the cluster that the environment asks for.
 
-    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: the cluster of KUBECONFIG, if that
-    is set and names none of our clusters; otherwise kind, if it is installed and Docker answers;
-    otherwise native.
+    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: kind, if it is installed and Docker
+    answers; otherwise native. So nothing is installed in somebody's cluster that KUBECONFIG happens
+    to name.
 
     Raises:
-        CommandError: there is no such provider.
+        CommandError: there is no such provider, or `existing` lacks KUBECONFIG.
     """
-    kubeconfig = os.environ.get("KUBECONFIG", "")
-    match os.environ.get("MILLRACE_PROVIDER") or _default(kubeconfig):
+    match os.environ.get("MILLRACE_PROVIDER") or _default():
         case "existing":
+            if not (kubeconfig := os.environ.get("KUBECONFIG")):
+                raise CommandError("MILLRACE_PROVIDER=existing: set KUBECONFIG, too")
             return ExistingCluster(Path(kubeconfig))
         case "kind":
             return KindCluster(os.environ.get("MILLRACE_CLUSTER", "millrace"))
@@ -159,9 +162,7 @@ def choose() -> Cluster:
             raise CommandError(f"MILLRACE_PROVIDER={other}: say native, kind or existing")
 
 
-def _default(kubeconfig: str) -> str:
-    if kubeconfig and directories.state("") not in Path(kubeconfig).parents:
-        return "existing"
+def _default() -> str:
     if shutil.which("kind") and shutil.which("docker"):
         try:
             run("docker", "info", seconds_max=10.0)

@@ -32,7 +32,10 @@ async def count_replicas(
 
 
 async def measure_sizes(partitions: Iterable[Partition]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the bytes of all logs by topic, and by the log directory that has them, likewise."""
+    """Return the bytes of all logs, by topic and by log directory.
+
+    Segments of a tiered log count for the directory that holds them.
+    """
     topics: dict[str, int] = {}
     directories: dict[str, int] = {}
     for number, partition in enumerate(partitions):

@@ -1,8 +1,8 @@
 """What compaction and moves between disks have in common: their pace, and what a refusal leads to.
 
-Both work on closed segments in the background. They read and write no more bytes a second than they
-may. A log whose work is refused is left alone for a while: the disk may be full for a time. A
-damaged log goes offline as anywhere else (P65), and a failed disk is given up (P63).
+Both work on closed segments in the background. `keep_pace` bounds the bytes that they read and write
+in a second. After a refusal, as by a full disk, a log is left alone for a minute. A damaged log goes
+offline (P65), and a failed disk is given up (P63).
 """
 
 import asyncio
@@ -70,6 +70,9 @@ class SegmentWork:
 
 
 def on_given_up(_: object, error: BaseException | None) -> None:
-    """Take the outcome of giving up work half-way: what the disk refuses then is removed later."""
+    """Raise what went wrong while work was given up; but not that the disk refused to remove a file.
+
+    What is left over is removed later.
+    """
     if error is not None and not isinstance(error, StorageError):
         raise error

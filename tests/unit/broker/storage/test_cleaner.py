@@ -96,7 +96,7 @@ def check_whole(opened: CompactedLog) -> None:
         pass
 
 
-def test_the_example_of_document_002() -> None:
+def test_the_example_of_kafkas_design() -> None:
     opened = CompactedLog(Disk())
     before = [
         (13, b"K1", b"V5"),

@@ -299,7 +299,7 @@ def _gone(resource: Resource) -> CorruptMetadataError:
 def _not_installed(answer: Answer) -> InvalidConfigError:
     return InvalidConfigError(
         f"the API server does not know our resources ({answer.message}): install the custom "
-        "resource definitions (kubectl apply -f crds/), and check that "
+        "resource definitions (kubectl apply --server-side -k crds), and check that "
         "coordination.kubernetes.namespace exists"
     )
 
