@@ -36,10 +36,10 @@ HELLO = "/millrace.proto.v1.Cluster/Hello"
 SESSION = "/millrace.proto.v1.Controller/Session"
 
 
-def lines(broker: RunningBroker, event: str) -> list[dict[str, Any]]:
-    """Return the lines of a broker's log about an event."""
+def lines(broker: RunningBroker, *events: str) -> list[dict[str, Any]]:
+    """Return the lines of a broker's log about some events."""
     said = map(json.loads, broker.log_path.read_text().splitlines())
-    return [line for line in said if line.get("event") == event]
+    return [line for line in said if line.get("event") in events]
 
 
 def refusals(broker: RunningBroker) -> list[dict[str, Any]]:
@@ -47,7 +47,8 @@ def refusals(broker: RunningBroker) -> list[dict[str, Any]]:
 
 
 def changes(*brokers: RunningBroker) -> list[dict[str, Any]]:
-    return [line for each in brokers for line in lines(each, "administrative_request")]
+    names = ("administrative_request", "administrative_request_refused")
+    return [line for each in brokers for line in lines(each, *names)]
 
 
 def test_a_client_that_is_refused_is_named_as_it_calls_itself(start_broker: StartBroker) -> None:

@@ -570,25 +570,34 @@ CONNECTIONS_UNKNOWN: Final = Event(
     action=_NOTHING,
     fields=("error",),
 )
+_REQUEST_FIELDS: Final = (
+    *CALLER_FIELDS,
+    "request",
+    "entries",
+    "entry_count",
+    "outcome",
+    "refused",
+    "refused_count",
+    "error",
+    "appended",
+)
 ADMINISTRATIVE_REQUEST: Final = Event(
     name="administrative_request",
     level=Level.INFO,
     text="administrative request",
-    meaning="A client changed the cluster, or tried to. It is logged at the broker that decided "
+    meaning="A client changed the cluster, or may have. It is logged at the broker that decided "
     "it: the controller, or a partition's leader for the deletion of records, or a group's "
     "coordinator.",
     action=_NOTHING,
-    fields=(
-        *CALLER_FIELDS,
-        "request",
-        "entries",
-        "entry_count",
-        "outcome",
-        "refused",
-        "refused_count",
-        "error",
-        "appended",
-    ),
+    fields=_REQUEST_FIELDS,
+)
+ADMINISTRATIVE_REQUEST_REFUSED: Final = Event(
+    name="administrative_request_refused",
+    level=Level.WARNING,
+    text="administrative request, refused",
+    meaning="A client tried to change the cluster, and nothing was changed.",
+    action="Correct the client, as `refused` and `error` say.",
+    fields=_REQUEST_FIELDS,
 )
 CALLER_REFUSED: Final = Event(
     name="caller_refused",

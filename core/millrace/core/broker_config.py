@@ -332,7 +332,7 @@ class LoggingConfig:
     audit: AuditScope = setting(
         AuditScope.ALL,
         "What [the audit log](clusters.md#the-audit-log) has: administrative acts and refusals, "
-        "refusals only, or nothing.",
+        "only what was refused as a whole, or nothing.",
     )
     audit_lines_max: int = setting(
         1000,

@@ -8,7 +8,8 @@ numbers that say what was changed.
 
 A line is written at once, and what is equal to it is summed up for ten seconds: a client that is
 refused ten thousand times a second costs two lines in ten seconds. Acts and refusals each have a
-bound of different lines, so that a flood of refusals hides no act.
+bound of different lines, so that a flood of refusals hides no act. A request of which a part was done,
+or may have been done, is an act.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import Final
 
 from millrace.broker import events
 from millrace.core.callers import Caller
-from millrace.core.errors import MillraceError
+from millrace.core.errors import Appended, MillraceError
 from millrace.core.events import AUDIT_LOGGER, Event
 
 _log = logging.getLogger(AUDIT_LOGGER)
@@ -75,12 +76,15 @@ class AuditLog:
             if isinstance(outcome, MillraceError)
         ]
         is_refused = bool(refusals) and len(refusals) == len(outcomes)
+        # Whatever a client names, it is refused for the same reason.
+        reasons = ", ".join(sorted({each.name() for each in refusals}))
         self._write(
             caller,
             request,
             entries,
             len(outcomes),
             outcome="refused" if is_refused else "partly refused" if refusals else "done",
+            why_nothing_is_done=reasons if is_refused else "",
             refused=named,
             refused_count=len(refusals),
         )
@@ -92,7 +96,16 @@ class AuditLog:
 
         It may have been done nevertheless, as `appended` says.
         """
-        self._write(caller, request, entries, len(entries), outcome="failed", error=error)
+        why = error.name() if error.appended is Appended.NO else ""
+        self._write(
+            caller,
+            request,
+            entries,
+            len(entries),
+            outcome="failed",
+            why_nothing_is_done=why,
+            error=error,
+        )
 
     def tell_sums(self) -> None:
         """Log how often what was logged has been repeated; begin to sum up again."""
@@ -116,20 +129,21 @@ class AuditLog:
         entry_count: int,
         *,
         outcome: str,
+        why_nothing_is_done: str,
         refused: Sequence[str] = (),
         refused_count: int = 0,
         error: MillraceError | None = None,
     ) -> None:
         said = ", ".join(entries)
-        event = events.ADMINISTRATIVE_REQUEST
-        if refused_count or error is not None:
-            # Whatever a client names, it is refused for the same reason.
-            names = {each.rpartition(": ")[2] for each in refused}
-            why = ", ".join(sorted(names)) if error is None else error.name()
-            is_new = self._refusals.is_new(_Same(event, _from_host(caller), request, why))
+        if why_nothing_is_done:
+            event, sums, what = (
+                events.ADMINISTRATIVE_REQUEST_REFUSED,
+                self._refusals,
+                why_nothing_is_done,
+            )
         else:
-            is_new = self._acts.is_new(_Same(event, _from_host(caller), request, said))
-        if is_new:
+            event, sums, what = events.ADMINISTRATIVE_REQUEST, self._acts, f"{outcome}: {said}"
+        if sums.is_new(_Same(event, _from_host(caller), request, what)):
             event.log(
                 _log,
                 **caller.log_fields(),

@@ -150,6 +150,38 @@ def test_a_flood_of_different_refusals_is_bounded_and_hides_no_act(stage: Stage)
     assert (left_out.event_name, left_out.lines) == ("audit_left_out", 1996)
 
 
+@pytest.mark.parametrize("error", [InvalidTopicError("no"), None])
+def test_a_request_of_which_a_part_may_be_done_is_never_taken_for_a_repeat(
+    stage: Stage, error: MillraceError | None
+) -> None:
+    for number in range(1000):
+        stage.act("absent", outcomes=[InvalidTopicError("no")], request=f"bad {number}")
+    for name in ("orders", "flights"):
+        if error is not None:
+            (line,) = stage.act(name, "absent", outcomes=[None, error])
+            assert line.outcome == "partly refused"
+        else:
+            act = AuditLine(stage.audit, CALLER, "delete_topics")
+            act.name([name])
+            act.on_failed(ControllerNotAvailableError("it went away", appended=Appended.MAYBE))
+            (line,) = stage.lines()
+            assert (line.outcome, line.appended) == ("failed", "MAYBE")
+        assert (line.event_name, line.levelno) == ("administrative_request", logging.INFO)
+        assert line.entries.startswith(name)
+
+
+def test_refusals_for_other_reasons_have_lines_of_their_own_however_long_the_request(
+    stage: Stage,
+) -> None:
+    names = [f"topic-{number}" for number in range(30)]
+    for last in (InvalidTopicError("no"), TopicAlreadyExistsError("there")):
+        outcomes = [*[InvalidTopicError("no")] * 29, last]
+        (line,) = stage.act(*names, outcomes=outcomes)
+        assert line.event_name == "administrative_request_refused"
+        assert line.levelno == logging.WARNING
+    assert not stage.act(*names, outcomes=[InvalidTopicError("no")] * 30)
+
+
 def test_equal_acts_are_summed_up_and_different_ones_are_bounded(stage: Stage) -> None:
     lines = [
         line
