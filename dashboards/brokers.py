@@ -164,7 +164,7 @@ BOARD: Final = Board(
         "Disks": [
             Panel(
                 title="Free space",
-                description="Share of each log directory's file system. 0: it does not answer.",
+                description="Share of each log directory's file system. None: it does not answer.",
                 queries=[
                     Query(
                         "millrace_log_dir_free_bytes / millrace_log_dir_size_bytes",

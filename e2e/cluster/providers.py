@@ -142,9 +142,9 @@ class KindCluster:
 def choose() -> Cluster:
     """Return the cluster that the environment asks for.
 
-    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: kind, if it is installed and Docker
-    answers; otherwise native. So nothing is installed in somebody's cluster that KUBECONFIG happens
-    to name.
+    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: kind, if it is installed and
+    Docker answers; otherwise native. So nothing is installed in somebody's cluster that KUBECONFIG
+    happens to name.
 
     Raises:
         CommandError: there is no such provider, or `existing` lacks KUBECONFIG.

@@ -1,4 +1,4 @@
-"""What is promised of a compacted topic (Kafka's design, "Log Compaction"), held against what was sent and read.
+"""What Kafka's design promises of a compacted topic, held against what was sent and read.
 
 Each record has a number of its own, which rises with each send to a partition, also in a tombstone.
 

@@ -349,7 +349,26 @@ def test_every_alert_has_one_cause() -> None:
     assert sorted(caused) == sorted(alert.name for alert in ALERTS)
 
 
-def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("known_by", "value"),
+    [
+        (series("up", **BROKER), "0"),
+        (
+            series(
+                "millrace_operator_last_success_timestamp_seconds",
+                work="cluster",
+                namespace="shop",
+                name="logs",
+                instance="operator",
+            ),
+            "60",
+        ),
+    ],
+    ids=["its brokers are down", "it has no pods"],
+)
+def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(
+    known_by: str, value: str, tmp_path: Path
+) -> None:
     alert = next(each for each in ALERTS if each.name == "NoController")
     expected = {
         "exp_labels": {**CLUSTER, "severity": "page"},
@@ -360,7 +379,7 @@ def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(tmp_path: Pat
     }
     test = {
         "interval": "1m",
-        "input_series": [{"series": series("up", **BROKER), "values": "0x10"}],
+        "input_series": [{"series": known_by, "values": f"{value}x10"}],
         "alert_rule_test": [
             {
                 "eval_time": "5m",

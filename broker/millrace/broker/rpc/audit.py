@@ -8,8 +8,8 @@ numbers that say what was changed.
 
 A line is written at once, and what is equal to it is summed up for ten seconds: a client that is
 refused ten thousand times a second costs two lines in ten seconds. Acts and refusals each have a
-bound of different lines, so that a flood of refusals hides no act. A request of which a part was done,
-or may have been done, is an act.
+bound of different lines, so that a flood of refusals hides no act. A request of which a part was
+done, or may have been done, is an act.
 """
 
 import asyncio

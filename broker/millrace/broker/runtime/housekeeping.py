@@ -183,18 +183,19 @@ class Housekeeping:
 
     async def _ask_space(self, opened: OpenDirectory) -> None:
         directory, metrics = opened.directory, self._metrics
-        free_bytes = metrics.log_dir_free_bytes.labels(directory.path, directory.media)
+        labels = (directory.path, directory.media)
         asked = self._reader.call(directory.path, directory.space)
         await asyncio.wait([asked], timeout=_FREE_SPACE_SECONDS)
+        # A disk that does not answer is not full: nobody should delete records because of it.
         if not asked.done():
-            free_bytes.set(0)
+            metrics.log_dir_free_bytes.remove(*labels)
         try:
             free, size = await asked  # It is not asked again before it has answered.
         except OSError:
-            free_bytes.set(0)
+            metrics.log_dir_free_bytes.remove(*labels)
             return
-        free_bytes.set(free)
-        metrics.log_dir_size_bytes.labels(directory.path, directory.media).set(size)
+        metrics.log_dir_free_bytes.labels(*labels).set(free)
+        metrics.log_dir_size_bytes.labels(*labels).set(size)
 
     async def _measure_loop_lag(self) -> None:
         while True:

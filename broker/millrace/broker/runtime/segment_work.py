@@ -1,8 +1,8 @@
 """What compaction and moves between disks have in common: their pace, and what a refusal leads to.
 
-Both work on closed segments in the background. `keep_pace` bounds the bytes that they read and write
-in a second. After a refusal, as by a full disk, a log is left alone for a minute. A damaged log goes
-offline (P65), and a failed disk is given up (P63).
+Both work on closed segments in the background. `keep_pace` bounds the bytes that they read and
+write in a second. After a refusal, as by a full disk, a log is left alone for a minute. A damaged
+log goes offline (P65), and a failed disk is given up (P63).
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class SegmentWork:
 
 
 def on_given_up(_: object, error: BaseException | None) -> None:
-    """Raise what went wrong while work was given up; but not that the disk refused to remove a file.
+    """Raise what went wrong while work was given up, unless the disk refused to remove a file.
 
     What is left over is removed later.
     """

@@ -143,7 +143,7 @@ class BrokerMetrics:
         )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
-            "Free space, by log directory and its media; 0 when its disk does not answer.",
+            "Free space, by log directory and its media; absent while its disk does not answer.",
             ["log_dir", "media"],
             registry=registry,
         )

@@ -302,18 +302,28 @@ def test_a_disk_that_hangs_does_not_freeze_what_is_shown() -> None:
         lambda: (
             shown("log_dir_free_bytes", log_dir="/1", media="hdd") == 7
             and shown("log_dir_size_bytes", log_dir="/1", media="hdd") == 9
-            and shown("log_dir_free_bytes", log_dir="/0", media="hdd") == 0
+            and shown("log_dir_free_bytes", log_dir="/0", media="hdd") is None
         ),
         fail_one,
         lambda: shown("offline_log_dirs") == 1,
     )
 
 
-def test_a_disk_that_cannot_be_asked_is_shown_to_have_no_space() -> None:
+def test_a_disk_that_cannot_be_asked_any_more_is_not_taken_for_a_full_one() -> None:
     metrics = BrokerMetrics()
-    partitions = Partitions([], AppendThread(), Directory(OSError("input/output error")))
+    directory = Directory()
+    partitions = Partitions([], AppendThread(), directory)
     labels = {"log_dir": "/0", "media": "hdd"}
+
+    def free() -> float | None:
+        return metrics.registry.get_sample_value("millrace_log_dir_free_bytes", labels)
+
+    def fail() -> None:
+        directory.error = OSError("input/output error")
+
     run_until(
         keeping(partitions, metrics=metrics).observe,
-        lambda: metrics.registry.get_sample_value("millrace_log_dir_free_bytes", labels) == 0,
+        lambda: free() == 7,
+        fail,
+        lambda: free() is None,
     )
