@@ -135,15 +135,13 @@ class Throttle:
             return
         now = monotonic_now()
         self._follow()
-        found = self._topic_meters.get(topic)
-        if found is None or any(each.is_dropped for each in found):
-            found = self._topic_meters[topic] = self._meters.topic(self._kind, topic, now)
-        self._charge(found, size, now)
+        self._charge(self._of_topic(topic, now), size, now)
 
     def delay_ms(self) -> int:
         """Return how long the stream has to wait; 0: not at all."""
         if not self._debts:
             return 0
+        self._follow()
         now = monotonic_now()
         # What is told was reserved by this stream; a later quota may have shortened the whole debt.
         left = {
@@ -180,20 +178,41 @@ class Throttle:
     def _charge_caller(self, kind: QuotaKind, amount: int) -> None:
         now = monotonic_now()
         self._follow()
+        self._charge(self._of_caller(kind, now), amount, now)
+
+    def _follow(self) -> None:
+        """Look quotas up again if they have changed: one that does not count delays no more."""
+        if self._generation != self._meters.generation:
+            self._generation = self._meters.generation
+            kinds, topics = list(self._caller_meters), list(self._topic_meters)
+            self._caller_meters.clear()
+            self._topic_meters.clear()
+            if self._debts:
+                now = monotonic_now()
+                counted = {
+                    meter
+                    for found in (
+                        *(self._of_caller(each, now) for each in kinds),
+                        *(self._of_topic(each, now) for each in topics),
+                    )
+                    for meter in found
+                }
+                self._debts = {each: till for each, till in self._debts.items() if each in counted}
+
+    def _of_caller(self, kind: QuotaKind, now: MonotonicMs) -> Sequence[Meter]:
         found = self._caller_meters.get(kind)
         if found is None or any(each.is_dropped for each in found):
             caller = self._caller
             found = self._caller_meters[kind] = self._meters.caller(
                 kind, caller.principal, caller.client_id, now
             )
-        self._charge(found, amount, now)
+        return found
 
-    def _follow(self) -> None:
-        """Look quotas up again if they have changed."""
-        if self._generation != self._meters.generation:
-            self._generation = self._meters.generation
-            self._caller_meters = {}
-            self._topic_meters = {}
+    def _of_topic(self, topic: str, now: MonotonicMs) -> Sequence[Meter]:
+        found = self._topic_meters.get(topic)
+        if found is None or any(each.is_dropped for each in found):
+            found = self._topic_meters[topic] = self._meters.topic(self._kind, topic, now)
+        return found
 
     def _charge(self, meters: Sequence[Meter], size: int, now: MonotonicMs) -> None:
         for meter in meters:
