@@ -1,4 +1,4 @@
-"""The caller of a broker: logs, and later quotas and access control, use it.
+"""The caller of a broker: the audit log and quotas use it.
 
 A broker makes one `Caller` for each call, and a stream of requests is one call. A request that a
 broker passes on to the controller carries the `Caller` of the client. Only the principal is proved,
