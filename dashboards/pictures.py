@@ -105,8 +105,6 @@ def _answers(folder: Path) -> list[dict[str, Any]]:
         killed = watched.kill_one()
         name, dead = killed.settings["node.name"], time.time()
         time.sleep(_DEAD_SECONDS)
-        # Prometheus knows no other port.
-        killed.settings["metrics.port"] = killed.metrics_address.rpartition(":")[2]
         killed.start()
         back = time.time()
         time.sleep(_BACK_SECONDS)

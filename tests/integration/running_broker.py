@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0
 
 
 class RunningBroker:
-    """A broker on one folder; it keeps its port from start to start.
+    """A broker on one folder; it keeps its ports from start to start.
 
     Args:
         folder: where its configuration, metadata and logs are kept.
@@ -66,8 +66,8 @@ class RunningBroker:
     def start(self) -> "RunningBroker":
         """Start it and return once clients can connect.
 
-        It comes back on the port that it had. Meanwhile somebody may have it for a moment: a client
-        that tried to connect, from that very port of all.
+        It comes back on the ports that it had. Meanwhile somebody may have one for a moment: a
+        client that tried to connect, from that very port of all.
         """
         deadline = time.monotonic() + START_SECONDS_MAX
         while not (line := self._first_line(deadline - time.monotonic())):
@@ -98,11 +98,10 @@ class RunningBroker:
             f"log_dirs = {json.dumps(log_dirs)}\n"
             f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
         )
-        port = self.address.rpartition(":")[2] or "0"
         settings = {
-            "listener.port": port,
+            "listener.port": self.address.rpartition(":")[2] or 0,
             "replica_listener.port": 0,
-            "metrics.port": 0,
+            "metrics.port": (self.metrics_address or "").rpartition(":")[2] or 0,
             "storage.ballast_bytes": _BALLAST_BYTES,
             **self.settings,
         }

@@ -114,7 +114,6 @@ def test_a_broker_whose_logs_take_long_to_open_shows_how_it_does(
     assert epochs.is_file()
     epochs.unlink()
     os.mkfifo(epochs)  # Who opens it waits for a writer.
-    broker.settings["metrics.port"] = broker.metrics_address.rpartition(":")[2]
     process = broker.spawn()
     try:
 
