@@ -141,7 +141,8 @@ def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:
         f"Measured by `make figures`; last on {machine_sentence}",
         "",
         "Ratios are medians over rounds in which both sides ran one after the other; "
-        "`figures.json` has every round and the settings.",
+        "`figures.json` has every round and the settings. A goal is the one of the day of the "
+        "measurement. A figure without a row has not been measured yet.",
         "",
         "| figure | value | goal | unit | ok | rounds | bounds | measured |",
         "|---|---|---|---|---|---|---|---|",
