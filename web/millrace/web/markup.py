@@ -62,12 +62,12 @@ def document(head: Markup, body: Markup) -> bytes:
     return f"<!DOCTYPE html>\n{page}\n".encode()
 
 
-def link(text: Child, path: str, **query: str | int | None) -> Markup:
+def link(text: Child, path: str, /, **query: str | int | None) -> Markup:
     """Return a link to another page of this site."""
     return element("a", text, href=address(path, **query))
 
 
-def address(path: str, **query: str | int | None) -> str:
+def address(path: str, /, **query: str | int | None) -> str:
     """Return the address of a page of this site; None: that name is not in it."""
     assert path.startswith("/")
     given = {name: value for name, value in query.items() if value is not None}
