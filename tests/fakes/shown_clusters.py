@@ -170,7 +170,7 @@ class ShownClusters(Clusters):
         pass
 
 
-def ask(site: Site, path: str, **query: str) -> Response:
+def ask(site: Site, path: str, /, **query: str) -> Response:
     """Return the response to one request."""
     return asyncio.run(site.respond(Request("GET", path, query)))
 

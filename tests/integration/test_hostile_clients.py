@@ -39,7 +39,7 @@ from tests.integration.raw_client import (
 )
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.broker.telemetry.page import CONNECTIONS_MAX
+from millrace.client.page_server import CONNECTIONS_MAX
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1 import cluster_pb2, fetch_pb2, produce_pb2

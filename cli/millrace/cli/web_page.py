@@ -2,8 +2,9 @@
 
 This process only holds the listening socket. The first visit starts `millrace web` on it, as a
 process of its own. So a broker's process never opens records of strangers for a page, and a page
-that fails takes nothing with it; the next visit starts it again. It ends with this process, however
-that ends, because it watches a pipe whose other end is here (`standard_input`).
+that fails takes nothing with it; the next visit starts it again. While it cannot start, the visit
+waits, and the start is tried again. It ends with this process, however that ends, because it
+watches a pipe whose other end is here (`standard_input`).
 """
 
 import os
@@ -15,9 +16,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from millrace.cli.failures import Failure
+from millrace.cli.output import say
 
 _PAUSE_S: Final = 1.0
-"""Before a page that has ended by itself is started again."""
+"""Before a page that has ended by itself, or does not start, is started again."""
 _STOP_S_MAX: Final = 10.0
 
 
@@ -72,16 +74,34 @@ class WebPage:
             os.close(each)
 
     def _run(self, bootstrap: str) -> None:
+        failure = ""
         while True:
-            select.select([self._listening.fileno(), self._wake], [], [])
+            self._wait_for(self._listening.fileno())
             if self._ended.is_set():
                 return
-            self._serve(bootstrap)
+            try:
+                self._serve(bootstrap)
+                failure = ""
+            except OSError as error:  # This process may have no descriptor left.
+                if str(error) != failure:
+                    failure = str(error)
+                    say(f"the web page does not start, and is tried again: {failure}")
             if self._ended.wait(_PAUSE_S):
                 return
 
+    def _wait_for(self, descriptor: int) -> None:
+        """Return once there is something to read, or the page is to end."""
+        waiting = select.poll()  # `select.select` takes no descriptor above 1023.
+        for each in (descriptor, self._wake):
+            waiting.register(each, select.POLLIN)
+        waiting.poll()
+
     def _serve(self, bootstrap: str) -> None:
-        """Run the page's process until it ends by itself, or is to end."""
+        """Run the page's process until it ends by itself, or is to end.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         listening = self._listening.fileno()
         command = [
             *(sys.executable, "-m", "millrace.cli.main", "web"),
@@ -89,11 +109,13 @@ class WebPage:
         ]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening])
         assert process.stdin is not None
-        ended = os.pidfd_open(process.pid)
         try:
-            select.select([ended, self._wake], [], [])
+            ended = os.pidfd_open(process.pid)
+            try:
+                self._wait_for(ended)
+            finally:
+                os.close(ended)
         finally:
-            os.close(ended)
             process.stdin.close()  # It stops.
             try:
                 process.wait(_STOP_S_MAX)

@@ -26,7 +26,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from millrace.core.errors import MillraceError
+from millrace.core.errors import MillraceError, SerializationError
 from millrace.core.records.columns import RecordHeaders
 
 PARENT_HEADER: Final = "traceparent"
@@ -231,9 +231,13 @@ async def _awaited(done: Any, span: Span) -> Any:
 
 def _end(span: Span, error: BaseException | None) -> None:
     if error is not None:
-        name = error.name() if isinstance(error, MillraceError) else type(error).__qualname__
+        name, text = type(error).__qualname__, None
+        if isinstance(error, MillraceError):
+            name = error.name()
+            # Another error may quote the record, as that of `int(record.value)` does.
+            text = None if isinstance(error, SerializationError) else str(error)
         span.set_attribute("error.type", name)
-        span.set_status(StatusCode.ERROR, str(error))
+        span.set_status(StatusCode.ERROR, text)
     span.end()
 
 

@@ -7,7 +7,6 @@ everything found long ago. `/readyz` fails until the API server was reached once
 import threading
 import time
 from collections.abc import Callable, Container
-from http.server import ThreadingHTTPServer
 from typing import Final
 
 from prometheus_client import (
@@ -15,15 +14,15 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    MetricsHandler,
     disable_created_metrics,
 )
 from prometheus_client.process_collector import ProcessCollector
 
+from millrace.client.page_server import PageHandler, PageServer
+
 PORT: Final = 7095
 WORKS: Final = ("cluster", "topics", "quotas")
 """The kinds of work: a cluster, its topics, its quotas."""
-_REQUEST_SECONDS_MAX: Final = 10
 
 
 class OperatorMetrics:
@@ -118,35 +117,27 @@ class TelemetryPage:
     """`/metrics`, `/livez` and `/readyz`, served by threads of their own."""
 
     def __init__(self, metrics: OperatorMetrics, signs: Signs, port: int = PORT) -> None:
-        class Handler(MetricsHandler):
-            timeout = _REQUEST_SECONDS_MAX
+        class Handler(PageHandler):
             registry = metrics.registry
 
             def do_GET(self) -> None:
                 if self.path == "/livez":
                     silent = signs.silent()
-                    self._answer(not silent, f"silent for too long: {', '.join(silent)}")
+                    self._probe(not silent, f"silent for too long: {', '.join(silent)}")
                 elif self.path == "/readyz":
-                    self._answer(signs.is_ready, "the API server was not reached yet")
+                    self._probe(signs.is_ready, "the API server was not reached yet")
                 else:
                     super().do_GET()
 
-            def _answer(self, is_well: bool, why: str) -> None:
-                body = b"ok\n" if is_well else f"{why}\n".encode()
-                self.send_response(200 if is_well else 503)
-                self.send_header("Content-Type", "text/plain; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+            def _probe(self, is_well: bool, why: str) -> None:
+                if is_well:
+                    self.answer(200, "ok")
+                else:
+                    self.answer(503, why)
 
-        self._server = ThreadingHTTPServer(("", port), Handler)
-        self._server.daemon_threads = True
+        self._server = PageServer("0.0.0.0", port, Handler, "telemetry-page")
         self.port: Final = self._server.server_port
-        threading.Thread(
-            target=self._server.serve_forever, name="telemetry-page", daemon=True
-        ).start()
 
     def close(self) -> None:
         """Stop serving; waits for the thread."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()

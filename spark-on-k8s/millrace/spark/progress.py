@@ -16,15 +16,12 @@ the longest micro-batch.
 """
 
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterable
-from socketserver import ThreadingMixIn
 from typing import Any, Final, Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from pyspark.sql import SparkSession
@@ -36,6 +33,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from millrace.client.page_server import PageHandler, PageServer
 from millrace.core.addresses import parse_addresses
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.position_reports import PositionReporter
@@ -44,8 +42,6 @@ from millrace.spark.query_states import QueryStates
 
 _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of ended queries: Spark sends them later."""
-_SILENT_SECONDS_MAX: Final = 10
-"""Time-out of connections to the pages: otherwise one whose peer is gone stays for ever."""
 
 
 def watch_queries(
@@ -95,9 +91,9 @@ class QueryWatch:
         self._seen = _Seen(bootstrap_servers)
         registry = CollectorRegistry()
         registry.register(_QueryMetrics(self._seen))
-        app = _Pages(self._seen, registry, stale_after_s)
+        handler = _pages(self._seen, registry, stale_after_s)
         try:
-            self._server = make_server(host, port, app, _Server, _Quiet)
+            self._server = PageServer(host, port, handler, "millrace-pages")
         except OSError as error:
             self._seen.close()
             raise InvalidOptionError(
@@ -105,10 +101,6 @@ class QueryWatch:
                 "another port, or 0 for any"
             ) from error
         self.address = f"{host}:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="millrace-pages", daemon=True
-        )
-        self._thread.start()
         self._listener: _Listener | None = _Listener(self._seen)
         spark.streams.addListener(self._listener)
         for query in spark.streams.active:  # There is no start event for them.
@@ -126,9 +118,7 @@ class QueryWatch:
         self._spark.streams.removeListener(self._listener)
         self._listener = None
         self._seen.close()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -211,39 +201,20 @@ class _QueryMetrics(Collector):
             yield report_failures(self._seen.reporter.failures)
 
 
-class _Pages:
-    """The application behind the port."""
+def _pages(seen: _Seen, metrics: CollectorRegistry, stale_after_s: float) -> type[PageHandler]:
+    """Return what answers behind the port."""
 
-    def __init__(self, seen: _Seen, registry: CollectorRegistry, stale_after_s: float) -> None:
-        self._seen = seen
-        self._metrics = make_wsgi_app(registry)
-        self._stale_after_s = stale_after_s
+    class Handler(PageHandler):
+        registry = metrics
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "/")
-        if path == "/metrics":
-            page: Iterable[bytes] = self._metrics(environ, start_response)
-            return page
-        if path == "/healthz":
-            problems = self._seen.problems(self._stale_after_s)
-            status = "503 Service Unavailable" if problems else "200 OK"
-            lines = problems or ["ok"]
-        else:
-            status, lines = "404 Not Found", ["there are /metrics and /healthz"]
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return ["".join(f"{line}\n" for line in lines).encode()]
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                super().do_GET()
+            elif path == "/healthz":
+                problems = seen.problems(stale_after_s)
+                self.answer(503 if problems else 200, "\n".join(problems or ["ok"]))
+            else:
+                self.answer(404, "there are /metrics and /healthz")
 
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # The peer went away, or timed out.
-            super().handle_error(request, client_address)
-
-
-class _Quiet(WSGIRequestHandler):
-    timeout = _SILENT_SECONDS_MAX
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: probes come every few seconds."""
+    return Handler

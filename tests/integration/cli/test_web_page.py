@@ -2,10 +2,13 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,6 +21,7 @@ from tests.integration.running_broker import wait_until
 
 from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
+from millrace.cli.web_page import WebPage
 
 
 def up(folder: Path, *words: str) -> "subprocess.Popen[str]":
@@ -67,6 +71,58 @@ def test_the_page_begins_with_a_visit_and_comes_back_when_it_is_killed(
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.DONE
         assert not Path(f"/proc/{other}").exists()
+
+
+@contextmanager
+def descriptors_max(limit: int) -> Iterator[None]:
+    """Bound the descriptors of this process for a while; those that are open stay."""
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
+
+
+def style(peer: socket.socket) -> bytes:
+    """Return what the page answers on a connection to a question that takes no broker."""
+    peer.settimeout(60)
+    peer.sendall(b"GET /style.css HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = b""
+    while read := peer.recv(1 << 16):
+        answer += read
+    return answer
+
+
+def place_of(page: WebPage) -> tuple[str, int]:
+    host, _, port = page.address.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
+def test_a_process_with_many_open_files_has_a_page() -> None:
+    with descriptors_max(2048), ExitStack() as files:
+        while files.enter_context(open(os.devnull, "rb")).fileno() < 1024:
+            pass
+        with WebPage(0, is_chosen=False) as page:
+            page.start("127.0.0.1:1")
+            with socket.create_connection(place_of(page)) as peer:
+                assert style(peer).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_page_that_does_not_start_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+
+    def is_said() -> bool:
+        said.append(capsys.readouterr().err)
+        return "the web page does not start" in "".join(said)
+
+    with WebPage(0, is_chosen=False) as page, socket.socket() as peer:
+        page.start("127.0.0.1:1")
+        with descriptors_max(3):  # So there is none for the pipe to its process.
+            peer.connect(place_of(page))
+            wait_until(is_said, "the failure is said")
+        assert style(peer).startswith(b"HTTP/1.1 200 ")
+    assert "".join(said).count("does not start") == 1
 
 
 def test_the_page_ends_with_a_millrace_up_that_is_killed(own_broker: BrokerProcess) -> None:

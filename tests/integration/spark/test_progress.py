@@ -1,6 +1,7 @@
 """What is told of running queries is what they do."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.fakes.silent_peers import silent_peers
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
@@ -165,6 +167,15 @@ def test_other_pages_and_ports_that_are_taken_are_told(spark: Any, watch: QueryW
     port = int(watch.address.rpartition(":")[2])
     with pytest.raises(InvalidOptionError, match="in use: choose another port"):
         watch_queries(spark, port=port)
+
+
+def test_silent_connections_keep_no_probe_out(spark: Any) -> None:
+    with watch_queries(spark, port=0) as watch:
+        host, _, port = watch.address.rpartition(":")
+        before = threading.active_count()
+        with silent_peers(host, int(port), 100):
+            assert health(watch) == (200, "ok\n")
+            assert threading.active_count() - before < 50
 
 
 def test_brokers_that_are_none_are_told_at_once(spark: Any) -> None:

@@ -26,6 +26,8 @@ ODD: list[bytes | None] = [
     "עברית and English".encode(),
 ]
 """The values of the topic `odd`, by offset."""
+HIDDEN = ('["' + "\u202e\u202d" * 125_000 + '"]').encode()
+"""Key and value of the record in the topic `hidden`: each character takes 34 in a page."""
 MESSAGE_BYTES_MAX = 16 << 20
 
 
@@ -85,7 +87,9 @@ def fill(bootstrap: str) -> None:
     """Make topics, records, a group and a quota."""
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap) as producer:
         admin.create_topic("shop/orders", 3, 3)
-        admin.create_topic("odd", 1, 3, {"max.message.bytes": str(MESSAGE_BYTES_MAX - (1 << 16))})
+        large = {"max.message.bytes": str(MESSAGE_BYTES_MAX - (1 << 16))}
+        admin.create_topic("odd", 1, 3, large)
+        admin.create_topic("hidden", 1, 3, large)
         admin.set_quota("reports", client_id="report", fetch_bytes_per_second=10_000_000)
         for number in range(ORDERS):
             producer.send(
@@ -98,6 +102,9 @@ def fill(bootstrap: str) -> None:
             producer.send(
                 "odd", value, key=b"<b>key</b>", headers=[("<i>name</i>", b"\x00"), ("no", None)]
             )
+        header = "\u202e" * 4_000
+        headers: list[tuple[str, bytes | None]] = [(header, header.encode())] * 100
+        producer.send("hidden", HIDDEN, key=HIDDEN, headers=headers)
         producer.flush()
     with SyncConsumer(bootstrap, group="billing") as consumer:
         consumer.subscribe(["shop/orders"])

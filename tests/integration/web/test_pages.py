@@ -17,7 +17,7 @@ from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.producer.murmur2 import partition_of
 from millrace.web.server import CONNECTIONS_MAX, HEAD_S_MAX
 from millrace.web.site import PAGE_S_MAX
-from millrace.web.values import CHARACTERS_MAX
+from millrace.web.values import CHARACTERS_MAX, WRITTEN_MAX
 
 KEY = b"customer-3"
 
@@ -129,6 +129,18 @@ def test_hostile_records_are_text_and_no_more(page: WebPage) -> None:
     assert "\\x1b</span>[31mred" in bodies[3]
     assert "\\u{202e}</span>gnp.exe" in bodies[4]
     assert "ff fe 00 01" in bodies[5]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_record_of_characters_that_are_not_seen_makes_no_huge_page(
+    page: WebPage, form: str
+) -> None:
+    body = shown(page, "/record", topic="hidden", offset=0, form=form)
+    assert body.count("Only the begin is shown") == 2
+    assert body.count("\\u{202e}</span>…") == 200  # Of each header the name and the value.
+    assert len(body) < 2 * WRITTEN_MAX + 300_000
+    listed = shown(page, "/records", topic="hidden", form=form)
+    assert len(listed) < 20_000
 
 
 def test_a_value_of_10_mb_is_shown_by_its_begin_and_its_size(page: WebPage) -> None:

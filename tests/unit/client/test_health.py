@@ -1,6 +1,7 @@
 """What counts as wrong with a cluster."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from millrace.client import (
     BrokerInfo,
@@ -11,7 +12,7 @@ from millrace.client import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._admin.health import health_of
+from millrace.client._admin.health import PartitionHealth, health_of
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -142,6 +143,23 @@ def test_a_replica_that_is_offline_is_a_problem_and_one_that_was_fetched_anew_is
     assert health.damaged == (renewed,)
 
 
+def test_the_problems_of_a_topic_are_counted_the_worst_first() -> None:
+    def partitions(topic: str, *numbers: int) -> tuple[PartitionHealth, ...]:
+        (judged_one,) = judged([0, 1]).under_replicated
+        return tuple(replace(judged_one, topic=topic, partition=each) for each in numbers)
+
+    health = replace(
+        judged([0, 1, 2]),
+        offline=partitions("a", 7),
+        under_replicated=partitions("b", 0) + partitions("a", 0, 3, 7),
+    )
+    assert health.problems_by_topic == {
+        "a": "1 offline, 2 under-replicated",
+        "b": "1 under-replicated",
+    }
+    assert judged([0, 1, 2]).problems_by_topic == {}
+
+
 def test_what_is_wrong_is_said_in_words_and_each_partition_once() -> None:
     assert judged([0, 1, 2]).problems == ["down: broker 2"]  # Healthy all the same.
     assert judged([0, 1]).problems == [
@@ -155,4 +173,5 @@ def test_what_is_wrong_is_said_in_words_and_each_partition_once() -> None:
         "1 partition offline, can neither be written nor read: t-0",
     ]
     assert list(offline.partitions_by_problem) == ["offline"]
+    assert offline.problems_by_topic == {"t": "1 offline"}
     assert offline.under_min_isr

@@ -16,7 +16,7 @@ from tests.arch.repository import ROOT
 
 from millrace.client._consumer.records import Record
 from millrace.client.tracing import LINKS_MAX, Tracing, context_of
-from millrace.core.errors import NotLeaderError
+from millrace.core.errors import NotLeaderError, SerializationError
 from millrace.core.ids import Offset, WallMs
 from millrace.core.records.columns import HEADERS_TYPE
 
@@ -105,6 +105,28 @@ def test_a_failed_send_has_the_name_of_its_error(stage: Stage) -> None:
     (ended,) = stage.spans()
     assert ended.attributes["error.type"] == "NOT_LEADER"
     assert ended.status.status_code is StatusCode.ERROR
+    assert ended.status.description == "it moved"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("invalid literal for int() with base 10: b'the value'"), "ValueError"),
+        (SerializationError("the value serializer raised KeyError('the value')"), "SERIALIZATION"),
+    ],
+)
+def test_an_error_that_may_quote_the_record_is_named_alone(
+    stage: Stage, error: Exception, kind: str
+) -> None:
+    def fail(_: Record) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        stage.tracing.traced(fail)(record())
+    (span,) = stage.spans()
+    assert span.attributes["error.type"] == kind
+    assert span.status.status_code is StatusCode.ERROR
+    assert "the value" not in span.to_json()
 
 
 def test_a_poll_has_links_to_different_contexts_and_not_to_all(stage: Stage) -> None:

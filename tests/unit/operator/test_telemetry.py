@@ -1,10 +1,12 @@
 """What probes and Prometheus are told."""
 
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from tests.fakes.silent_peers import silent_peers
 
 from millrace.operator.telemetry import OperatorMetrics, Signs, TelemetryPage
 
@@ -59,6 +61,13 @@ def test_the_operator_is_ready_once_it_reached_the_api_server(
     assert get(page, "/readyz")[0] == 503
     signs.is_ready = True
     assert get(page, "/readyz")[0] == 200
+
+
+def test_silent_connections_keep_no_probe_out(page: TelemetryPage) -> None:
+    before = threading.active_count()
+    with silent_peers("127.0.0.1", page.port, 100):
+        assert get(page, "/livez") == (200, "ok\n")
+        assert threading.active_count() - before < 50
 
 
 def test_metrics_are_there_for_prometheus(page: TelemetryPage) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.web.markup import address, document, element, joined, visible
+from millrace.web.markup import address, begin, document, element, joined, visible
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -80,6 +80,18 @@ def test_a_character_that_is_not_seen_has_a_mark(character: str, mark: str) -> N
 def test_what_people_write_stays_as_it_is() -> None:
     text = "Zürich 東京 עברית عربى 🛫 a\tb\nc"
     assert visible(text) == text
+
+
+@settings(deadline=None)  # The machine may be busy.
+@given(st.text(st.sampled_from('ab"&<\x1b\u202e\U000e0041🛫')), st.integers(0, 200))
+def test_the_begin_of_a_text_is_the_longest_that_fits_when_it_is_written(
+    text: str, written_max: int
+) -> None:
+    found = begin(text, written_max)
+    assert text.startswith(found)
+    assert len(joined(found)) <= written_max
+    if found != text:
+        assert len(joined(text[: len(found) + 1])) > written_max
 
 
 def test_elements_hold_elements_texts_and_figures() -> None:

@@ -49,14 +49,26 @@ def test_a_request_for_another_host_is_misdirected(fields: bytes) -> None:
     assert refused(head(fields=fields)) is HTTPStatus.MISDIRECTED_REQUEST
 
 
-def test_another_site_may_link_to_a_page_and_not_load_it() -> None:
-    site = b"Sec-Fetch-Site: cross-site\r\n"
-    loaded = head(fields=HOST + site + b"Sec-Fetch-Mode: no-cors\r\n")
-    assert refused(loaded) is HTTPStatus.FORBIDDEN
-    assert refused(head(fields=HOST + site)) is HTTPStatus.FORBIDDEN
-    linked = head(fields=HOST + site + b"Sec-Fetch-Mode: navigate\r\n")
-    assert parse_request(linked).path == "/"
-    own = b"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: no-cors\r\n"
+@pytest.mark.parametrize("site", [b"cross-site", b"same-site"])  # Another port is the same site.
+def test_another_site_may_link_to_a_page_and_not_load_it(site: bytes) -> None:
+    asked = HOST + b"Sec-Fetch-Site: " + site + b"\r\n"
+    linked = b"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n"
+    assert parse_request(head(fields=asked + linked)).path == "/"
+    for loaded in (
+        b"",
+        b"Sec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
+        b"Sec-Fetch-Mode: navigate\r\n",
+        b"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n",
+        b"Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: object\r\n",
+        b"Sec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: document\r\n",
+        linked + b"Sec-Fetch-Dest: iframe\r\n",
+    ):
+        assert refused(head(fields=asked + loaded)) is HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize("site", [b"same-origin", b"none"])
+def test_a_page_loads_what_it_is_made_of(site: bytes) -> None:
+    own = b"Sec-Fetch-Site: " + site + b"\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: style\r\n"
     assert parse_request(head(fields=HOST + own)).path == "/"
 
 

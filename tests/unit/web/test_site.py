@@ -246,6 +246,25 @@ def test_a_page_is_loaded_again_if_its_reader_wants_that() -> None:
     assert b"http-equiv" not in ask(site, "/groups", refresh="0").body
 
 
+@pytest.mark.parametrize("name", ["path", "self", "text", "tag", "changes", "query"])
+@pytest.mark.parametrize("path", ["/", "/topics", "/records"])
+def test_a_value_of_the_address_may_have_any_name(path: str, name: str) -> None:
+    query = {"topic": "topic-0", name: "x"}
+    response = ask(site_of(ShownAdmin(topics=250)), path, **query)
+    assert response.status is HTTPStatus.OK
+    assert any(f"{name}=x" in each and "refresh=5" in each for each in Page(response.body).links)
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "//evil.example/topics", "/nothing"])
+def test_a_page_that_is_not_there_leads_nowhere_else(path: str) -> None:
+    response = ask(site_of(ShownAdmin()), path, refresh="5")
+    assert response.status is HTTPStatus.NOT_FOUND
+    links = Page(response.body).links
+    assert "/topics" in links
+    assert b"http-equiv" not in response.body
+    assert not [each for each in links if each.startswith("//") or "nothing" in each]
+
+
 @pytest.mark.parametrize(
     ("path", "kind"), [("/style.css", "text/css"), ("/icon.svg", "image/svg+xml")]
 )

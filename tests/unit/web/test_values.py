@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace.web.markup import joined
 from millrace.web.values import (
     BYTES_MAX,
     CHARACTERS_MAX,
     JSON_BYTES_MAX,
+    WRITTEN_MAX,
     Form,
     Shown,
     preview,
@@ -103,8 +105,11 @@ def test_bytes_are_shown_beside_their_letters() -> None:
         b"\x00" * 10_000_000,
         "é".encode() * 5_000_000,
         b"\n" * 10_000_000,
+        ("\u202e" * 100_000).encode(),
+        b"\x1b" * 10_000_000,
+        ('["' + "\u202e\u202d" * 150_000 + '"]').encode(),
     ],
-    ids=range(12),
+    ids=range(15),
 )
 @pytest.mark.parametrize("form", [None, "json", "text", "hex"])
 def test_a_hostile_value_is_cut_and_takes_no_time(data: bytes, form: Form | None) -> None:
@@ -112,6 +117,7 @@ def test_a_hostile_value_is_cut_and_takes_no_time(data: bytes, form: Form | None
     shown = show(data, form)
     assert time.process_time() - begun < 2
     assert len(shown.text) <= CHARACTERS_MAX
+    assert len(joined(shown.text)) <= WRITTEN_MAX
     assert shown.is_cut
 
 

@@ -12,3 +12,12 @@ PAGE_FAILED: Final = Event(
     action="Report it, with the trace.",
     fields=("path",),
 )
+CLUSTERS_NOT_LISTED: Final = Event(
+    name="clusters_not_listed",
+    level=Level.WARNING,
+    text="the Clusters cannot be listed",
+    meaning="The Kubernetes API server did not answer, or refused; the pages show the Clusters "
+    "that were known before, and ask again after some seconds.",
+    action="Look whether the API server is well, and whether the page's account may list Clusters.",
+    fields=("reason",),
+)

@@ -18,6 +18,8 @@ _HIDDEN: Final = re.compile(
     "\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff"
     "\U000e0000-\U000e0fff]"
 )
+_LONGER: Final = re.compile(f"[&<>\"']|{_HIDDEN.pattern}")
+"""Characters that are written with several."""
 _VOID: Final = frozenset({"input", "link", "meta"})
 
 
@@ -62,12 +64,12 @@ def document(head: Markup, body: Markup) -> bytes:
     return f"<!DOCTYPE html>\n{page}\n".encode()
 
 
-def link(text: Child, path: str, **query: str | int | None) -> Markup:
+def link(text: Child, path: str, /, **query: str | int | None) -> Markup:
     """Return a link to another page of this site."""
     return element("a", text, href=address(path, **query))
 
 
-def address(path: str, **query: str | int | None) -> str:
+def address(path: str, /, **query: str | int | None) -> str:
     """Return the address of a page of this site; None: that name is not in it."""
     assert path.startswith("/")
     given = {name: value for name, value in query.items() if value is not None}
@@ -79,6 +81,20 @@ def address(path: str, **query: str | int | None) -> str:
 def visible(text: str) -> str:
     """Return text with marks in the place of characters that are not seen."""
     return _HIDDEN.sub(lambda found: _mark(found[0]), text)
+
+
+def begin(text: str, written_max: int) -> str:
+    """Return as much of a text as takes so many characters when it is written.
+
+    A character that is not seen takes dozens of them, so the length of a text bounds no page.
+    """
+    room = written_max  # Where the text has to end, by what its characters so far take.
+    for found in _LONGER.finditer(text):
+        left = room - len(_written(found[0])) + 1
+        if found.end() > left:
+            return text[: min(found.start(), room)]
+        room = left
+    return text[:room]
 
 
 def _written(child: Child) -> str:

@@ -20,6 +20,8 @@ METHODS: Final = ("GET", "HEAD")
 _FIELDS_MAX: Final = 100
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?", re.ASCII)
+_LINKED: Final = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+"""What browsers say when their user follows a link (Fetch Metadata)."""
 _SECURITY: Final = {
     # No script, no frame, nothing from elsewhere; forms ask here.
     "Content-Security-Policy": (
@@ -130,10 +132,11 @@ def _check_fields(lines: list[str]) -> None:
             HTTPStatus.MISDIRECTED_REQUEST,
             "this page is for this machine alone: open it as http://localhost, with its port",
         )
-    # A link may lead here from anywhere; an image or a script of another site has no business here.
-    if "cross-site" in fields.get("sec-fetch-site", ()) and fields.get("sec-fetch-mode") != [
-        "navigate"
-    ]:
+    # A link may lead here from anywhere. An image, a script or a frame of another site has no
+    # business here, nor one of another port of this machine, which browsers call the same site.
+    if {"cross-site", "same-site"} & set(fields.get("sec-fetch-site", ())) and any(
+        fields.get(name) != [wanted] for name, wanted in _LINKED.items()
+    ):
         raise RefusedError(HTTPStatus.FORBIDDEN, "no other site may ask for this page")
 
 

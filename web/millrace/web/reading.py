@@ -33,6 +33,8 @@ _FETCH_BYTES: Final = (2 * 1024 * 1024, BATCH_BYTES_MAX)
 """That may be on their way. Few suffice for a page, but a batch that is larger needs them all."""
 _SEARCH_FETCH_BYTES: Final = (8 * 1024 * 1024, BATCH_BYTES_MAX)
 _HEADERS_MAX: Final = 100
+_HEADER_BYTES_MAX: Final = 4_000
+"""Of the name or the value of a header, on whatever page."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -167,12 +169,9 @@ async def _read(
 
 
 def _taken(records: "pa.RecordBatch", position: int, end: int) -> "pa.RecordBatch":
-    """Return the records of a batch from a position on, and before the end."""
-    import pyarrow.compute as pc
-
-    offsets = records.column("offset")
-    wanted = pc.and_(pc.greater_equal(offsets, position), pc.less(offsets, end))
-    return records.filter(wanted)
+    """Return the records of a batch from a position on, and before the end: a part, no copy."""
+    first, last = records.column("offset").to_numpy().searchsorted((position, end))
+    return records.slice(first, last - first)
 
 
 def _with_key(records: "pa.RecordBatch", key: bytes) -> "pa.RecordBatch":
@@ -218,6 +217,7 @@ def _headers(
     shown = values.slice(0, _HEADERS_MAX)
     import pyarrow.compute as pc
 
-    names = pc.utf8_slice_codeunits(shown.field("key"), 0, part_bytes).to_pylist()
-    parts = _parts(shown.field("value"), part_bytes)
+    begin = min(part_bytes, _HEADER_BYTES_MAX)
+    names = pc.utf8_slice_codeunits(shown.field("key"), 0, begin).to_pylist()
+    parts = _parts(shown.field("value"), begin)
     return tuple(zip(names, parts, strict=True)), len(values) - len(shown)

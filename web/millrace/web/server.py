@@ -61,7 +61,10 @@ class WebServer:
         self._all.add(task)
         self._waiting[task] = None
         if len(self._all) > CONNECTIONS_MAX:
-            next(iter(self._waiting)).cancel()  # Perhaps this one.
+            # Perhaps this one. It is not in the dict from now on: many may arrive before it ends.
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
         try:
             method, response = await self._response(reader, task)
             writer.write(response.encode(method))

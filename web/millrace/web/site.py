@@ -86,8 +86,11 @@ class Site:
                     return _response(_list(sorted(known)), None)
                 if name not in known:
                     raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no cluster {name!r}")
+                if path not in _PAGES:
+                    visit = Visit(known[name], "")
+                    raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no page {path!r}")
                 visit = Visit(known[name], path, request.query)
-                return _response(await self._page(visit), visit)
+                return _response(await _PAGES[path](visit), visit)
         except RefusedError as error:
             return refusal(error, visit)
         except TimeoutError:
@@ -108,13 +111,8 @@ class Site:
         except Exception as error:
             events.PAGE_FAILED.log(_log, path=request.path, cause=error)
             why = "the page has failed by a mistake of its own; the log of its process says more"
-            return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why), visit)
-
-    async def _page(self, visit: Visit) -> Page:
-        make = _PAGES.get(visit.path)
-        if make is None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no page {visit.path!r}")
-        return await make(visit)
+            # Without the visit: what failed may be the frame that is made of it.
+            return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why))
 
 
 def refusal(error: RefusedError, visit: Visit | None = None) -> Response:

@@ -1,14 +1,17 @@
 """Keys and values of records as people read them: JSON, text, or bytes in hexadecimal. Pure.
 
 A value may have any size and any content, so all work is bounded: only so many bytes are looked at,
-and only so many characters are shown. JSON is laid out anew with its own literals, so numbers keep
-their digits; how deep it is indented is bounded, too.
+only so many characters are shown, and only so many are written in the page for them. JSON is laid
+out anew with its own literals, so numbers keep their digits; how deep it is indented is bounded,
+too.
 """
 
 import json
 import re
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
+
+from millrace.web import markup
 
 Form = Literal["json", "text", "hex"]
 FORMS: Final[tuple[Form, ...]] = ("json", "text", "hex")
@@ -19,6 +22,8 @@ JSON_BYTES_MAX: Final = 1024 * 1024
 """A longer value is not parsed as JSON."""
 CHARACTERS_MAX: Final = 256 * 1024
 """Characters that a value may have when it is laid out."""
+WRITTEN_MAX: Final = 512 * 1024
+"""Characters that a value may take in a page: enough for all but values that are made for it."""
 _INDENTED_MAX: Final = 32
 _ROW: Final = 16
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+')
@@ -44,14 +49,14 @@ def show(data: bytes, form: Form | None = None) -> Shown:
         form: None: what fits; a form that does not fit is replaced by the next one.
     """
     if form in (None, "json") and (laid_out := _as_json(data)) is not None:
-        return Shown("json", laid_out[:CHARACTERS_MAX], len(laid_out) > CHARACTERS_MAX)
+        return _shown("json", laid_out[:CHARACTERS_MAX], len(laid_out) > CHARACTERS_MAX)
     begin = data[:BYTES_MAX]
     is_cut = len(data) > BYTES_MAX
     text = None if form == "hex" else as_text(begin, is_cut=is_cut)
     if text is not None and (form == "text" or not _is_binary(text)):
-        return Shown("text", text, is_cut)
+        return _shown("text", text, is_cut)
     begin = data[: BYTES_MAX // 4]  # A byte takes four characters.
-    return Shown("hex", _dump(begin), len(data) > len(begin))
+    return _shown("hex", _dump(begin), len(data) > len(begin))
 
 
 def preview(data: bytes, *, is_cut: bool, form: Form | None = None) -> str:
@@ -81,6 +86,11 @@ def as_text(data: bytes, *, is_cut: bool) -> str | None:
         if not is_cut or error.start < len(data) - 3 or error.reason != "unexpected end of data":
             return None
         return data[: error.start].decode()
+
+
+def _shown(form: Form, text: str, is_cut: bool) -> Shown:
+    begin = markup.begin(text, WRITTEN_MAX)
+    return Shown(form, begin, is_cut or len(begin) < len(text))
 
 
 def _is_binary(text: str) -> bool:

@@ -1,24 +1,12 @@
-"""The page `/metrics` for Prometheus, served by threads of its own.
+"""The page `/metrics` of a broker for Prometheus."""
 
-A peer may connect and stay silent, or vanish. So a silent peer is disconnected, and with too many
-connections the oldest one is closed: the page stays available for the next request.
-"""
+from typing import Self
 
-import socket
-import sys
-import threading
-from contextlib import suppress
-from http.server import ThreadingHTTPServer
-from typing import Any, Final, Self
-
-from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client import CollectorRegistry
 
 from millrace.broker.address import Address, not_served
+from millrace.client.page_server import PageHandler, PageServer
 from millrace.core.broker_config import MetricsConfig
-
-CONNECTIONS_MAX: Final = 16
-"""Connections at a time. Each request has its own, and takes milliseconds."""
-_SILENT_SECONDS_MAX: Final = 10
 
 
 class MetricsPage:
@@ -28,20 +16,23 @@ class MetricsPage:
         address: where it is.
     """
 
-    def __init__(self, server: ThreadingHTTPServer, host: str) -> None:
+    def __init__(self, server: PageServer, host: str) -> None:
         self._server = server
         self.address = Address(host, server.server_port)
-        threading.Thread(target=server.serve_forever, name="metrics-page", daemon=True).start()
 
     @classmethod
-    def serve(cls, config: MetricsConfig, registry: CollectorRegistry) -> Self:
+    def serve(cls, config: MetricsConfig, metrics: CollectorRegistry) -> Self:
         """Serve the page.
 
         Raises:
             InvalidConfigError: the address cannot be bound.
         """
+
+        class Handler(PageHandler):
+            registry = metrics
+
         try:
-            server = _Server(config, _Handler.factory(registry))
+            server = PageServer(config.host, config.port, Handler, "metrics-page")
         except OSError as error:
             address = Address(config.host, config.port)
             raise not_served("the metrics page", address, "metrics", error) from error
@@ -49,43 +40,4 @@ class MetricsPage:
 
     def close(self) -> None:
         """Stop serving; waits for the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Handler(MetricsHandler):
-    timeout = _SILENT_SECONDS_MAX
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # Further peers try again a second later.
-
-    def __init__(self, config: MetricsConfig, handler: type) -> None:
-        found = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        self.address_family, _, _, _, address = found[0]
-        self._room = threading.Semaphore(CONNECTIONS_MAX)
-        self._lock = threading.Lock()
-        self._open: dict[Any, bool] = {}  # Sockets, in order of arrival.
-        super().__init__((str(address[0]), config.port), handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._open[request] = True
-            first = next(iter(self._open)) if len(self._open) > CONNECTIONS_MAX else None
-        if first is not None:
-            with suppress(OSError):  # It has just ended by itself.
-                first.shutdown(socket.SHUT_RDWR)  # This ends its thread's read or write.
-        self._room.acquire()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        with self._lock:
-            if self._open.pop(request, False):
-                self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # A peer may go away.
-            super().handle_error(request, client_address)
+        self._server.close()

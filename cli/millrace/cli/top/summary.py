@@ -16,7 +16,7 @@ from millrace.cli.group_lag import TotalLag, lag_document
 from millrace.cli.top.look import Look
 
 if TYPE_CHECKING:
-    from millrace.client import ClusterHealth, GroupDescription, LogDescription
+    from millrace.client import GroupDescription, LogDescription
     from millrace.core.ids import BrokerId
 
 _LogKey = tuple[str, int, "BrokerId"]
@@ -272,13 +272,13 @@ def _topics(now: Look, rates: _Counters) -> list[TopicRow]:
     logs: dict[str, list[LogDescription]] = {}
     for log in now.logs:
         logs.setdefault(log.topic, []).append(log)
-    problems = _problems_by_topic(now.health)
+    problems = now.health.problems_by_topic
     return [
         TopicRow(
             name=topic.name,
             partitions=len(topic.partitions),
             replication_factor=topic.replication_factor,
-            problem=", ".join(problems.get(topic.name, ())),
+            problem=problems.get(topic.name, ""),
             rates=rates.of(logs.get(topic.name, ())),
             size_bytes=sum(each.size_bytes for each in logs.get(topic.name, ()) if each.leads),
         )
@@ -296,14 +296,3 @@ def _group(group: "GroupDescription", total: TotalLag) -> GroupRow:
         members=len(group.members) if is_consumer else None,
         lag=total,
     )
-
-
-def _problems_by_topic(health: "ClusterHealth") -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, partitions in health.partitions_by_problem.items():
-        numbers: dict[str, int] = {}
-        for each in partitions:
-            numbers[each.topic] = numbers.get(each.topic, 0) + 1
-        for topic, number in numbers.items():
-            found.setdefault(topic, []).append(f"{number:,} {name}")
-    return found

@@ -1,5 +1,6 @@
 """The health of a cluster: the problems of its partitions."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -100,6 +101,15 @@ class ClusterHealth:
             if new:
                 found[problem] = new
         return found
+
+    @property
+    def problems_by_topic(self) -> "Mapping[str, str]":
+        """Return what is wrong with each topic that has a problem, such as `2 under-replicated`."""
+        found: dict[str, list[str]] = {}
+        for problem, partitions in self.partitions_by_problem.items():
+            for topic, number in Counter(each.topic for each in partitions).items():
+                found.setdefault(topic, []).append(f"{number:,} {problem}")
+        return {topic: ", ".join(problems) for topic, problems in found.items()}
 
     @property
     def problems(self) -> list[str]:

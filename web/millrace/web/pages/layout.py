@@ -34,6 +34,7 @@ class Visit:
 
     cluster: Cluster
     path: str
+    """Of a page that is there, so that links may lead to it; empty: there is none."""
     query: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -41,17 +42,17 @@ class Visit:
         """The begin of all paths of this cluster's pages."""
         return f"/clusters/{self.cluster.name}" if self.cluster.name else ""
 
-    def address(self, path: str, **query: str | int | None) -> str:
+    def address(self, path: str, /, **query: str | int | None) -> str:
         """Return the address of another page of this cluster."""
         return markup.address(
             f"{self.prefix}{path}" if path != "/" else self.prefix or "/", **query
         )
 
-    def link(self, text: Child, path: str, **query: str | int | None) -> Markup:
+    def link(self, text: Child, path: str, /, **query: str | int | None) -> Markup:
         """Return a link to another page of this cluster."""
         return element("a", text, href=self.address(path, **query))
 
-    def again(self, **changes: str | int | None) -> str:
+    def again(self, /, **changes: str | int | None) -> str:
         """Return the address of this page with other values; None: without one."""
         return self.address(self.path, **(dict(self.query) | changes))
 
@@ -246,7 +247,7 @@ def _navigation(page: Page, visit: Visit) -> Markup:
 def _footer(visit: Visit | None, now: datetime, *, is_refreshed: bool) -> Markup:
     seen = now.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     switch: Child = None
-    if visit is not None:
+    if visit is not None and visit.path:
         switch = (
             element("a", "Stop loading it again", href=visit.again(refresh=None))
             if is_refreshed

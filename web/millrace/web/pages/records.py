@@ -9,7 +9,7 @@ from typing import Final, cast
 from millrace.client import Admin, OffsetAndTimestamp
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
-from millrace.web import values
+from millrace.web import markup, values
 from millrace.web.markup import Child, Markup, element, joined
 from millrace.web.messages import RefusedError
 from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table, time_of
@@ -17,7 +17,8 @@ from millrace.web.reading import RECORDS_MAX, Found, Part, Row, read
 
 _PARTITION_MAX: Final = 2**31 - 1
 _KEY_FORMS: Final = ("text", "hex")
-_HEADER_CHARACTERS_MAX: Final = 4_000
+_HEADER_WRITTEN_MAX: Final = 1_000
+"""Characters that the name or the value of a header may take in a page."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -409,15 +410,12 @@ def _headers(row: Row) -> Markup | None:
         return None
     cells: list[list[Child]] = [
         [
-            name[:_HEADER_CHARACTERS_MAX],
+            _header_text(name),
             element("span", "null", class_="unknown")
             if part is None
             else element(
                 "bdi",
-                values.preview(
-                    part.begin[:_HEADER_CHARACTERS_MAX],
-                    is_cut=part.size > _HEADER_CHARACTERS_MAX,
-                ),
+                _header_text(values.preview(part.begin, is_cut=part.is_cut)),
                 class_="value",
             ),
             None if part is None else bytes_of(part.size),
@@ -429,3 +427,8 @@ def _headers(row: Row) -> Markup | None:
         table("Headers", ["Name", "Value", number("Size")], cells, ""),
         element("p", f"{left_out:,} more headers are left out.") if left_out else None,
     )
+
+
+def _header_text(text: str) -> str:
+    begin = markup.begin(text, _HEADER_WRITTEN_MAX)
+    return text if begin == text else f"{begin}…"

@@ -75,13 +75,7 @@ def _table(
     for log in logs:
         if log.leads:
             led.setdefault(log.topic, []).append(log)
-    problems: dict[str, list[str]] = {}
-    for problem, partitions in health.partitions_by_problem.items():
-        counts: dict[str, int] = {}
-        for each in partitions:
-            counts[each.topic] = counts.get(each.topic, 0) + 1
-        for topic, total in counts.items():
-            problems.setdefault(topic, []).append(f"{total:,} {problem}")
+    problems = health.problems_by_topic
     rows: list[list[Child]] = [
         [
             visit.link(topic.name, "/topic", name=topic.name),
@@ -92,7 +86,7 @@ def _table(
             if has_sizes
             else None,
             _value(topic.config, "cleanup.policy"),
-            element("span", ", ".join(problems[topic.name]), class_="state bad")
+            element("span", problems[topic.name], class_="state bad")
             if topic.name in problems
             else "",
             visit.link("records", "/records", topic=topic.name),
