@@ -6,7 +6,8 @@ answer, or a thousand browsers, hold up nothing for longer.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.resources import files
@@ -79,7 +80,7 @@ class Site:
         name, path = _split(request.path)
         room = self._room_to_read if path in _WITH_RECORDS else self._room
         try:
-            async with asyncio.timeout(self._page_s_max), room:
+            async with asyncio.timeout(self._page_s_max), self._turn(room):
                 is_begun = True
                 known = await self._clusters.all()
                 if path == "/" and not name and "" not in known:
@@ -94,11 +95,13 @@ class Site:
         except RefusedError as error:
             return refusal(error, visit)
         except TimeoutError:
-            seconds = f"{self._page_s_max:g} s"
             if not is_begun:
-                why = f"this page had no turn in {seconds}, as many are asked for: try again"
+                why = (
+                    f"this page had no turn in {self._page_s_max / 2:g} s, as many are asked for: "
+                    "try again"
+                )
                 return refusal(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, why), visit)
-            why = f"the brokers did not answer in {seconds}: try again"
+            why = f"the brokers did not answer in {self._page_s_max:g} s: try again"
             return refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
         except CreditTooSmallError:
             why = (
@@ -113,6 +116,16 @@ class Site:
             why = "the page has failed by a mistake of its own; the log of its process says more"
             # Without the visit: what failed may be the frame that is made of it.
             return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why))
+
+    @asynccontextmanager
+    async def _turn(self, room: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Hold a turn. Wait for it half of the time, so that a page that has one can be made."""
+        async with asyncio.timeout(self._page_s_max / 2):
+            await room.acquire()
+        try:
+            yield
+        finally:
+            room.release()
 
 
 def refusal(error: RefusedError, visit: Visit | None = None) -> Response:
