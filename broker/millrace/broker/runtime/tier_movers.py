@@ -112,7 +112,7 @@ class _Mover:
                 continue
             room = free_bytes - self._config.tier_free_bytes_min
             if (chosen := await self._choose_out(of_home, is_filling=room < 0)) is not None:
-                if not self._is_wanted(chosen, chosen.log):
+                if not self._is_wanted(chosen, chosen.log) or not self._gets(chosen):
                     return True
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
@@ -124,13 +124,16 @@ class _Mover:
 
     def _logs_here(self) -> list[Partition]:
         """Return the replicas that have segments on this HDD, or get some there."""
-        placement = self._partitions.placement
         return [
             each
             for each in self._partitions.all()
             if (each.config.media is TopicMedia.TIERED or each.log.tier is not None)
-            and placement.tier_for(each.topic_partition) is self._directory
+            and self._gets(each)
         ]
+
+    def _gets(self, partition: Partition) -> bool:
+        """Whether the segments of a replica move to this HDD; another one may take it any time."""
+        return self._partitions.placement.tier_for(partition.topic_partition) is self._directory
 
     async def _remove_leftovers(self, here: Sequence[Partition]) -> None:
         for partition in here:

@@ -1,6 +1,7 @@
 """Moves between an SSD and HDDs: which log is next, how fast, and what a refusal means."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -46,6 +47,7 @@ class Log:
         self.is_closed = False
         self.has_leftovers = False
         self.is_old = False
+        self.on_look: Callable[[], None] = lambda: None
         self.on_moved: Callable[[], None] = lambda: None
 
     @property
@@ -60,9 +62,10 @@ class Log:
         return SIZE * self.moved
 
     def movable(self, now: WallMs) -> Movable | None:
-        if self.moved == self.closed:
-            return None
-        return Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due)
+        is_there = self.moved < self.closed
+        found = Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due) if is_there else None
+        self.on_look()
+        return found
 
     def lie_in_tier(self) -> None:
         self.moved, self.tier = self.closed, Tier("/hdd-0", "id of /hdd-0", Offset(self.closed))
@@ -75,6 +78,7 @@ class Log:
         self.closed += 1
 
     def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+        assert self.tier is None or self.tier.directory_id == directory_id
         yield SIZE
         if self.error is not None:
             raise self.error
@@ -180,6 +184,8 @@ def run(broker: Broker, until: Callable[[], bool], **settings: Any) -> Collector
         running = loop.create_task(made.run())
         try:
             for _ in range(LOOKS_MAX):
+                if running.done():
+                    running.result()
                 if until():
                     break
                 await asyncio.sleep(0.005)
@@ -232,6 +238,27 @@ def test_logs_are_spread_over_hdds_and_stay_with_theirs() -> None:
     broker = Broker(*logs, hdds=2)
     run(broker, lambda: all(each.moved == 2 for each in logs))
     assert sorted(len(each.tiers) for each in broker.hdds) == [2, 2]
+
+
+def test_an_hdd_does_not_take_a_log_that_another_one_took_while_it_looked() -> None:
+    log, other = Log(closed_at=1), Log(is_due=False, closed_at=2)
+    broker = Broker(log, other, hdds=2)
+    looks, has_moved = [1], threading.Event()
+
+    def take_long() -> None:
+        if looks:
+            looks.clear()  # Both are the first HDD's; once it has one, the other is the second's.
+            broker.placement.on_tier(broker.held[1].topic_partition, broker.hdds[0])
+            assert has_moved.wait(20)
+            other.is_due = True
+
+    log.on_look, log.on_moved = take_long, has_moved.set
+    run(broker, lambda: log.moved == other.moved == 3)
+    assert log.tier == Tier("/hdd-1", "id of /hdd-1", Offset(3))
+    assert other.tier == Tier("/hdd-0", "id of /hdd-0", Offset(3))
+    assert [each.tiers for each in broker.hdds] == [
+        {each.topic_partition} for each in reversed(broker.held)
+    ]
 
 
 def test_segments_come_back_while_the_ssd_has_room() -> None:
