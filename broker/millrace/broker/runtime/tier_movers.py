@@ -127,7 +127,11 @@ class _Mover:
         return [
             each
             for each in self._partitions.all()
-            if (each.config.media is TopicMedia.TIERED or each.log.tier is not None)
+            if (
+                each.config.media is TopicMedia.TIERED
+                or each.log.tier is not None
+                or each.log.has_leftovers
+            )
             and self._gets(each)
         ]
 
@@ -214,7 +218,7 @@ class _Mover:
             error=error.message,
         )
         partition.unmovable = error
-        if log.tier is None:  # The next try may be on another HDD.
+        if log.tier is None and not log.has_leftovers:  # The next try may be on another HDD.
             self._partitions.placement.on_tier(topic_partition, None)
         failed = self._path if log.failure is None else log.failed_log_dir
         self._work.on_refused(partition, error, failed)

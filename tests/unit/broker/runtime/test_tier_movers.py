@@ -279,6 +279,14 @@ def test_segments_come_back_while_the_ssd_has_room() -> None:
     assert full.moved == 3
 
 
+def test_what_a_log_that_started_over_has_left_is_removed_whatever_its_topic_asks_for() -> None:
+    log = Log(0)
+    log.has_leftovers = True
+    broker = Broker(log, media=TopicMedia.ANY, hdds=2)
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[1])
+    run(broker, lambda: not log.has_leftovers)
+
+
 def test_a_full_hdd_is_said_and_the_log_left_alone() -> None:
     log, other = Log(), Log(1, closed_at=9)
     log.error = StorageFullError("it is full")

@@ -322,6 +322,8 @@ class _Move:
         if not files.exists(self._folder):
             files.make_directory(self._folder)
             files.fsync_directory(self._folder.rpartition("/")[0])
+        elif self._is_out and self._before is None:
+            self._empty_folder()
         if (free := files.free_space(self._folder)) < self._found.size:
             raise StorageFullError(
                 f"{self._folder} has {free} bytes left, and the segment {self._found.path} takes "
@@ -331,6 +333,17 @@ class _Move:
         file = files.open(self._copy_path, create=True, writable=True)
         file.truncate(0)
         return file
+
+    def _empty_folder(self) -> None:
+        """Remove what an earlier tier left, such as that of a log that started over since.
+
+        The end offset of the new one may let it count. A cleaning that ends may still write a
+        temporary file, which never counts.
+        """
+        for name in self._state.files.list(self._folder):
+            if not name.endswith(TEMPORARY_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self._state.files.unlink(f"{self._folder}/{name}")
 
     def _copy(self, file: File) -> Iterator[int]:
         found, position, unflushed = self._found, 0, 0

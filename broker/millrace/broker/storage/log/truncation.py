@@ -195,8 +195,9 @@ class LogTruncation:
         self._flusher.make_names_durable()
         new_beginning.decide(state.files, state.directory, state.topic_partition, offset)
         given_up = self.all_segments()
-        tier_folder = None if state.tier is None else state.tier.folder(state.topic_partition)
-        state.tier, state.tier_leftovers = None, []
+        # Appends do not wait for the other disk.
+        state.tier_leftovers += [each.path for each in given_up if not state.is_at_home(each)]
+        state.tier = None
         active = state.open_segment(offset)
         state.segments = (active,)
         state.tail = Tail(active, Place(offset, 0))
@@ -214,5 +215,5 @@ class LogTruncation:
             found.index.reset()
             found.file.close()
         new_beginning.carry_out(
-            state.files, state.directory, state.topic_partition, self._checkpoints, tier_folder
+            state.files, state.directory, state.topic_partition, self._checkpoints
         )
