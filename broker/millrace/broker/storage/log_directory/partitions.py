@@ -179,7 +179,7 @@ class Partitions:
                 log.close(clean=False)
 
     def _note_leftovers(self, log: PartitionLog) -> None:
-        """Let the files that a log leaves on other disks go when it is opened, or its topic goes."""
+        """Let what a log leaves on other disks go when it is opened, or its topic deleted."""
         if log.has_leftovers:
             for each in self.companions.values():
                 if each is not self:
