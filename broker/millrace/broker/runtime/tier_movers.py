@@ -174,13 +174,14 @@ class _Mover:
             Whether another one may be tried at once: it has moved, or its log is left alone now.
         """
         log, topic_partition = partition.log, partition.topic_partition
-        before = log.tier
+        before, moved = log.tier, 0
         try:
             await self._worker.call(self._directory.directory.check_there)
             while self._is_wanted(partition, log):
                 size = await self._worker.call(next, steps, None)
                 if size is None:
                     break
+                moved += size
                 self._metrics.moved_bytes.labels(way).inc(size)
                 await self._work.keep_pace(size)
         except StorageError as error:
@@ -191,8 +192,10 @@ class _Mover:
         if log.tier == before:
             return False
         partition.unmovable = None
-        if log.tier is None:
+        if log.tier is None and not log.has_leftovers:
             self._partitions.placement.on_tier(topic_partition, None)
+        if not moved:  # The tier had no segments any more.
+            return True
         self._metrics.moved_segments.labels(way).inc()
         events.SEGMENT_MOVED.log(
             _log,
@@ -225,12 +228,15 @@ class _Mover:
 
 
 def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None:
-    """Return a replica whose topic asks for an SSD again, and whose next segment fits there."""
+    """Return a replica whose topic asks for an SSD again, and whose next segment fits there.
+
+    Or one that needs the HDD no more, as retention has deleted what it had there.
+    """
     for each in partitions:
         log = each.log
-        if each.config.media is TopicMedia.SSD and log.tier is not None:
+        if log.tier is not None and log.segments[-1].base_offset >= log.tier.end_offset:
             found = last_in_tier(log.segments, log.tier.end_offset)
-            if found is not None and found.size <= room:
+            if found is None or (each.config.media is TopicMedia.SSD and found.size <= room):
                 return each
     return None
 

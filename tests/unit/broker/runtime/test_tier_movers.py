@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
@@ -88,6 +89,9 @@ class Log:
 
     def bring_back(self) -> Iterator[int]:
         assert self.tier is not None
+        if not self.moved:
+            self.tier = None
+            return
         yield SIZE
         self.moved -= 1
         self.tier = self.tier._replace(end_offset=Offset(self.moved)) if self.moved else None
@@ -277,6 +281,20 @@ def test_segments_come_back_while_the_ssd_has_room() -> None:
     broker.ssd.free = FREE_MIN + SIZE - 1
     run(broker, lambda: broker.held[1].log.moved == 1)
     assert full.moved == 3
+
+
+@pytest.mark.parametrize("media", [TopicMedia.SSD, TopicMedia.TIERED, TopicMedia.ANY])
+def test_a_tier_that_retention_has_emptied_ends_and_nothing_is_said_to_have_moved(
+    media: TopicMedia,
+) -> None:
+    log = Log(0)
+    log.tier = Tier("/hdd-0", "id of /hdd-0")
+    broker = Broker(log, media=media)
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
+    registry = run(broker, lambda: not broker.hdds[0].tiers)
+    assert log.tier is None
+    moved = registry.get_sample_value("millrace_tier_moved_segments_total", {"way": "from"})
+    assert not moved
 
 
 def test_what_a_log_that_started_over_has_left_is_removed_whatever_its_topic_asks_for() -> None:

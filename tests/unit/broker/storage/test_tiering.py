@@ -291,6 +291,28 @@ def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:
     again.check(10)
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_tier_that_retention_has_emptied_ends_and_its_disk_may_go(is_refused: bool) -> None:
+    opened = tiered(2)
+    opened.log.advance_log_start(Offset(7))
+    opened.log.remove_leftovers()
+    if is_refused:
+        opened.disk.lack = errno.EMFILE
+        with pytest.raises(StorageBusyError, match="ending the tier"):
+            opened.bring_back()
+        opened.disk.lack = None
+        assert opened.log.tier is not None
+    opened.bring_back()
+    assert opened.log.tier is None
+    opened.check(start=7)
+    opened.close()
+    opened.disk.remove(HDD)
+    again = TieredLog(opened.disk, hdd_id="another")
+    again.check(start=7)
+    again.move_out()
+    assert again.in_tier == [6]
+
+
 def test_a_leftover_is_not_taken_for_the_segment_that_came_back() -> None:
     opened = tiered(1)
     state = opened.log._tiering.state

@@ -467,6 +467,8 @@ class PartitionLog:
     def bring_back(self) -> Moving:
         """Move the newest closed segment of the tier home; yield the bytes of each step.
 
+        A tier that retention has emptied ends.
+
         Raises:
             As `move_out`.
         """
