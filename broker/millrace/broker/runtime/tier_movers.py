@@ -189,11 +189,10 @@ class _Mover:
             return True
         finally:
             self._worker.submit(on_given_up, abandon, steps)
+        self._note_tier(partition, log)
         if log.tier == before:
             return False
         partition.unmovable = None
-        if log.tier is None and not log.has_leftovers:
-            self._partitions.placement.on_tier(topic_partition, None)
         if not moved:  # The tier had no segments any more.
             return True
         self._metrics.moved_segments.labels(way).inc()
@@ -205,10 +204,26 @@ class _Mover:
         )
         return True
 
-    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
-        """Whether a log is still that of a replica here, and the HDD works."""
+    def _note_tier(self, partition: Partition, log: PartitionLog) -> None:
+        """Note that a log has nothing on this HDD, or that the HDD failed as a segment moved there.
+
+        So the log may use another HDD next, and is not offline when this one fails.
+        """
+        if not self._is_here(partition, log):
+            return
+        if log.tier is None and not log.has_leftovers:
+            self._partitions.placement.on_tier(partition.topic_partition, None)
+        if self._directory.failure is not None:
+            self._partitions.on_unreadable(self._directory, self._directory.failure)
+
+    def _is_here(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a log is still that of a replica here."""
         is_here = self._partitions.find(partition.topic_partition) is partition
-        return is_here and partition.log is log and self._directory.failure is None
+        return is_here and partition.log is log
+
+    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
+        """Likewise, and the HDD works."""
+        return self._is_here(partition, log) and self._directory.failure is None
 
     def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
         topic_partition = partition.topic_partition

@@ -604,6 +604,31 @@ def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_
     world.run(story)
 
 
+def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    topic_id = world.create(partitions=2, media="tiered")
+    with_segments, chosen = (TopicPartition(topic_id, number) for number in range(2))
+
+    async def story() -> None:
+        await world.learn()
+        _, hdd = world.partitions.directories
+        partition = world.partitions.get(with_segments)
+        await send(partition, b"x")
+        await partition.appender.call(partition.log.roll, wall_now())
+        partition.log.high_watermark = partition.log.log_end_offset
+        identity = hdd.directory.identity
+        assert [*partition.log.move_out("/1", identity.directory_id)]
+        for each in (with_segments, chosen):
+            world.partitions.placement.on_tier(each, hdd)
+        hdd.appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: hdd.failure is not None)
+        assert world.partitions.replicas.failed == [with_segments]
+        assert (await send(world.partitions.get(chosen), b"goes on")).error is None
+
+    world.run(story)
+
+
 # What directories lie on.
 
 

@@ -49,6 +49,7 @@ class Log:
         self.has_leftovers = False
         self.is_old = False
         self.on_look: Callable[[], None] = lambda: None
+        self.on_copied: Callable[[], None] = lambda: None
         self.on_moved: Callable[[], None] = lambda: None
 
     @property
@@ -80,6 +81,8 @@ class Log:
 
     def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
         assert self.tier is None or self.tier.directory_id == directory_id
+        yield SIZE
+        self.on_copied()
         yield SIZE
         if self.error is not None:
             raise self.error
@@ -160,6 +163,7 @@ class Broker:
             for number in range(hdds)
         ]
         self.directories = [self.ssd, *self.hdds]
+        self.unreadable: list[Directory] = []
         self.placement = ReplicaPlacement(
             BrokerLife(BrokerId(0), BrokerEpoch(1)),
             self.directories,
@@ -172,6 +176,9 @@ class Broker:
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         return next((each for each in self.held if each.topic_partition == topic_partition), None)
+
+    def on_unreadable(self, opened: Directory, error: LogDirFailedError) -> None:
+        self.unreadable.append(opened)
 
     def named(self, topic_partition: TopicPartition) -> str:
         return str(topic_partition)
@@ -213,7 +220,7 @@ def test_segments_that_are_due_move_and_are_counted() -> None:
         registry.get_sample_value(f"millrace_tier_moved_{what}_total", {"way": "to"}) or 0
         for what in ("segments", "bytes")
     ]
-    assert shown == [3, 3 * SIZE]
+    assert shown == [3, 6 * SIZE]
     assert broker.hdds[0].tiers == {broker.held[0].topic_partition}
 
 
@@ -328,6 +335,33 @@ def test_an_hdd_that_fails_is_the_one_that_is_given_up() -> None:
     broker = Broker(ours)
     run(broker, lambda: bool(broker.ssd.failures))
     assert broker.hdds[0].failures == []
+
+
+def test_a_log_whose_first_move_is_given_up_has_nothing_on_the_hdd_and_may_take_another() -> None:
+    log = Log()
+    broker = Broker(log, hdds=2)
+    first, second = broker.hdds
+
+    def fail() -> None:
+        first.failure = LogDirFailedError("it is gone")
+
+    log.on_copied = fail
+    run(broker, lambda: log.moved == 3)
+    assert log.tier == Tier(second.path, f"id of {second.path}", Offset(3))
+    assert first.tiers == set()
+
+
+def test_an_hdd_that_fails_just_as_the_first_segment_moved_there_is_told_of() -> None:
+    log = Log(1)
+    broker = Broker(log)
+    (hdd,) = broker.hdds
+
+    def fail() -> None:
+        hdd.failure = LogDirFailedError("it is gone")
+
+    log.on_moved = fail
+    run(broker, lambda: broker.unreadable == [hdd])
+    assert log.moved == 1
 
 
 def test_a_damaged_segment_is_reported_to_its_partition() -> None:
