@@ -85,7 +85,9 @@ class _Mover:
         self._config = config
         self._metrics = metrics
         self._worker = Worker(f"tier-{self._path}", mailbox)
-        self._work = SegmentWork(partitions, config.tier_io_max_bytes_per_second)
+        self._work = SegmentWork(
+            partitions, config.tier_io_max_bytes_per_second, self._tell_refused
+        )
 
     def close(self) -> None:
         self._worker.close()
@@ -101,7 +103,9 @@ class _Mover:
         self._metrics.on_logs(self._path, here)
         await self._remove_leftovers(here)
         free = self._work.free(here)
-        await self._end_old_segments(free)
+        await self._work.end_old_segments(
+            each for each in free if each.config.media is TopicMedia.TIERED
+        )
         for home in self._partitions.placement.working:
             of_home = [each for each in free if each.topic_partition in home.replicas]
             if not of_home:
@@ -146,18 +150,7 @@ class _Mover:
                 try:
                     await self._worker.call(log.remove_leftovers)
                 except StorageError as error:
-                    self._on_refused(partition, log, error)
-
-    async def _end_old_segments(self, partitions: Sequence[Partition]) -> None:
-        """End active segments that are old, although nothing is appended to them."""
-        now = wall_now()
-        for partition in partitions:
-            log = partition.log
-            if partition.config.media is TopicMedia.TIERED and log.has_old_segment(now):
-                try:
-                    await partition.appender.call(log.roll, now)
-                except StorageError as error:
-                    self._on_refused(partition, log, error)
+                    self._work.on_refused(partition, log, error, self._path)
 
     async def _choose_out(
         self, partitions: Sequence[Partition], *, is_filling: bool
@@ -185,7 +178,7 @@ class _Mover:
                 self._metrics.moved_bytes.labels(way).inc(size)
                 await self._work.keep_pace(size)
         except StorageError as error:
-            self._on_refused(partition, log, error)
+            self._work.on_refused(partition, log, error, self._path)
             return True
         finally:
             self._worker.submit(on_given_up, abandon, steps)
@@ -225,21 +218,15 @@ class _Mover:
         """Likewise, and the HDD works."""
         return self._is_here(partition, log) and self._directory.failure is None
 
-    def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
-        topic_partition = partition.topic_partition
-        if partition.log is not log or log.is_closed:
-            return
+    def _tell_refused(self, partition: Partition, error: StorageError) -> None:
         events.SEGMENT_NOT_MOVED.log(
             _log,
-            partition=self._partitions.named(topic_partition),
+            partition=self._partitions.named(partition.topic_partition),
             log_dir=self._path,
             error=error.message,
         )
         partition.unmovable = error
-        if log.tier is None and not log.has_leftovers:  # The next try may be on another HDD.
-            self._partitions.placement.on_tier(topic_partition, None)
-        failed = self._path if log.failure is None else log.failed_log_dir
-        self._work.on_refused(partition, error, failed)
+        self._note_tier(partition, partition.log)
 
 
 def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None:
