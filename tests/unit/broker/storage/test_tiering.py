@@ -234,6 +234,16 @@ def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
     assert not _names_of(disk)
 
 
+def test_a_folder_whose_name_was_not_flushed_is_flushed_by_the_next_try() -> None:
+    opened = TieredLog(Disk())
+    opened.write(0, 14)
+    opened.log.flush()
+    opened.disk.make_directory(TIER)  # As a try left it whose flush was refused.
+    opened.move_out(2)
+    assert TIER.rpartition("/")[2] in opened.disk.root.names["hdd"].durable  # type: ignore[attr-defined]
+    opened.check()
+
+
 def test_the_active_segment_and_what_is_not_committed_stay() -> None:
     opened = TieredLog(Disk())
     opened.write(0, 14)

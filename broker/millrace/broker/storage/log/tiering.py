@@ -342,11 +342,11 @@ class _Move:
     def _begin(self) -> File:
         self._check_whole()
         files = self._state.files
-        if not files.exists(self._folder):
+        if self._is_out and (self._before is None or not files.exists(self._folder)):
             files.make_directory(self._folder)
-            files.fsync_directory(self._folder.rpartition("/")[0])
-        elif self._is_out and self._before is None:
             self._empty_folder()
+            # Also if it was there: a try before this one may not have come so far (P69).
+            files.fsync_directory(self._folder.rpartition("/")[0])
         if (free := files.free_space(self._folder)) < self._found.size:
             raise StorageFullError(
                 f"{self._folder} has {free} bytes left, and the segment {self._found.path} takes "
