@@ -1,4 +1,4 @@
-"""No descriptor stays open on a file that is removed: until it is closed, the disk keeps its bytes."""
+"""No descriptor stays open on a removed file: the disk keeps its bytes until it is closed."""
 
 import asyncio
 import os

@@ -295,7 +295,7 @@ def test_a_tier_that_retention_has_emptied_ends_and_nothing_is_said_to_have_move
     media: TopicMedia,
 ) -> None:
     log = Log(0)
-    log.tier = Tier("/hdd-0", "id of /hdd-0")
+    log.lie_in_tier()
     broker = Broker(log, media=media)
     broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
     registry = run(broker, lambda: not broker.hdds[0].tiers)

@@ -240,7 +240,7 @@ def test_a_folder_whose_name_was_not_flushed_is_flushed_by_the_next_try() -> Non
     opened.log.flush()
     opened.disk.make_directory(TIER)  # As a try left it whose flush was refused.
     opened.move_out(2)
-    assert TIER.rpartition("/")[2] in opened.disk.root.names["hdd"].durable  # type: ignore[attr-defined]
+    assert TIER.rpartition("/")[2] in opened.disk.root.names["hdd"].durable
     opened.check()
 
 
