@@ -234,10 +234,15 @@ class StorageFullError(RetriableError, StorageError):
 
 
 class LogDirFailedError(RefreshMetadataError, StorageError):
-    """The partition's log directory failed and is offline."""
+    """The partition's log directory failed and is offline.
+
+    Attributes:
+        log_dir: its path, if the broker has to find out which of two disks failed.
+    """
 
     code = 20
     appended = Appended.MAYBE
+    log_dir: str = ""
 
 
 class TopicAlreadyExistsError(InvalidRequestError):

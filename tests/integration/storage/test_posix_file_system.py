@@ -140,6 +140,12 @@ def test_a_deleted_file_says_so(tmp_path: Path) -> None:
         file.pread(1, 0)
 
 
+def test_an_error_of_an_open_file_names_it(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as refused:
+        PosixFileSystem().open(f"{tmp_path}").pread(1, 0)
+    assert refused.value.filename == f"{tmp_path}"
+
+
 def test_a_retired_file_is_never_read_under_its_old_name(tmp_path: Path) -> None:
     files = PosixFileSystem()
     path = f"{tmp_path}/a"

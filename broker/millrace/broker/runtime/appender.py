@@ -114,6 +114,7 @@ class Appender:
         self._failure: LogDirFailedError | None = None
         self._work: host.Queue = host.current.new_queue()
         self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
+        self._flush_again_at = 0.0
         self._busy_since: MonotonicMs | None = None
         self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
         self._was_full = False
@@ -210,6 +211,8 @@ class Appender:
             appends.clear()
             for job, args, done in calls:
                 self._call(job, args, done)
+            if self._unflushed and host.monotonic_s() >= self._flush_again_at:
+                self._flush(list(self._unflushed))  # Calls may come for ever without a pause.
             if is_last:
                 return
 
@@ -293,6 +296,7 @@ class Appender:
                 flushed = self._flush_one(target)
             except StorageBusyError as error:
                 self._unflushed[target] = None
+                self._flush_again_at = host.monotonic_s() + _FLUSH_AGAIN_SECONDS
                 if target not in owed:
                     events.FLUSH_NOT_DONE.log(_log, error=error.message)
             except StorageError as error:

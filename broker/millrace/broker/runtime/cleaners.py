@@ -61,7 +61,9 @@ class Cleaners:
             Worker(f"clean-{number}", mailbox) for number in range(config.cleaner_threads)
         ]
         self._map_bytes = config.cleaner_dedupe_buffer_size // max(config.cleaner_threads, 1)
-        self._shared = SegmentWork(partitions, config.cleaner_io_max_bytes_per_second)
+        self._shared = SegmentWork(
+            partitions, config.cleaner_io_max_bytes_per_second, self._tell_refused
+        )
         self._under_way: set[TopicPartition] = set()
 
     async def run(self) -> None:
@@ -96,7 +98,7 @@ class Cleaners:
             for each in self._shared.free(all_compacted)
             if each.topic_partition not in self._under_way
         ]
-        await self._end_old_segments(compacted)
+        await self._shared.end_old_segments(compacted)
         for each in compacted:
             each.log.keep_tombstones(are_kept=not each.replica.has_all_in_sync)
         found = await worker.call(_look_at, [each.log for each in compacted], wall_now())
@@ -105,16 +107,6 @@ class Cleaners:
         # Another thread may have taken it up meanwhile.
         is_free = chosen is not None and chosen.topic_partition not in self._under_way
         return chosen if is_free else None
-
-    async def _end_old_segments(self, compacted: Iterable[Partition]) -> None:
-        """End active segments that are old, although nothing is appended to them."""
-        now = wall_now()
-        for partition in compacted:
-            if partition.log.has_old_segment(now):
-                try:
-                    await partition.appender.call(partition.log.roll, now)
-                except StorageError as error:
-                    self._on_refused(partition, partition.log, error)
 
     async def _clean(self, partition: Partition, worker: Worker) -> None:
         """Clean a log once; leave it as it is if it is closed or moved meanwhile."""
@@ -139,7 +131,7 @@ class Cleaners:
                 self._metrics.removed_records.inc(step.removed_records)
                 await self._shared.keep_pace(step.read_bytes + step.written_bytes)
         except StorageError as error:
-            self._on_refused(partition, log, error)
+            self._shared.on_refused(partition, log, error)
             return
         finally:
             self._metrics.seconds.inc(taken_s)
@@ -159,13 +151,11 @@ class Cleaners:
             duration_ms=monotonic_now() - begun,
         )
 
-    def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
-        topic_partition = partition.topic_partition
-        if partition.log is not log or log.is_closed:
-            return
-        events.COMPACTION_REFUSED.log(_log, partition=str(topic_partition), error=error.message)
+    def _tell_refused(self, partition: Partition, error: StorageError) -> None:
+        events.COMPACTION_REFUSED.log(
+            _log, partition=str(partition.topic_partition), error=error.message
+        )
         partition.uncleanable = error
-        self._shared.on_refused(partition, error, log.failed_log_dir)
 
 
 def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:

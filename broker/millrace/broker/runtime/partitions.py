@@ -324,12 +324,18 @@ class Partitions:
     def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
         """Implement `FilesOwner`."""
         events.LOG_DIR_FAILED.log(_log, log_dir=opened.directory.path, error=error.message)
-        for topic_partition in list(self._open_here):
-            if topic_partition in opened.replicas or topic_partition in opened.tiers:
-                self.perform(self.replicas.on_failed(topic_partition, error))
-                self._forget(topic_partition)
+        self.on_unreadable(opened, error)
         if self.placement.has_failed:
             self._on_all_failed(error)
+
+    def on_unreadable(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
+        """Take the replicas offline that have segments on a directory that has failed (P63)."""
+        for topic_partition, partition in list(self._open_here.items()):
+            tier = partition.log.tier
+            is_tier_there = tier is not None and tier.log_dir == opened.directory.path
+            if topic_partition in opened.replicas or is_tier_there:
+                self.perform(self.replicas.on_failed(topic_partition, error))
+                self._forget(topic_partition)
 
     def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
         """Return the ends, on disk, of these logs without a leader (P31)."""

@@ -248,6 +248,7 @@ class ReplicaFiles:
     async def _open(self, job: OpenFiles) -> None:
         topic_partition, topic = job.topic_partition, job.topic
         opened = self.placement.place(topic_partition, topic, is_first=job.is_first)
+        directories = self.placement.directories
         try:
             log: PartitionLog = await self._reader.call(
                 opened.directory.path,
@@ -258,7 +259,8 @@ class ReplicaFiles:
                 topic.config.durability,
             )
         except LogDirFailedError as error:
-            opened.appender.fail(error)
+            failed = (each for each in directories if each.directory.path == error.log_dir)
+            next(failed, opened).appender.fail(error)
             raise
         opened.check()  # It may have failed before this log was open.
         self._note_tier(topic_partition, log)

@@ -80,6 +80,7 @@ class ReplicaMover:
             if await self._catch_up(partition, target, copy):
                 await self._switch(partition, source, target, copy)
         finally:
+            await self._worker.call(copy.close)
             if partition.log is copy.log and target.failure is None:
                 await self._call(
                     target, target.directory.moves.remove_copy, partition.topic_partition

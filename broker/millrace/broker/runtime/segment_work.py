@@ -6,12 +6,13 @@ log goes offline (P65), and a failed disk is given up (P63).
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.ids import MonotonicMs, TopicPartition
@@ -26,10 +27,17 @@ class SegmentWork:
     Args:
         partitions: of this broker.
         bytes_per_second: read and written, of all this work together; 0 or less: no bound.
+        tell: says that a replica's work was refused, and why.
     """
 
-    def __init__(self, partitions: Partitions, bytes_per_second: int) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        bytes_per_second: int,
+        tell: Callable[[Partition, StorageError], None],
+    ) -> None:
         self._partitions = partitions
+        self._tell = tell
         self._allowance = (
             CatchUpAllowance(bytes_per_second, monotonic_now()) if bytes_per_second > 0 else None
         )
@@ -52,20 +60,38 @@ class SegmentWork:
         """Do no work on a replica for a while."""
         self._left_alone[topic_partition] = MonotonicMs(monotonic_now() + duration_ms)
 
-    def on_refused(self, partition: Partition, error: StorageError, log_dir: str) -> None:
-        """Work on a log was refused.
+    async def end_old_segments(self, partitions: Iterable[Partition]) -> None:
+        """End active segments that are old, although nothing is appended to them."""
+        now = wall_now()
+        for partition in partitions:
+            log = partition.log
+            if log.has_old_segment(now):
+                try:
+                    await partition.appender.call(log.roll, now)
+                except StorageError as error:
+                    self.on_refused(partition, log, error)
+
+    def on_refused(
+        self, partition: Partition, log: PartitionLog, error: StorageError, log_dir: str = ""
+    ) -> None:
+        """Work on a log was refused; nothing follows if the replica has another log by now.
 
         Args:
-            partition: whose log it is.
+            partition: whose log it was.
+            log: as it was when the work began.
             error: why.
-            log_dir: whose disk has failed, if that is the error.
+            log_dir: whose disk has failed, if that is the error, and the log names none.
         """
+        if partition.log is not log or log.is_closed:
+            return
+        self._tell(partition, error)
         self.leave_alone(partition.topic_partition, _REFUSED_MS)
         if isinstance(error, CorruptLogError):
             partition.on_corrupt(error)
         elif isinstance(error, LogDirFailedError):
+            failed = log.failed_log_dir or log_dir
             for opened in self._partitions.directories:
-                if opened.directory.path == log_dir:
+                if opened.directory.path == failed:
                     opened.appender.fail(error)
 
 

@@ -85,7 +85,9 @@ class _Mover:
         self._config = config
         self._metrics = metrics
         self._worker = Worker(f"tier-{self._path}", mailbox)
-        self._work = SegmentWork(partitions, config.tier_io_max_bytes_per_second)
+        self._work = SegmentWork(
+            partitions, config.tier_io_max_bytes_per_second, self._tell_refused
+        )
 
     def close(self) -> None:
         self._worker.close()
@@ -101,7 +103,9 @@ class _Mover:
         self._metrics.on_logs(self._path, here)
         await self._remove_leftovers(here)
         free = self._work.free(here)
-        await self._end_old_segments(free)
+        await self._work.end_old_segments(
+            each for each in free if each.config.media is TopicMedia.TIERED
+        )
         for home in self._partitions.placement.working:
             of_home = [each for each in free if each.topic_partition in home.replicas]
             if not of_home:
@@ -112,7 +116,7 @@ class _Mover:
                 continue
             room = free_bytes - self._config.tier_free_bytes_min
             if (chosen := await self._choose_out(of_home, is_filling=room < 0)) is not None:
-                if not self._is_wanted(chosen, chosen.log):
+                if not self._is_wanted(chosen, chosen.log) or not self._gets(chosen):
                     return True
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
@@ -124,13 +128,20 @@ class _Mover:
 
     def _logs_here(self) -> list[Partition]:
         """Return the replicas that have segments on this HDD, or get some there."""
-        placement = self._partitions.placement
         return [
             each
             for each in self._partitions.all()
-            if (each.config.media is TopicMedia.TIERED or each.log.tier is not None)
-            and placement.tier_for(each.topic_partition) is self._directory
+            if (
+                each.config.media is TopicMedia.TIERED
+                or each.log.tier is not None
+                or each.log.has_leftovers
+            )
+            and self._gets(each)
         ]
+
+    def _gets(self, partition: Partition) -> bool:
+        """Whether the segments of a replica move to this HDD; another one may take it any time."""
+        return self._partitions.placement.tier_for(partition.topic_partition) is self._directory
 
     async def _remove_leftovers(self, here: Sequence[Partition]) -> None:
         for partition in here:
@@ -139,18 +150,7 @@ class _Mover:
                 try:
                     await self._worker.call(log.remove_leftovers)
                 except StorageError as error:
-                    self._on_refused(partition, log, error)
-
-    async def _end_old_segments(self, partitions: Sequence[Partition]) -> None:
-        """End active segments that are old, although nothing is appended to them."""
-        now = wall_now()
-        for partition in partitions:
-            log = partition.log
-            if partition.config.media is TopicMedia.TIERED and log.has_old_segment(now):
-                try:
-                    await partition.appender.call(log.roll, now)
-                except StorageError as error:
-                    self._on_refused(partition, log, error)
+                    self._work.on_refused(partition, log, error, self._path)
 
     async def _choose_out(
         self, partitions: Sequence[Partition], *, is_filling: bool
@@ -167,25 +167,27 @@ class _Mover:
             Whether another one may be tried at once: it has moved, or its log is left alone now.
         """
         log, topic_partition = partition.log, partition.topic_partition
-        before = log.tier
+        before, moved = log.tier, 0
         try:
             await self._worker.call(self._directory.directory.check_there)
             while self._is_wanted(partition, log):
                 size = await self._worker.call(next, steps, None)
                 if size is None:
                     break
+                moved += size
                 self._metrics.moved_bytes.labels(way).inc(size)
                 await self._work.keep_pace(size)
         except StorageError as error:
-            self._on_refused(partition, log, error)
+            self._work.on_refused(partition, log, error, self._path)
             return True
         finally:
             self._worker.submit(on_given_up, abandon, steps)
+        self._note_tier(partition, log)
         if log.tier == before:
             return False
         partition.unmovable = None
-        if log.tier is None:
-            self._partitions.placement.on_tier(topic_partition, None)
+        if not moved:  # The tier had no segments any more.
+            return True
         self._metrics.moved_segments.labels(way).inc()
         events.SEGMENT_MOVED.log(
             _log,
@@ -195,35 +197,48 @@ class _Mover:
         )
         return True
 
-    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
-        """Whether a log is still that of a replica here, and the HDD works."""
-        is_here = self._partitions.find(partition.topic_partition) is partition
-        return is_here and partition.log is log and self._directory.failure is None
+    def _note_tier(self, partition: Partition, log: PartitionLog) -> None:
+        """Note that a log has nothing on this HDD, or that the HDD failed as a segment moved there.
 
-    def _on_refused(self, partition: Partition, log: PartitionLog, error: StorageError) -> None:
-        topic_partition = partition.topic_partition
-        if partition.log is not log or log.is_closed:
+        So the log may use another HDD next, and is not offline when this one fails.
+        """
+        if not self._is_here(partition, log):
             return
+        if log.tier is None and not log.has_leftovers:
+            self._partitions.placement.on_tier(partition.topic_partition, None)
+        if self._directory.failure is not None:
+            self._partitions.on_unreadable(self._directory, self._directory.failure)
+
+    def _is_here(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a log is still that of a replica here."""
+        is_here = self._partitions.find(partition.topic_partition) is partition
+        return is_here and partition.log is log
+
+    def _is_wanted(self, partition: Partition, log: PartitionLog) -> bool:
+        """Likewise, and the HDD works."""
+        return self._is_here(partition, log) and self._directory.failure is None
+
+    def _tell_refused(self, partition: Partition, error: StorageError) -> None:
         events.SEGMENT_NOT_MOVED.log(
             _log,
-            partition=self._partitions.named(topic_partition),
+            partition=self._partitions.named(partition.topic_partition),
             log_dir=self._path,
             error=error.message,
         )
         partition.unmovable = error
-        if log.tier is None:  # The next try may be on another HDD.
-            self._partitions.placement.on_tier(topic_partition, None)
-        failed = self._path if log.failure is None else log.failed_log_dir
-        self._work.on_refused(partition, error, failed)
+        self._note_tier(partition, partition.log)
 
 
 def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None:
-    """Return a replica whose topic asks for an SSD again, and whose next segment fits there."""
+    """Return a replica whose topic asks for an SSD again, and whose next segment fits there.
+
+    Or one that needs the HDD no more, as retention has deleted what it had there.
+    """
     for each in partitions:
         log = each.log
-        if each.config.media is TopicMedia.SSD and log.tier is not None:
+        if log.tier is not None and log.segments[-1].base_offset >= log.tier.end_offset:
             found = last_in_tier(log.segments, log.tier.end_offset)
-            if found is not None and found.size <= room:
+            if found is None or (each.config.media is TopicMedia.SSD and found.size <= room):
                 return each
     return None
 

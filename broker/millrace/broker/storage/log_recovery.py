@@ -30,6 +30,7 @@ restored the files.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -232,17 +233,20 @@ class LogRecovery:
         )
 
     def _finish_swaps(self) -> None:
-        for folder in self._folders:
-            for name in self._files.list(folder):
-                swap = segment_swap.parse_swap(name)
-                if swap is not None:
-                    segment_swap.carry_out(self._files, folder, swap, indexes=self._directory)
+        for folder, name in self._listed():
+            swap = segment_swap.parse_swap(name)
+            if swap is not None:
+                segment_swap.carry_out(self._files, folder, swap, indexes=self._directory)
 
-    @property
-    def _folders(self) -> list[str]:
-        """The directories that may hold segments: the tier, if it is there, and the home."""
-        tier = [] if self._tier is None else [self._tier.folder(self._topic_partition)]
-        return [each for each in (*tier, self._directory) if self._files.exists(each)]
+    def _listed(self) -> list[tuple[str, str]]:
+        """Return the files that may be segments, with their directory: the tier's, then others."""
+        tier: list[str] = []
+        if self._tier is not None:
+            folder = self._tier.folder(self._topic_partition)
+            with suppress(FileNotFoundError):
+                tier = self._files.list(folder)
+        home = self._files.list(self._directory)
+        return [*((folder, name) for name in tier), *((self._directory, name) for name in home)]
 
     def _folder_of(self, base: Offset) -> str:
         """Return the only directory in which a segment counts."""
@@ -253,9 +257,7 @@ class LogRecovery:
     def _bases(self) -> list[Offset]:
         """Return the first offsets of the segments, ascending."""
         found = (
-            (folder, parse_offset_name(name, segment.SUFFIX))
-            for folder in self._folders
-            for name in self._files.list(folder)
+            (folder, parse_offset_name(name, segment.SUFFIX)) for folder, name in self._listed()
         )
         return [
             base for folder, base in found if base is not None and folder == self._folder_of(base)
@@ -422,17 +424,15 @@ class LogRecovery:
 
     def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove the leftovers of an interrupted deletion or file write."""
-        for folder in self._folders:
-            for name in self._files.list(folder):
-                is_segment = parse_offset_name(name, segment.SUFFIX)
-                is_index = parse_offset_name(name, sparse_index.SUFFIX)
-                base = is_segment if is_segment is not None else is_index
-                does_not_count = base is not None and (
-                    base not in bases
-                    or (is_segment is not None and folder != self._folder_of(base))
-                )
-                if name.endswith(TEMPORARY_SUFFIX) or does_not_count:
-                    self._files.unlink(f"{folder}/{name}")
+        for folder, name in self._listed():
+            is_segment = parse_offset_name(name, segment.SUFFIX)
+            is_index = parse_offset_name(name, sparse_index.SUFFIX)
+            base = is_segment if is_segment is not None else is_index
+            does_not_count = base is not None and (
+                base not in bases or (is_segment is not None and folder != self._folder_of(base))
+            )
+            if name.endswith(TEMPORARY_SUFFIX) or does_not_count:
+                self._files.unlink(f"{folder}/{name}")
 
     def _segment(self, base: Offset) -> Segment:
         return Segment(

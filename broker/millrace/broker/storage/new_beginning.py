@@ -3,8 +3,12 @@
 Several files cannot be replaced in one step. So first a mark says, durably, that the files no
 longer count, and at which offset the log begins; it is removed last. Opening a log with the mark
 repeats all of it.
+
+Segments on another disk do not count once the file `tier` is gone: see `tier.py`. They are removed
+later, so this does not wait for that disk.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from millrace.broker.storage import segment
@@ -47,7 +51,6 @@ def carry_out(
     directory: str,
     topic_partition: TopicPartition,
     checkpoints: RecoveryCheckpoint,
-    tier_folder: str | None = None,
 ) -> None:
     """Carry out a mark, and remove it; do nothing without a mark.
 
@@ -56,7 +59,6 @@ def carry_out(
         directory: of the log.
         topic_partition: the log's.
         checkpoints: the log directory's recovery points.
-        tier_folder: where its oldest segments lie, if not there.
 
     Raises:
         CorruptLogError: the mark cannot be read, or is another partition's.
@@ -68,13 +70,10 @@ def carry_out(
         raise corrupt_log(topic_partition, directory, str(error)) from None
     if offset is None:
         return
-    if tier_folder is not None and files.exists(tier_folder):  # Before the file that names it.
-        for name in files.list(tier_folder):
-            files.unlink(f"{tier_folder}/{name}")
-        files.fsync_directory(tier_folder)
     for name in files.list(directory):
         if name != MARK:
-            files.unlink(f"{directory}/{name}")
+            with suppress(FileNotFoundError):  # A move to another disk removes its files, too.
+                files.unlink(f"{directory}/{name}")
     path = f"{directory}/{offset_name(offset)}{segment.SUFFIX}"
     files.open(path, create=True, writable=True).close()
     files.fsync_directory(directory)

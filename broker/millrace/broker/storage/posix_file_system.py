@@ -178,6 +178,9 @@ class PosixFile:
         fd = self._descriptors.acquire(self)
         try:
             return os.pread(fd, size, offset)
+        except OSError as error:
+            error.filename = self.path
+            raise
         finally:
             self._descriptors.release(self)
 
@@ -211,6 +214,9 @@ class PosixFile:
         try:
             self.is_dirty = True
             os.ftruncate(fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
         finally:
             self._descriptors.release(self)
 

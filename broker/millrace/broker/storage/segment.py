@@ -234,11 +234,13 @@ class Segment:
         """Return the segment that replaces this one as the active one when the log ends inside it.
 
         It knows the batches before the last remaining entry of the index; those between that and
-        the place are for `rescan`. The caller cuts the file. Readers of this object go on.
+        the place are for `rescan`. The caller cuts the file. Readers of this object go on. Both
+        have one file: its descriptor knows of writes that fail before the next flush (P63).
         """
         made = Segment(
             files, directory, self.topic_partition, self.base_offset, cache, folder=self.folder
         )
+        made.file = self.file
         last = made.index.take_before(self.index, place.position)
         if last is not None:
             start, largest_timestamp = last

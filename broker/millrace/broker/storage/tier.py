@@ -16,6 +16,7 @@ another one stands in its place.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from millrace.broker.storage.file_system import FileSystem
@@ -102,7 +103,8 @@ def write_tier(
         OSError: the disk refused. After a crash either the old or the new place counts.
     """
     if tier is None:
-        files.unlink(f"{directory}/{FILE_NAME}")
+        with suppress(FileNotFoundError):  # A try before this one was refused.
+            files.unlink(f"{directory}/{FILE_NAME}")
         files.fsync_directory(directory)
         return
     payload = f"{tier.directory_id}\n{tier.end_offset}\n"

@@ -81,6 +81,29 @@ def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledged_bef
     asyncio.run(scenario())
 
 
+def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
+    async def scenario() -> None:
+        disk = DiskOfFewDescriptors()
+        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
+        opened.append(stamped_batch(0))
+        opened.log.flush()
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        disk.flushes_to_refuse = 2
+        appender.append(target, stamped_batch(1), 0)
+        try:
+            async with asyncio.timeout(10):
+                while not target.flushed.is_set():
+                    await appender.call(lambda: None)
+                    await asyncio.sleep(0.005)
+        finally:
+            await asyncio.to_thread(appender.close)
+        assert opened.log.flushed_offset == 2
+
+    asyncio.run(scenario())
+
+
 def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
     async def scenario() -> None:
         opened = LogOnDisk(Disk())

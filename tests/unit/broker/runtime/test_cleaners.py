@@ -243,6 +243,24 @@ def test_a_replica_that_moves_or_goes_is_left_in_the_middle(
     assert caplog.messages == ["a log was compacted"], "of the other one"
 
 
+def test_a_segment_that_was_to_end_when_its_log_was_exchanged_is_no_damage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old, moved = Log(0), Log(0.5)
+    old.is_old = True
+    broker = Broker(old)
+    (held,) = broker.held
+
+    def roll(now: WallMs) -> None:
+        held.log, old.is_closed, old.is_old = moved, True, False
+        raise CorruptLogError("the log is closed")
+
+    old.roll = roll  # type: ignore[method-assign]
+    run(broker, lambda: moved.cleaned == 1)
+    assert (held.damage, held.uncleanable) == ([], None)
+    assert not caplog.messages
+
+
 def test_a_broker_that_stops_does_not_wait_for_a_cleaning() -> None:
     log = Log(0.9, steps=10**9)
     begun: list[None] = []

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from millrace.broker.storage.log_directory import (
     connect,
     settle_moves,
 )
+from millrace.broker.storage.tier import Tier, write_tier
 from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.core.broker_config import StorageConfig
 from millrace.core.errors import (
@@ -574,6 +576,57 @@ def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another()
 
     world.run(story)
     assert world.names(0) == [str(ours)]
+
+
+def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_fails() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(media="tiered"), 0)
+    world.write(there, at=0)
+
+    async def story() -> None:
+        ssd, hdd = world.partitions.directories
+        tier = Tier("/1", hdd.directory.identity.directory_id, Offset(1))
+        write_tier(world.disks[0], f"/0/{there}", there, tier)
+        reading = world.disks[0].list
+
+        def of_two_disks(path: str) -> list[str]:
+            if path.startswith("/1/"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return reading(path)
+
+        world.disks[0].list = of_two_disks  # type: ignore[method-assign]
+        await world.learn()
+        await until(lambda: hdd.failure is not None)
+        assert ssd.failure is None
+        assert world.partitions.replicas.failed == [there]
+
+    world.run(story)
+
+
+def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    topic_id = world.create(partitions=2, media="tiered")
+    with_segments, chosen = (TopicPartition(topic_id, number) for number in range(2))
+
+    async def story() -> None:
+        await world.learn()
+        _, hdd = world.partitions.directories
+        partition = world.partitions.get(with_segments)
+        await send(partition, b"x")
+        await partition.appender.call(partition.log.roll, wall_now())
+        partition.log.high_watermark = partition.log.log_end_offset
+        identity = hdd.directory.identity
+        assert [*partition.log.move_out("/1", identity.directory_id)]
+        for each in (with_segments, chosen):
+            world.partitions.placement.on_tier(each, hdd)
+        hdd.appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: hdd.failure is not None)
+        assert world.partitions.replicas.failed == [with_segments]
+        assert (await send(world.partitions.get(chosen), b"goes on")).error is None
+
+    world.run(story)
 
 
 # What directories lie on.

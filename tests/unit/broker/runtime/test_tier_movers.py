@@ -1,11 +1,13 @@
 """Moves between an SSD and HDDs: which log is next, how fast, and what a refusal means."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
@@ -46,6 +48,8 @@ class Log:
         self.is_closed = False
         self.has_leftovers = False
         self.is_old = False
+        self.on_look: Callable[[], None] = lambda: None
+        self.on_copied: Callable[[], None] = lambda: None
         self.on_moved: Callable[[], None] = lambda: None
 
     @property
@@ -60,9 +64,10 @@ class Log:
         return SIZE * self.moved
 
     def movable(self, now: WallMs) -> Movable | None:
-        if self.moved == self.closed:
-            return None
-        return Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due)
+        is_there = self.moved < self.closed
+        found = Movable(Offset(self.moved), SIZE, self.closed_at, self.is_due) if is_there else None
+        self.on_look()
+        return found
 
     def lie_in_tier(self) -> None:
         self.moved, self.tier = self.closed, Tier("/hdd-0", "id of /hdd-0", Offset(self.closed))
@@ -75,6 +80,9 @@ class Log:
         self.closed += 1
 
     def move_out(self, log_dir: str, directory_id: str) -> Iterator[int]:
+        assert self.tier is None or self.tier.directory_id == directory_id
+        yield SIZE
+        self.on_copied()
         yield SIZE
         if self.error is not None:
             raise self.error
@@ -84,6 +92,9 @@ class Log:
 
     def bring_back(self) -> Iterator[int]:
         assert self.tier is not None
+        if not self.moved:
+            self.tier = None
+            return
         yield SIZE
         self.moved -= 1
         self.tier = self.tier._replace(end_offset=Offset(self.moved)) if self.moved else None
@@ -152,6 +163,7 @@ class Broker:
             for number in range(hdds)
         ]
         self.directories = [self.ssd, *self.hdds]
+        self.unreadable: list[Directory] = []
         self.placement = ReplicaPlacement(
             BrokerLife(BrokerId(0), BrokerEpoch(1)),
             self.directories,
@@ -164,6 +176,9 @@ class Broker:
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         return next((each for each in self.held if each.topic_partition == topic_partition), None)
+
+    def on_unreadable(self, opened: Directory, error: LogDirFailedError) -> None:
+        self.unreadable.append(opened)
 
     def named(self, topic_partition: TopicPartition) -> str:
         return str(topic_partition)
@@ -180,6 +195,8 @@ def run(broker: Broker, until: Callable[[], bool], **settings: Any) -> Collector
         running = loop.create_task(made.run())
         try:
             for _ in range(LOOKS_MAX):
+                if running.done():
+                    running.result()
                 if until():
                     break
                 await asyncio.sleep(0.005)
@@ -203,7 +220,7 @@ def test_segments_that_are_due_move_and_are_counted() -> None:
         registry.get_sample_value(f"millrace_tier_moved_{what}_total", {"way": "to"}) or 0
         for what in ("segments", "bytes")
     ]
-    assert shown == [3, 3 * SIZE]
+    assert shown == [3, 6 * SIZE]
     assert broker.hdds[0].tiers == {broker.held[0].topic_partition}
 
 
@@ -234,6 +251,27 @@ def test_logs_are_spread_over_hdds_and_stay_with_theirs() -> None:
     assert sorted(len(each.tiers) for each in broker.hdds) == [2, 2]
 
 
+def test_an_hdd_does_not_take_a_log_that_another_one_took_while_it_looked() -> None:
+    log, other = Log(closed_at=1), Log(is_due=False, closed_at=2)
+    broker = Broker(log, other, hdds=2)
+    looks, has_moved = [1], threading.Event()
+
+    def take_long() -> None:
+        if looks:
+            looks.clear()  # Both are the first HDD's; once it has one, the other is the second's.
+            broker.placement.on_tier(broker.held[1].topic_partition, broker.hdds[0])
+            assert has_moved.wait(20)
+            other.is_due = True
+
+    log.on_look, log.on_moved = take_long, has_moved.set
+    run(broker, lambda: log.moved == other.moved == 3)
+    assert log.tier == Tier("/hdd-1", "id of /hdd-1", Offset(3))
+    assert other.tier == Tier("/hdd-0", "id of /hdd-0", Offset(3))
+    assert [each.tiers for each in broker.hdds] == [
+        {each.topic_partition} for each in reversed(broker.held)
+    ]
+
+
 def test_segments_come_back_while_the_ssd_has_room() -> None:
     log = Log()
     log.lie_in_tier()
@@ -250,6 +288,28 @@ def test_segments_come_back_while_the_ssd_has_room() -> None:
     broker.ssd.free = FREE_MIN + SIZE - 1
     run(broker, lambda: broker.held[1].log.moved == 1)
     assert full.moved == 3
+
+
+@pytest.mark.parametrize("media", [TopicMedia.SSD, TopicMedia.TIERED, TopicMedia.ANY])
+def test_a_tier_that_retention_has_emptied_ends_and_nothing_is_said_to_have_moved(
+    media: TopicMedia,
+) -> None:
+    log = Log(0)
+    log.lie_in_tier()
+    broker = Broker(log, media=media)
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[0])
+    registry = run(broker, lambda: not broker.hdds[0].tiers)
+    assert log.tier is None
+    moved = registry.get_sample_value("millrace_tier_moved_segments_total", {"way": "from"})
+    assert not moved
+
+
+def test_what_a_log_that_started_over_has_left_is_removed_whatever_its_topic_asks_for() -> None:
+    log = Log(0)
+    log.has_leftovers = True
+    broker = Broker(log, media=TopicMedia.ANY, hdds=2)
+    broker.placement.on_tier(broker.held[0].topic_partition, broker.hdds[1])
+    run(broker, lambda: not log.has_leftovers)
 
 
 def test_a_full_hdd_is_said_and_the_log_left_alone() -> None:
@@ -275,6 +335,33 @@ def test_an_hdd_that_fails_is_the_one_that_is_given_up() -> None:
     broker = Broker(ours)
     run(broker, lambda: bool(broker.ssd.failures))
     assert broker.hdds[0].failures == []
+
+
+def test_a_log_whose_first_move_is_given_up_has_nothing_on_the_hdd_and_may_take_another() -> None:
+    log = Log()
+    broker = Broker(log, hdds=2)
+    first, second = broker.hdds
+
+    def fail() -> None:
+        first.failure = LogDirFailedError("it is gone")
+
+    log.on_copied = fail
+    run(broker, lambda: log.moved == 3)
+    assert log.tier == Tier(second.path, f"id of {second.path}", Offset(3))
+    assert first.tiers == set()
+
+
+def test_an_hdd_that_fails_just_as_the_first_segment_moved_there_is_told_of() -> None:
+    log = Log(1)
+    broker = Broker(log)
+    (hdd,) = broker.hdds
+
+    def fail() -> None:
+        hdd.failure = LogDirFailedError("it is gone")
+
+    log.on_moved = fail
+    run(broker, lambda: broker.unreadable == [hdd])
+    assert log.moved == 1
 
 
 def test_a_damaged_segment_is_reported_to_its_partition() -> None:

@@ -1,6 +1,7 @@
 """Closed segments move from an SSD to an HDD and back: what is read, and what any crash leaves."""
 
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from tests.fakes.keyed_batches import keyed_batch, records_in
 from tests.fakes.log_on_disk import NOW, batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
+from millrace.broker.storage import new_beginning
 from millrace.broker.storage.log import PartitionLog, abandon
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
@@ -153,6 +155,45 @@ class HangingDisk(Disk):
         return super()._entry(path)
 
 
+class BusyDisk(Disk):
+    """A disk whose process lacks a descriptor at one call that needs one."""
+
+    lack_at = 0
+
+    def take_descriptor(self, path: str) -> None:
+        self.lack = errno.EMFILE if self.lack_at == 1 else None
+        self.lack_at = max(self.lack_at - 1, 0)
+        super().take_descriptor(path)
+
+
+class VanishingDisk(Disk):
+    """A disk on which a file is removed, as by a move, after its directory was listed."""
+
+    vanishing = ""
+
+    def list(self, path: str) -> list[str]:
+        names = super().list(path)
+        if path == HOME and self.vanishing in names:
+            self.unlink(f"{path}/{self.vanishing}")
+        return names
+
+
+class BrokenDisk(Disk):
+    """A disk of which one directory cannot be read."""
+
+    broken = "-"
+
+    def list(self, path: str) -> list[str]:
+        if path.startswith(self.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().list(path)
+
+    def size(self, path: str) -> int:
+        if path.startswith(self.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().size(path)
+
+
 def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
     disk = HangingDisk()
     opened = TieredLog(disk)
@@ -191,6 +232,16 @@ def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
     opened.hdd.retire_tiers([TOPIC_PARTITION], NOW, False)
     opened.hdd.empty_trash(WallMs(NOW + 90_000_000))
     assert not _names_of(disk)
+
+
+def test_a_folder_whose_name_was_not_flushed_is_flushed_by_the_next_try() -> None:
+    opened = TieredLog(Disk())
+    opened.write(0, 14)
+    opened.log.flush()
+    opened.disk.make_directory(TIER)  # As a try left it whose flush was refused.
+    opened.move_out(2)
+    assert TIER.rpartition("/")[2] in opened.disk.root.names["hdd"].durable
+    opened.check()
 
 
 def test_the_active_segment_and_what_is_not_committed_stay() -> None:
@@ -248,6 +299,28 @@ def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:
     again.move_out(5)
     assert again.in_tier == [9]
     again.check(10)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_tier_that_retention_has_emptied_ends_and_its_disk_may_go(is_refused: bool) -> None:
+    opened = tiered(2)
+    opened.log.advance_log_start(Offset(7))
+    opened.log.remove_leftovers()
+    if is_refused:
+        opened.disk.lack = errno.EMFILE
+        with pytest.raises(StorageBusyError, match="ending the tier"):
+            opened.bring_back()
+        opened.disk.lack = None
+        assert opened.log.tier is not None
+    opened.bring_back()
+    assert opened.log.tier is None
+    opened.check(start=7)
+    opened.close()
+    opened.disk.remove(HDD)
+    again = TieredLog(opened.disk, hdd_id="another")
+    again.check(start=7)
+    again.move_out()
+    assert again.in_tier == [6]
 
 
 def test_a_leftover_is_not_taken_for_the_segment_that_came_back() -> None:
@@ -313,10 +386,104 @@ def test_a_log_that_is_cut_goes_on(at: int) -> None:
 def test_a_log_that_starts_over_leaves_nothing_in_its_tier() -> None:
     opened = tiered(3)
     opened.log.start_over(Offset(100))
-    assert opened.files == {HOME: [100], TIER: []}
     assert opened.log.tier is None
+    opened.log.remove_leftovers()
+    assert opened.files == {HOME: [100], TIER: []}
     opened.close()
     assert TieredLog(opened.disk).log.log_start_offset == 100
+
+
+def test_a_log_starts_over_while_the_disk_of_its_tier_hangs_or_is_missing() -> None:
+    disk = HangingDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 14)
+    opened.move_out(3)
+    new_beginning.decide(disk, HOME, TOPIC_PARTITION, Offset(5))
+    hanging, twin = opened.log, disk.copy()
+    disk.hangs = True
+    hanging.start_over(Offset(100))
+    assert (hanging.log_start_offset, hanging.tier) == (100, None)
+    disk.hangs = False
+    hanging.remove_leftovers()
+    assert opened.files == {HOME: [100], TIER: []}
+
+    twin.remove(HDD)
+    again = TieredLog(twin, hdd_id="another")
+    assert (again.log.log_start_offset, again.log.log_end_offset) == (5, 5)
+
+
+@pytest.mark.parametrize("lack_at", range(1, 16))
+def test_a_start_that_was_refused_is_repeated_and_leaves_nothing(lack_at: int) -> None:
+    disk = BusyDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 14)
+    opened.move_out(3)
+    disk.lack_at = lack_at
+    with pytest.raises(StorageBusyError):
+        opened.log.start_over(Offset(100))
+    opened.log.start_over(Offset(100))
+    opened.log.remove_leftovers()
+    assert opened.files == {HOME: [100], TIER: []}
+    opened.close()
+    assert TieredLog(disk).log.log_start_offset == 100
+
+
+def test_a_file_that_a_move_removes_meanwhile_does_not_fail_the_disk() -> None:
+    disk = VanishingDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 14)
+    disk.vanishing = f"{0:020d}.log"
+    opened.log.start_over(Offset(100))
+    assert (opened.log.failure, opened.log.log_start_offset) == (None, 100)
+
+
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_what_was_in_a_tier_does_not_count_in_the_next_one(is_opened_again: bool) -> None:
+    opened = TieredLog(Disk())
+    for batch in BATCHES[6:]:
+        batch_of_later = stamped_batch(batch.base_offset + 94, value=bytes(150))
+        if not opened.log.log_end_offset:
+            opened.log.start_over(Offset(100))
+        opened.log.append([batch_of_later], NOW)
+    opened.log.high_watermark = opened.log.log_end_offset
+    opened.move_out(2)
+    assert opened.in_tier == [100, 103]
+    opened.log.start_over(Offset(0))  # The leader has lost its records.
+    opened.write(0, 14)
+    if is_opened_again:
+        opened.ssd.close_partition(TOPIC_PARTITION)
+        opened.log = opened.ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+        opened.log.high_watermark = opened.log.log_end_offset
+        assert not opened.disk.exists(TIER)
+    opened.move_out(2)
+    assert opened.files == {HOME: [6, 9, 12], TIER: [0, 3]}
+    opened.log.remove_leftovers()
+    opened.check()
+
+
+def test_what_a_log_that_started_over_has_left_goes_with_its_topic() -> None:
+    opened = tiered(2)
+    opened.log.start_over(Offset(100))
+    _delete(opened)
+    opened.hdd.retire_tiers(opened.hdd.left_of([TOPIC_PARTITION.topic_id]), NOW, False)
+    later = WallMs(NOW + 90_000_000)
+    opened.ssd.empty_trash(later)
+    opened.hdd.empty_trash(later)
+    assert not _names_of(opened.disk)
+
+
+@pytest.mark.parametrize("broken", [HOME, TIER, f"{TIER}/{0:020d}.log"])
+def test_a_log_that_cannot_be_opened_says_whose_disk_it_is(broken: str) -> None:
+    disk = BrokenDisk()
+    opened = TieredLog(disk)
+    opened.write(0, 14)
+    opened.move_out(2)
+    opened.ssd.close_partition(TOPIC_PARTITION)
+    disk.broken = broken
+    folder = HOME if broken == HOME else TIER
+    with pytest.raises(LogDirFailedError, match=f"opening {folder} failed") as refused:
+        opened.ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+    assert refused.value.log_dir == folder.rpartition("/")[0]
 
 
 @pytest.mark.parametrize("was_cut", [False, True])

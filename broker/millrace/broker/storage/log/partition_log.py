@@ -20,12 +20,11 @@ from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.segment import ReadPlan, Segment
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.broker.storage.tier import FILE_NAME as TIER
 from millrace.broker.storage.tier import NO_LOG_DIRS, Tier, read_tier
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.compaction.key_hashes import KeyHasher
-from millrace.core.errors import StorageError
+from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
@@ -468,6 +467,8 @@ class PartitionLog:
     def bring_back(self) -> Moving:
         """Move the newest closed segment of the tier home; yield the bytes of each step.
 
+        A tier that retention has emptied ends.
+
         Raises:
             As `move_out`.
         """
@@ -556,14 +557,12 @@ def open_log(
 
     Raises:
         CorruptLogError: bytes that were flushed are damaged or missing; nothing was changed.
-        LogDirFailedError, StorageFullError: the disk refused.
+        LogDirFailedError, StorageFullError: the disk refused. A `LogDirFailedError` says which.
     """
+    tier: Tier | None = None
     try:
+        new_beginning.carry_out(files, directory, topic_partition, checkpoints)
         tier = read_tier(files, directory, topic_partition, log_dirs)
-        folder = None if tier is None else tier.folder(topic_partition)
-        new_beginning.carry_out(files, directory, topic_partition, checkpoints, folder)
-        if tier is not None and not files.exists(f"{directory}/{TIER}"):
-            tier = None  # The log was emptied, and has no segments elsewhere.
         recovered = LogRecovery(
             files,
             directory,
@@ -577,7 +576,13 @@ def open_log(
             tier=tier,
         ).run()
     except OSError as error:
-        raise refusal(error, f"opening {directory}", topic_partition) from error
+        folder = directory if tier is None else tier.folder(topic_partition)
+        if not str(error.filename).startswith(folder):
+            folder = directory
+        refused = refusal(error, f"opening {folder}", topic_partition)
+        if isinstance(refused, LogDirFailedError):
+            refused.log_dir = folder.rpartition("/")[0]
+        raise refused from error
     state = LogState(
         files,
         directory,

@@ -78,7 +78,7 @@ class LogRetention:
                 state.files.unlink(found.path)
             found.index.reset()
             state.segments = state.segments[1:]
-            found.file.close()  # A reader in between would open it again.
+            found.file.retire()  # A reader that opened it again would keep its bytes on the disk.
         with state.flush_lock:
             state.snapshots.remove_before(offset)
         state.epochs.truncate_from_start(offset)

@@ -126,6 +126,8 @@ class LogTiering:
     def bring_back(self) -> Moving:
         """Move the newest closed segment of the tier home; yield the bytes of each step.
 
+        A tier that retention has emptied ends.
+
         Raises:
             As `move_out`.
         """
@@ -135,10 +137,28 @@ class LogTiering:
         if before is None or not state.is_at_home(segments[-1]):
             return  # The active segment of a log that was cut: it ends first.
         found = last_in_tier(segments, before.end_offset)
-        if found is not None and found not in state.held:
+        if found is None:
+            self._end(before)
+        elif found not in state.held:
             is_last = found is segments[0]
             after = None if is_last else before._replace(end_offset=found.base_offset)
             yield from _Move(self, found, state.directory, before, after).run()
+
+    def _end(self, before: Tier) -> None:
+        """End a tier without segments: the log does not need its disk any more.
+
+        If the home refuses, both places are right after a crash.
+        """
+        state = self._state
+        with state.lock:
+            if state.health.is_closed or state.tier != before:
+                return
+            self._check_free()
+            try:
+                self._write(None)
+            except OSError as error:
+                raise state.health.refusal(error, "ending the tier of") from error
+            state.tier = None
 
     def remove_leftovers(self) -> None:
         """Remove the files of the tier that retention has left; others are kept for the next call.
@@ -183,12 +203,7 @@ class LogTiering:
             is_whole = found in state.segments and found not in state.held
             if state.health.is_closed or not is_whole or state.tier != before:
                 return False
-            state.health.check()
-            if self.is_held:
-                raise StorageBusyError(
-                    "the log is being moved: its segments move afterwards",
-                    topic_partition=state.topic_partition,
-                )
+            self._check_free()
             try:
                 if name_copy is not None:
                     name_copy()
@@ -207,6 +222,14 @@ class LogTiering:
             if not state.is_at_home(made):
                 self._take_name(found.path)
         return True
+
+    def _check_free(self) -> None:
+        self._state.health.check()
+        if self.is_held:
+            raise StorageBusyError(
+                "the log is being moved: its segments move afterwards",
+                topic_partition=self._state.topic_partition,
+            )
 
     def _take_name(self, path: str) -> None:
         """Give a file at home that does not count the name of a copy: another segment may get its.
@@ -319,8 +342,10 @@ class _Move:
     def _begin(self) -> File:
         self._check_whole()
         files = self._state.files
-        if not files.exists(self._folder):
+        if self._is_out and (self._before is None or not files.exists(self._folder)):
             files.make_directory(self._folder)
+            self._empty_folder()
+            # Also if it was there: a try before this one may not have come so far (P69).
             files.fsync_directory(self._folder.rpartition("/")[0])
         if (free := files.free_space(self._folder)) < self._found.size:
             raise StorageFullError(
@@ -331,6 +356,17 @@ class _Move:
         file = files.open(self._copy_path, create=True, writable=True)
         file.truncate(0)
         return file
+
+    def _empty_folder(self) -> None:
+        """Remove what an earlier tier left, such as that of a log that started over since.
+
+        The end offset of the new one may let it count. A cleaning that ends may still write a
+        temporary file, which never counts.
+        """
+        for name in self._state.files.list(self._folder):
+            if not name.endswith(TEMPORARY_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self._state.files.unlink(f"{self._folder}/{name}")
 
     def _copy(self, file: File) -> Iterator[int]:
         found, position, unflushed = self._found, 0, 0

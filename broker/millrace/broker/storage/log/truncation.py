@@ -98,7 +98,7 @@ class LogTruncation:
         state = self._state
         while self._to_cut.segments:  # The last one first: a crash must not leave a hole.
             *others, found = self._to_cut.segments
-            found.file.close()
+            found.file.retire()  # A descriptor of it would keep its bytes on the disk.
             if state.files.exists(found.path):  # Removed already if this is a retry.
                 state.files.unlink(found.path)
             state.files.fsync_directory(found.folder)
@@ -132,17 +132,13 @@ class LogTruncation:
         place = kept.locate(offset, kept.size)
         active = kept.successor(state.files, state.directory, state.cache, place)
         segments = (*state.segments[:last], active)
-        try:
-            interval = state.config.index_interval_bytes
-            for _ in active.rescan(place.position, NO_LEADER_EPOCH, interval, now):
-                pass
-            if active.next_offset != place.offset:
-                raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
-            states = self._producers_at(segments, place.offset, now)
-            self._remove_witnesses(place.offset, later)
-        except BaseException:
-            active.file.close()
-            raise
+        interval = state.config.index_interval_bytes
+        for _ in active.rescan(place.position, NO_LEADER_EPOCH, interval, now):
+            pass
+        if active.next_offset != place.offset:
+            raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
+        states = self._producers_at(segments, place.offset, now)
+        self._remove_witnesses(place.offset, later)
 
         # So far the log is unchanged. Now it ends there for all readers, before the files are cut.
         was_flushed = place.offset < state.flushed_offset
@@ -195,8 +191,9 @@ class LogTruncation:
         self._flusher.make_names_durable()
         new_beginning.decide(state.files, state.directory, state.topic_partition, offset)
         given_up = self.all_segments()
-        tier_folder = None if state.tier is None else state.tier.folder(state.topic_partition)
-        state.tier, state.tier_leftovers = None, []
+        # Appends do not wait for the other disk.
+        state.tier_leftovers += [each.path for each in given_up if not state.is_at_home(each)]
+        state.tier = None
         active = state.open_segment(offset)
         state.segments = (active,)
         state.tail = Tail(active, Place(offset, 0))
@@ -212,7 +209,7 @@ class LogTruncation:
         self._to_cut = None
         for found in given_up:
             found.index.reset()
-            found.file.close()
+            found.file.retire()
         new_beginning.carry_out(
-            state.files, state.directory, state.topic_partition, self._checkpoints, tier_folder
+            state.files, state.directory, state.topic_partition, self._checkpoints
         )

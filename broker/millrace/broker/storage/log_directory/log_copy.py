@@ -118,7 +118,14 @@ class LogCopy:
             pass
         self._written(self._complete)
 
+    def close(self) -> None:
+        """Close the files: a copy that is given up would stay on the disk while they are open."""
+        for copied in self._copied.values():
+            copied.file.close()
+
     def _begin(self, found: Segment) -> _Copied:
+        if found.base_offset in self._copied:  # Of a segment that was cut or cleaned since.
+            self._copied[found.base_offset].file.close()
         path = f"{self.directory}/{offset_name(found.base_offset)}{segment.SUFFIX}"
         file = self._files.open(path, create=True, writable=True)
         file.truncate(0)
@@ -145,6 +152,7 @@ class LogCopy:
 
     def _complete(self) -> None:
         self._flush()
+        self.close()
         there = {found.base_offset for found in self.log.segments}
         self._copied = {base: each for base, each in self._copied.items() if base in there}
         wanted = {f"{offset_name(base)}{segment.SUFFIX}" for base in there}
@@ -157,8 +165,6 @@ class LogCopy:
         for name in self._files.list(self.directory):
             if name not in wanted:
                 self._files.unlink(f"{self.directory}/{name}")
-        for copied in self._copied.values():
-            copied.file.close()
         self._files.fsync_directory(self.directory)
 
     def _copy_whole(self, name: str) -> None:

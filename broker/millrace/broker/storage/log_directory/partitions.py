@@ -46,7 +46,8 @@ class Partitions:
         companions: those of all log directories of the broker, by id, these included: segments of a
             log may lie in another one.
         tiers: partitions whose segments were found here when it was opened, and their logs
-            elsewhere; those are left out that were opened since, or deleted.
+            elsewhere; those are left out that were opened since, or deleted. Also logs that were
+            closed before what they left on other disks was removed.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Partitions:
                 return
             if topic_partition not in self.found:  # Its state is unknown to the next shutdown.
                 self.found.append(topic_partition)
+            self._note_leftovers(log)
             marker = self.clean_shutdown
             if marker is not None:
                 unjudged = marker.unjudged | {topic_partition}
@@ -173,7 +175,15 @@ class Partitions:
             self.found = [found for found in self.found if found not in gone]
         for log in logs:
             if log is not None:
+                self._note_leftovers(log)
                 log.close(clean=False)
+
+    def _note_leftovers(self, log: PartitionLog) -> None:
+        """Let what a log leaves on other disks go when it is opened, or its topic deleted."""
+        if log.has_leftovers:
+            for each in self.companions.values():
+                if each is not self:
+                    each.tiers.add(log.topic_partition)
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Remove partitions from the checkpoint: a missing directory is no loss then.
