@@ -49,7 +49,7 @@ from millrace.core.groups.group import (
     TargetRecord,
     next_step,
 )
-from millrace.core.groups.patterns import matching
+from millrace.core.groups.patterns import check_pattern
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import check_name
 from millrace.core.topics import parse_topic_name
@@ -441,7 +441,7 @@ def _check_pattern(group: Group, pattern: str) -> None:
             f"a regular expression of {len(pattern)} characters: at most {_PATTERN_LENGTH_MAX}"
         )
     if pattern:
-        matching(pattern, [])  # Is it one?
+        check_pattern(pattern)
         if len(_patterns(group) | {pattern}) > _PATTERNS_MAX:
             raise InvalidGroupError(
                 f"the members of the group {group.name!r} have {_PATTERNS_MAX} different regular "

@@ -7,26 +7,46 @@ Source: KIP-848, "Regular expressions".
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.core.errors import InvalidGroupError
 
+_ANY: Final = pa.array([""])
+"""Some input: Arrow compiles no expression for none."""
 
-def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the names that a regular expression matches as a whole, in their order.
+
+def check_pattern(pattern: str) -> None:
+    """Refuse what is no regular expression.
 
     Raises:
-        InvalidGroupError: it is no regular expression of RE2.
+        InvalidGroupError: it is none of RE2.
     """
-    texts = pa.array(names, pa.string())
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)  # By itself, too: `)(` is none.
-        matches = pc.match_substring_regex(texts, f"^(?:{pattern})$")
+        pc.match_substring_regex(_ANY, pattern)  # By itself, too: `)(` is none.
+        pc.match_substring_regex(_ANY, _whole(pattern))
     except (pa.ArrowInvalid, UnicodeError) as error:
         raise InvalidGroupError(
             f"{pattern!r} is no regular expression of RE2: {error}: correct it"
         ) from error
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a regular expression matches as a whole, in their order.
+
+    What is no regular expression matches nothing: it may be in a log, and the other members of its
+    group must go on.
+    """
+    texts = pa.array(names, pa.string())
+    try:
+        matches = pc.match_substring_regex(texts, _whole(pattern))
+    except (pa.ArrowInvalid, UnicodeError):
+        return []
     found: list[str] = texts.filter(matches).to_pylist()
     return found
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"

@@ -20,6 +20,7 @@ from millrace.core.groups.group import (
     Current,
     Group,
     Member,
+    MemberRecord,
     MembershipRecord,
     Partitions,
     concerned,
@@ -300,10 +301,23 @@ def test_a_pattern_subscribes_to_what_it_matches_also_later() -> None:
     assert group.beat("a", 1).gained == {TopicPartition(later, 0)}
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{1,1001}", "\\ud", r"(a)\1", "x" * 1001, ")("])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern", ["(", "a{1,1001}", "\\ud", r"(a)\1", "x" * 1001, ")(", r"\Qorders"]
+)
+def test_what_is_no_pattern_is_refused_also_where_no_topic_is(pattern: str) -> None:
+    group = Coordinator()
+    group.topics.found.clear()
     with pytest.raises(InvalidGroupError, match="regular expression"):
-        Coordinator().join("a", Member(pattern=pattern))
+        group.join("a", Member(pattern=pattern))
+
+
+def test_a_stored_pattern_that_is_none_matches_nothing_and_holds_up_no_other_member() -> None:
+    group = Coordinator()
+    group.join("a")
+    group.machine.replay(MemberRecord("g", "b", Member(pattern=r"\Qorders"), NOW))
+    assert own(group.join("c", Member(pattern="ord.*"))) == expected(1, places())
+    assert group.leave("a") == ["a"]
+    assert own(group.beat("c", 1)) == expected(2, places(0, 1, 2, 3))
 
 
 def test_a_hostile_pattern_takes_no_longer_than_others() -> None:
