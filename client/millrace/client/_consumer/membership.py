@@ -52,6 +52,12 @@ _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
+_OFTEN_S: Final = 0.05
+"""A user that polls again within this time gives heartbeats enough turns of the loop."""
+_HEARTBEATS_SHARE: Final = 0.02
+"""The share of another user's time that is for heartbeats."""
+_HEARTBEATS_S_MAX: Final = 0.02
+"""The most of that at once."""
 
 Callback: TypeAlias = Callable[[list[PartitionName]], Awaitable[None] | None]
 """Called with partitions that were assigned, revoked or lost."""
@@ -255,6 +261,16 @@ class Membership:
         )
 
     # --- Where the user polls ----------------------------------------------------------------
+
+    async def give_way(self) -> None:
+        """Let heartbeats go on, as a user that always finds records may never wait itself.
+
+        One turn of the loop is less than one heartbeat takes. That is enough for a user that polls
+        often; another one waits for a small share of the time that it has kept the loop.
+        """
+        kept_s = host.monotonic_s() - self._polled_at
+        share_s = min(kept_s * _HEARTBEATS_SHARE, _HEARTBEATS_S_MAX)
+        await asyncio.sleep(share_s if kept_s > _OFTEN_S else 0)
 
     @property
     def is_due(self) -> bool:

@@ -615,6 +615,16 @@ class ConsumerCore:
 
     # On the loop.
 
+    async def give_way(self) -> None:
+        """Let a member's heartbeats go on.
+
+        Raises:
+            ClosedError: the consumer was closed meanwhile.
+        """
+        if self.membership is not None:
+            await self.membership.give_way()
+            self._check_open()
+
     async def wait_for_news(self, timeout_s: float) -> None:
         """Wait until something can be taken, at most so long.
 
