@@ -350,6 +350,12 @@ class Groups:
         topic = None if image is None else image.topics_by_id.get(topic_id)
         return "" if topic is None else str(topic.name)
 
+    def partitions_of(self, topic_id: TopicId) -> int:
+        """Return how many partitions a topic has; 0: it is not there."""
+        image = self._partitions.image
+        topic = None if image is None else image.topics_by_id.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
     def matching(self, pattern: str) -> Sequence[str]:
         """Implement `TopicsView`: look through all topics once for each state of the metadata."""
         image = self.version
