@@ -20,7 +20,7 @@ Source: KIP-848; KIP-1263 for the intervals; Kafka's GroupMetadataManager.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import (
@@ -64,6 +64,9 @@ _MEMBERS_PER_MS: Final = 10
 that time."""
 _PATTERNS_MAX: Final = 16
 """Different regular expressions of one group: each is looked up for each change of topics."""
+
+_Subscribed: TypeAlias = tuple[tuple[str, ...], str]
+"""The names and the pattern that a member subscribed to."""
 
 
 class FoundTopic(NamedTuple):
@@ -386,7 +389,7 @@ class _Draft:
 
     def compute_target(self, topics: TopicsView) -> None:
         """Compute the target if the group or one of its topics has changed."""
-        names, found = _subscribed(self.group, topics)
+        subscriptions, found = _subscribed(self.group, topics)
         sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
         epochs = self.group.epochs
         is_same = sizes == epochs.topics
@@ -395,9 +398,7 @@ class _Draft:
         epoch = epochs.epoch + (not is_same and epochs.target_epoch == epochs.epoch)
         subscribers = {
             member_id: Subscriber(
-                frozenset(found[name].topic_id for name in names[member_id] if name in found),
-                member.zone,
-                member.instance_id,
+                subscriptions[member.topics, member.pattern], member.zone, member.instance_id
             )
             for member_id, member in self.group.members.items()
         }
@@ -420,15 +421,24 @@ def _wait_ms(group: Group, now: WallMs) -> int:
 
 def _subscribed(
     group: Group, topics: TopicsView
-) -> tuple[Mapping[str, Collection[str]], Mapping[str, FoundTopic]]:
-    """Return the names that each member subscribed to, and the topics of them that exist."""
+) -> tuple[Mapping[_Subscribed, frozenset[TopicId]], Mapping[str, FoundTopic]]:
+    """Return the topics of each subscription that exist, and all of these by name.
+
+    Members of a group have few different subscriptions, and each may be to all topics: so its
+    members share one set.
+    """
     matched = {each: topics.matching(each) for each in _patterns(group)}
     names = {
-        member_id: {*member.topics, *matched.get(member.pattern, ())}
-        for member_id, member in group.members.items()
+        (listed, pattern): {*listed, *matched.get(pattern, ())}
+        for listed, pattern in {(each.topics, each.pattern) for each in group.members.values()}
     }
     every = set().union(*names.values())
-    return names, {name: found for name in every if (found := topics.find(name)) is not None}
+    found = {name: topic for name in every if (topic := topics.find(name)) is not None}
+    ids = {
+        subscribed: frozenset(found[name].topic_id for name in some if name in found)
+        for subscribed, some in names.items()
+    }
+    return ids, found
 
 
 def _patterns(group: Group) -> set[str]:

@@ -1,5 +1,7 @@
 """Membership, request by request; `tests/model/test_groups.py` has what holds for all of them."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from millrace.core.coordinators import Result
@@ -318,6 +320,25 @@ def test_a_stored_pattern_that_is_none_matches_nothing_and_holds_up_no_other_mem
     assert own(group.join("c", Member(pattern="ord.*"))) == expected(1, places())
     assert group.leave("a") == ["a"]
     assert own(group.beat("c", 1)) == expected(2, places(0, 1, 2, 3))
+
+
+def test_members_with_the_same_subscription_share_one_look_at_what_it_matches() -> None:
+    looks = []
+
+    class Matched(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append(self)
+            return super().__iter__()
+
+    group = Coordinator(partitions=60)
+    for number in range(20):
+        group.join(f"m{number:02}", Member(pattern="ord.*"))
+    group.topics.matching = lambda pattern: Matched(matching(pattern, ["orders"]))  # type: ignore[method-assign]
+    group.now = WallMs(100_000)
+    group.join("last", Member(pattern="ord.*"))
+    assert len(looks) == 1
+    target = group.machine.groups["g"].target
+    assert sorted(map(len, target.values())) == [2] * 3 + [3] * 18
 
 
 def test_a_hostile_pattern_takes_no_longer_than_others() -> None:
