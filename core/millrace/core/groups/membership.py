@@ -133,9 +133,10 @@ class MembershipMachine:
             self._members += (record.value is not None) - (before is not None)
             self._subscriptions += _topics(record.value) - _topics(before)
         group.apply(record)
-        if group.is_empty and isinstance(record, GroupRecord) and record.value is None:
-            del self.groups[record.group]
-            self._looked_at.pop(record.group, None)
+        if group.is_empty:
+            self._looked_at.pop(record.group, None)  # It would keep old metadata alive.
+            if isinstance(record, GroupRecord) and record.value is None:
+                del self.groups[record.group]
 
     # --- Changes -----------------------------------------------------------------------------
 

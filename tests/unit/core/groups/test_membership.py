@@ -1,5 +1,7 @@
 """Membership, request by request; `tests/model/test_groups.py` has what holds for all of them."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -179,6 +181,31 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     group.join("a", Member(topics=("orders",), assignor="range"))
     target = group.machine.groups["g"].target
     assert target == {"a": places(0, 1), "b": places(2, 3)}
+
+
+def test_a_group_without_members_keeps_no_state_of_the_metadata_alive() -> None:
+    class Version:
+        """A state of the metadata."""
+
+    class VersionedTopics(Topics):
+        def __init__(self) -> None:
+            super().__init__()
+            self.current = Version()
+
+        @property
+        def version(self) -> object:
+            return self.current
+
+    group = Coordinator()
+    group.topics = topics = VersionedTopics()
+    group.join("a")
+    group.beat("a", 1)
+    seen = weakref.ref(topics.current)
+    group.leave("a")
+    topics.current = Version()
+    gc.collect()
+    assert "g" in group.machine.groups
+    assert seen() is None
 
 
 def test_a_static_member_is_one_process() -> None:
