@@ -112,13 +112,16 @@ class MembershipMachine:
     """See the module; the log's bookkeeping is the caller's.
 
     Attributes:
-        groups: by name; those that were empty when last replayed are among them.
+        groups: by name; those without members are among them.
+        occupied: those of them that have members.
+        members: how many all groups have.
     """
 
     def __init__(self, config: GroupsConfig) -> None:
         self._config = config
         self.groups: dict[str, Group] = {}
-        self._members = 0
+        self.occupied: dict[str, Group] = {}
+        self.members = 0
         self._subscriptions = 0
         self._looked_at: dict[str, object] = {}
         """The version of the topics for which each group's target was found up to date."""
@@ -130,10 +133,13 @@ class MembershipMachine:
             group = self.groups[record.group] = Group(record.group)
         if isinstance(record, MemberRecord):
             before = group.members.get(record.member_id)
-            self._members += (record.value is not None) - (before is not None)
+            self.members += (record.value is not None) - (before is not None)
             self._subscriptions += _topics(record.value) - _topics(before)
         group.apply(record)
-        if group.is_empty:
+        if not group.is_empty:
+            self.occupied[record.group] = group
+        else:
+            self.occupied.pop(record.group, None)
             self._looked_at.pop(record.group, None)  # It would keep old metadata alive.
             if isinstance(record, GroupRecord) and record.value is None:
                 del self.groups[record.group]
@@ -311,9 +317,9 @@ class MembershipMachine:
                 f"{len(self.groups)} groups are in this partition, and the setting "
                 f"groups.partition_groups_max allows {self._config.partition_groups_max}"
             )
-        if self._members >= self._config.partition_members_max:
+        if self.members >= self._config.partition_members_max:
             raise GroupFullError(
-                f"{self._members} members are in the groups of this partition, and the setting "
+                f"{self.members} members are in the groups of this partition, and the setting "
                 f"groups.partition_members_max allows {self._config.partition_members_max}"
             )
         draft.raise_epoch()
