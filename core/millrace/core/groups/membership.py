@@ -51,7 +51,7 @@ from millrace.core.groups.group import (
 )
 from millrace.core.groups.patterns import check_pattern
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.positions.position import check_name
+from millrace.core.positions.position import NAME_BYTES_MAX, is_name
 from millrace.core.topics import parse_topic_name
 
 DEFAULT_ASSIGNOR: Final = "uniform"
@@ -158,7 +158,7 @@ class MembershipMachine:
             UnknownMemberIdError: it was removed, or never joined.
             FencedMemberEpochError: it confirms what it never got.
         """
-        check_name(name)
+        check_group_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
         member_id, said = heartbeat.member_id, heartbeat.member
         if said is not None:
@@ -200,7 +200,7 @@ class MembershipMachine:
         Raises:
             InvalidGroupError: that is no name of a group.
         """
-        check_name(name)
+        check_group_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
         members = draft.group.members
         there = [each for each in member_ids if each in members]
@@ -464,6 +464,19 @@ def _check_pattern(group: Group, pattern: str) -> None:
                 f"the members of the group {group.name!r} have {_PATTERNS_MAX} different regular "
                 "expressions, and more are not allowed: use one of these"
             )
+
+
+def check_group_name(name: str) -> None:
+    """Refuse an invalid name.
+
+    Raises:
+        InvalidGroupError: says why.
+    """
+    if not is_name(name):
+        raise InvalidGroupError(
+            f"the name {name[:NAME_BYTES_MAX]!r}: a name of a group is 1 to {NAME_BYTES_MAX} bytes "
+            "of printable text"
+        )
 
 
 def assignor_of(members: Iterable[Member]) -> str:

@@ -11,7 +11,6 @@ from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
     InvalidGroupError,
-    InvalidPositionError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -416,8 +415,10 @@ def test_what_breaks_a_bound_is_refused(member_id: str, said: Member, match: str
 @pytest.mark.parametrize("name", ["", " ", "g\n", "g" * 256])
 def test_a_wrong_name_is_refused(name: str) -> None:
     machine = MembershipMachine(GroupsConfig())
-    with pytest.raises(InvalidPositionError):
+    with pytest.raises(InvalidGroupError, match="name of a group"):
         machine.handle_heartbeat(name, Heartbeat("a", JOINING, ORDERS), Topics(), NOW)
+    with pytest.raises(InvalidGroupError, match="name of a group"):
+        machine.handle_leave(name, ["a"], Topics(), NOW)
 
 
 def settle(group: Coordinator) -> None:
