@@ -458,8 +458,10 @@ def test_a_plain_function_that_is_slow_does_not_cost_the_membership(
 ) -> None:
     """All records wait in the consumer, so its user never has to wait for any."""
     count, session_ms = 30, 2_000
-    settings = {"groups.session_timeout_ms": session_ms, "groups.heartbeat_interval_ms": 500}
-    broker = RunningBroker(tmp_path, settings).start()
+    broker = RunningBroker(
+        tmp_path,
+        {"groups.session_timeout_ms": session_ms, "groups.heartbeat_interval_ms": 500},
+    ).start()
     seen: list[int] = []
     lost: list[object] = []
 

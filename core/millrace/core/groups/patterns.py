@@ -7,15 +7,11 @@ Source: KIP-848, "Regular expressions".
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.core.errors import InvalidGroupError
-
-_ANY: Final = pa.array([""])
-"""Some input: Arrow compiles no expression for none."""
 
 
 def check_pattern(pattern: str) -> None:
@@ -24,9 +20,10 @@ def check_pattern(pattern: str) -> None:
     Raises:
         InvalidGroupError: it is none of RE2.
     """
+    text = pa.array([""])  # Arrow compiles no expression for no input.
     try:
-        pc.match_substring_regex(_ANY, pattern)  # By itself, too: `)(` is none.
-        pc.match_substring_regex(_ANY, _whole(pattern))
+        pc.match_substring_regex(text, pattern)  # By itself, too: `)(` is none.
+        pc.match_substring_regex(text, _whole(pattern))
     except (pa.ArrowInvalid, UnicodeError) as error:
         raise InvalidGroupError(
             f"{pattern!r} is no regular expression of RE2: {error}: correct it"
