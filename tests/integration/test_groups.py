@@ -12,16 +12,18 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.message import Message
-from tests.integration.running_broker import wait_until
+from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import (
     Admin,
     Consumer,
+    DeadLetters,
     InvalidGroupError,
     InvalidRequestError,
     Position,
     Producer,
+    Record,
     SyncAdmin,
     SyncConsumer,
     SyncProducer,
@@ -448,3 +450,53 @@ def test_when_a_member_commits_decides_what_its_crash_costs(
         assert processed == [*range(45), *range(50, 100)], "five are lost, and none came twice"
     else:
         assert processed == [*range(45), *range(40, 100)], "none is lost, and five came twice"
+
+
+@pytest.mark.parametrize("way", ["process", "loop", "poll"])
+def test_a_plain_function_that_is_slow_does_not_cost_the_membership(
+    tmp_path: Path, way: str
+) -> None:
+    """All records wait in the consumer, so its user never has to wait for any."""
+    count, session_ms = 30, 2_000
+    broker = RunningBroker(
+        tmp_path,
+        {"groups.session_timeout_ms": session_ms, "groups.heartbeat_interval_ms": 500},
+    ).start()
+    seen: list[int] = []
+    lost: list[object] = []
+
+    def work(record: Record) -> None:
+        time.sleep(session_ms / count * 3 / 1000)  # Not a wait, but what makes it slow.
+        seen.append(record.offset)
+
+    async def read() -> None:
+        async with (
+            Producer(broker.address) as producer,
+            Consumer(broker.address, group="g", auto_offset_reset="earliest") as consumer,
+        ):
+            await consumer.subscribe(["t"], on_lost=lost.extend)
+            if way == "process":
+                await consumer.process(work, DeadLetters(producer, "t"))
+            elif way == "loop":
+                async for record in consumer:
+                    work(record)
+            while True:
+                for record in await consumer.poll(max_records=1):
+                    work(record)
+
+    async def story() -> None:
+        async with Admin(broker.address) as admin, Producer(broker.address) as producer:
+            await admin.create_topic("t")
+            await producer.send_batch("t", [b"%d" % number for number in range(count)])
+            reading = asyncio.create_task(read())
+            try:
+                await until(lambda: len(seen) >= count, "all are read")
+            finally:
+                reading.cancel()
+                await asyncio.wait([reading])
+
+    try:
+        asyncio.run(story())
+    finally:
+        broker.abandon()
+    assert (seen, lost) == ([*range(count)], [])

@@ -99,11 +99,11 @@ def test_names_that_look_like_paths_are_names_and_others_are_refused(
             with pytest.raises(InvalidPositionError) as refused:
                 admin.commit_positions(name, {("t", 0): Position(1)})
             assert len(str(refused.value)) < 2_000
-            assert isinstance(stranger.refusal(name, "m"), InvalidPositionError)
+            assert isinstance(stranger.refusal(name, "m"), InvalidGroupError)
         for name in NO_NAMES[1:]:
             with SyncConsumer(broker.address, group=name) as consumer:
                 consumer.subscribe(["t"])
-                with pytest.raises(InvalidPositionError):
+                with pytest.raises(InvalidGroupError):
                     consumer.poll(10_000)
 
 

@@ -70,6 +70,12 @@ class Interrupted(ScenarioCluster):
     topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=1.0)),)
 
 
+class AtWork(ScenarioCluster):
+    """They are often at work, and leave it to the client to commit what is done."""
+
+    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=0.0)),)
+
+
 class TooSlow(ScenarioCluster):
     """They work for longer than they promised, so that they leave the group meanwhile."""
 
@@ -302,6 +308,15 @@ GROUP_SCENARIOS: Final = (
         cluster=Interrupted,
         steps=again(STANDS_STILL, 8, 24, 3, 20),
         mutants=["a commit of a member that is gone counts"],
+    ),
+    Scenario(
+        about="P62: automatic commits",
+        name="members are at work while the client commits by itself",
+        seeds=2,
+        quiet_s=35,
+        cluster=AtWork,
+        steps=[(15, "F17", 1)],
+        mutants=["a poll commits records that it hands out itself"],
     ),
     Scenario(
         about="P58",

@@ -152,8 +152,11 @@ class GroupMember(Client):
                 records = await consumer.poll(_POLL_MS, self._plan.records_max)
                 for record in records:
                     self._ownership.on_read(life, record)
-                if self._plan.works_us and self._dice.random() < self._plan.works:
-                    await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
+                try:
+                    if self._plan.works_us and self._dice.random() < self._plan.works:
+                        await asyncio.sleep(self._dice.uniform(0, 2 * self._plan.works_us) / SECOND)
+                finally:  # A member that is interrupted closes its consumer, which commits.
+                    self._ownership.on_done(records)
                 if commits:
                     await self._commit_read(consumer, life, records)
             except MillraceError as error:

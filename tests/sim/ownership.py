@@ -7,6 +7,7 @@ What users rely on, whatever happens to members, coordinators and the network be
   owner's session lives.
 - A new owner begins no later than where the group has handed out everything: nothing is left out,
   as long as members commit only what they have handed out (P62). Records may come twice.
+- What is stored is done: a commit never includes records that a member is still working on (P62).
 - It begins no earlier than where a commit was acknowledged: nothing has taken that back, neither an
   earlier owner nor an attempt that comes late (P58, P60, P62).
 - A commit of a former owner is refused when it begins after the partition has another owner.
@@ -101,6 +102,7 @@ class Ownership:
         self.sites: dict[str, Site] = {}
         self.owners: dict[PartitionName, Life] = {}
         self.next_offsets: dict[PartitionName, int] = {}
+        self._done: dict[PartitionName, int] = {}  # Up to where members have worked on all records.
         self._may_be_lost = may_be_lost
         self._may_have_two = may_have_two
         self._tenures: dict[PartitionName, int] = {}
@@ -170,6 +172,12 @@ class Ownership:
             )
         self.next_offsets[place] = max(at, offset + 1)
 
+    def on_done(self, records: Iterable[Record]) -> None:
+        """A member has worked on what a poll has handed out."""
+        for each in records:
+            place = (each.topic, each.partition)
+            self._done[place] = max(self._done.get(place, 0), each.offset + 1)
+
     # --- Commits -----------------------------------------------------------------------------
 
     def attempts(self, life: Life, positions: Mapping[PartitionName, int]) -> list[Attempt]:
@@ -214,11 +222,9 @@ class Ownership:
                 raise Violation(
                     f"{at} of {place} is stored, and {floor} was committed before (P58, P60, P62)"
                 )
-            most = max(self.next_offsets.get(place, 0), site.kept_from(site.partitions[number]))
+            most = max(self._done.get(place, 0), site.kept_from(site.partitions[number]))
             if at > most and not self._may_jump(place):
-                raise Violation(
-                    f"{at} of {place} is stored, and no more than {most} was handed out (P62)"
-                )
+                raise Violation(f"{at} of {place} is stored, and no more than {most} is done (P62)")
 
     def _may_jump(self, place: PartitionName) -> bool:
         topic, number = place

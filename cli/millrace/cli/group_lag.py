@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from millrace.core.groups.lags import added_up
 from millrace.core.topics import PartitionName
 from millrace.core.words import duration, size
 
@@ -38,10 +39,10 @@ class PartitionLag:
 
 
 def lags_of(admin: "SyncAdmin", group: "GroupDescription") -> list[PartitionLag]:
-    """Return the lag in each partition that the group has read or owns."""
+    """Return the lag in each partition that the group reads."""
     positions = group.positions
+    places = group.partitions(admin.describe_topics(group.topics))
     found = admin.describe_lags(positions)
-    places = sorted({*positions, *group.owners})
     return [PartitionLag(each, positions.get(each), found.get(each)) for each in places]
 
 
@@ -52,8 +53,9 @@ class TotalLag:
     Attributes:
         partitions: of which it is.
         unknown: partitions whose lag is not known.
-        records, bytes, lost: sums over the partitions; None: one of them is not known.
-        milliseconds: the largest one; None: one of them is not known.
+        records, bytes, lost: sums over the partitions; None: one of them is not known, or there
+            are none.
+        milliseconds: the largest one; None: likewise.
     """
 
     partitions: int
@@ -66,16 +68,16 @@ class TotalLag:
 
 def total_of(lags: Sequence[PartitionLag]) -> TotalLag:
     """Add up the lags of a group."""
-    known = [each.lag for each in lags if each.lag is not None]
-    times = [each.milliseconds for each in known if each.milliseconds is not None]
-    is_known = len(known) == len(lags)
+    found = [each.lag for each in lags]
+    sums = added_up(found)
+    lost = sum(each.lost for each in found if each is not None)
     return TotalLag(
         partitions=len(lags),
-        unknown=len(lags) - len(known),
-        records=sum(each.records for each in known) if is_known else None,
-        bytes=sum(each.bytes for each in known) if is_known else None,
-        milliseconds=max(times, default=0) if len(times) == len(lags) else None,
-        lost=sum(each.lost for each in known) if is_known else None,
+        unknown=sums.unknown,
+        records=sums.records,
+        bytes=sums.bytes,
+        milliseconds=sums.milliseconds,
+        lost=None if sums.records is None else lost,
     )
 
 

@@ -29,7 +29,7 @@ from millrace.client._cluster.offsets import OffsetAndTimestamp, OffsetSpec
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.dead_letters import DeadLetters, Handler
 from millrace.client._consumer.reading import Start
-from millrace.client._consumer.records import FetchedRecords, Record, Records
+from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerSettings
 from millrace.client._producer.producer import Producer, RecordSink
 from millrace.client._producer.settings import ProducerSettings
@@ -362,7 +362,8 @@ class SyncConsumer:
                 if self._core.is_closed:
                     return
                 raise  # In the child of a fork it never is.
-            yield from lent
+            for part in parts(lent):
+                yield from part
 
     def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
         """Call a function with each record, at least once: see `Consumer.process`.

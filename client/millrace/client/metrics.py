@@ -225,7 +225,8 @@ _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
         _gauge,
         "consumer_lag_records",
         "Offsets that are still to be handed out, by topic, as of the last answers of the brokers. "
-        "Worry when it grows for longer than the program may be late.",
+        "Absent as long as the lag in a partition is unknown. Worry when it grows for longer than "
+        "the program may be late.",
         lambda each: each.known_lags(),
         "topic",
     ),

@@ -167,6 +167,28 @@ def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: Sy
     assert "needs a terminal" in refused.stderr
 
 
+def test_what_an_empty_group_has_not_read_is_unknown_and_not_zero(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    nothing, half = f"nothing of {topic}", f"half of {topic}"
+    for group in (nothing, half):
+        with SyncConsumer(millrace.address, group=group, enable_auto_commit=False) as consumer:
+            consumer.subscribe([topic])
+            while len(consumer.assignment()) < 2:
+                consumer.poll(100)
+    admin.commit_positions(half, {(topic, 0): Position(5)})
+    found = json.loads(millrace.ok("group", "lag", nothing, half, "-o", "json"))
+    keys = ("partitions", "unknown", "lag", "lag_bytes", "lag_ms")
+    assert [tuple(each[key] for key in keys) for each in found] == [
+        (0, 0, None, None, None),
+        (2, 1, None, None, None),
+    ]
+    (row,) = (line for line in millrace.ok("group", "lag", nothing).splitlines() if topic in line)
+    assert row.split()[-3:] == ["-", "-", "-"]
+    described = millrace.ok("group", "describe", half)
+    assert len([line for line in described.splitlines() if line.startswith(topic)]) == 2
+
+
 def test_consume_as_a_member_goes_on_where_the_group_has_committed(
     millrace: CommandLine, topic: str, admin: SyncAdmin
 ) -> None:

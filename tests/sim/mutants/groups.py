@@ -151,6 +151,13 @@ MUTANTS = (
         "return Position(offset + 1, ",
     ),
     mutant(
+        "a poll commits records that it hands out itself",
+        "P62",
+        "millrace.client._consumer.membership:Membership.poll",
+        "self._commit_by_itself(positions)",
+        "self.commit_read(self.owned)",
+    ),
+    mutant(
         "a new owner begins where nobody has committed",
         "P60",
         "millrace.client._consumer.membership:Membership._take",

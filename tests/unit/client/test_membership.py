@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -50,6 +51,7 @@ class Coordinator:
         self.heartbeats: list[groups_pb2.GroupHeartbeatRequest] = []
         self.left: list[str] = []
         self.committed: dict[int, int] = {}
+        self.commits: list[list[int]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.hears = asyncio.Event()
@@ -86,6 +88,13 @@ class Coordinator:
                 for number, offset in self.committed.items()
             ]
         )
+
+    async def topic(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(topic_id=TOPIC_ID)
+
+    async def CommitPositions(self, request: positions_pb2.CommitPositionsRequest) -> Any:
+        self.commits.append([each.offset for each in request.positions])
+        return positions_pb2.CommitPositionsResponse()
 
 
 class Reading:
@@ -255,3 +264,16 @@ def test_what_is_refused_for_good_is_raised_by_the_poll() -> None:
         assert it.reading.wakes
 
     run(story)
+
+
+def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.reading.read[place(0)] = Position(5, 0)
+        await it.until(lambda: it.member.is_due)
+        await it.member.poll()
+        it.reading.read[place(0)] = Position(9, 0)  # The same poll has handed out four records.
+        await it.until(lambda: it.coordinator.commits)
+        assert it.coordinator.commits == [[5]]
+
+    run(story, enable_auto_commit=True, auto_commit_interval_ms=500)

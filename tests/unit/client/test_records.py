@@ -4,7 +4,14 @@ import pyarrow as pa
 import pytest
 
 from millrace.client import Record, Records, SerializationError
-from millrace.client._consumer.records import LentRecords, _has_headers, record_type
+from millrace.client._consumer.records import (
+    POLL_EVERY_MS,
+    LentRecords,
+    _has_headers,
+    parts,
+    record_type,
+)
+from millrace.client._runtime.clock import monotonic_ms
 from millrace.core.records.columns import SCHEMA
 
 
@@ -57,6 +64,31 @@ def test_lent_records_that_no_loop_came_to_are_for_the_next_one() -> None:
     lent.take_back()
     assert list(second) == list(lent) == []
     assert len(lent) == 0
+
+
+def test_a_loop_gets_all_records_in_parts_that_grow_up_to_a_bound() -> None:
+    lent = LentRecords(Record, "t", 0, batch(*[b""] * 300))
+    sizes, offsets = [], []
+    while lent:
+        for part in parts(lent):
+            some = [record.offset for record in part]
+            sizes.append(len(some))
+            offsets += some
+    assert offsets == list(range(300))
+    assert max(sizes) == 64
+
+
+def test_a_loop_that_takes_long_for_a_record_polls_after_it() -> None:
+    lent = LentRecords(Record, "t", 0, batch(b"a", b"b", b"c"))
+    seen = []
+    for part in parts(lent):
+        for record in part:
+            seen.append(record.value)
+            done_at = monotonic_ms() + POLL_EVERY_MS
+            while monotonic_ms() < done_at:
+                pass
+    assert seen == [b"a"]
+    assert len(lent) == 2
 
 
 def test_columns_come_without_making_records() -> None:

@@ -25,7 +25,7 @@ from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.client.channel import Channel
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.groups.coordinator import GroupCoordinator
-from millrace.core.groups.lags import LagRound, Place, Unread
+from millrace.core.groups.lags import LagRound, Place, Unread, unread_records
 from millrace.core.ids import BrokerId, LeaderEpoch
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
@@ -133,7 +133,7 @@ class GroupLags:
                     if lags.is_full:
                         lags.left_out += len(names) - number
                         break
-                    positions = machine.reading(name)
+                    positions = machine.reading(name, self._groups.partitions_of)
                     lags.take(name, positions)
                     await work.give_way(1 + len(positions))
         return lags
@@ -214,7 +214,8 @@ class GroupLags:
 
 
 def _unread(place: Place, lag: pb.Lag) -> Unread:
-    milliseconds = lag.unread_ms if lag.unread_ms >= 0 else None
-    return Unread.between(
-        place[1], lag.log_start_offset, lag.end_offset, lag.unread_bytes, milliseconds
+    return Unread(
+        unread_records(place[1], lag.log_start_offset, lag.end_offset),
+        lag.unread_bytes,
+        lag.unread_ms if lag.unread_ms >= 0 else None,
     )

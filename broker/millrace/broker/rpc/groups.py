@@ -12,7 +12,7 @@ from millrace.core.callers import Caller
 from millrace.core.coordinators import Result
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.groups.group import NO_PARTITIONS, Current, Group, Member, Partitions
-from millrace.core.groups.membership import Heartbeat, assignor_of
+from millrace.core.groups.membership import Heartbeat, assignor_of, check_group_name
 from millrace.core.ids import TopicId
 from millrace.core.positions.position import check_name
 from millrace.proto.v1 import groups_pb2 as pb
@@ -52,6 +52,7 @@ class GroupsService:
         said = _member(request.member, caller) if request.HasField("member") else None
         wait_ms = min(request.wait_ms, config.heartbeat_interval_ms)
         try:
+            check_group_name(name)
             place = await self._names.find_or_make(name, caller)
             heartbeat = Heartbeat(request.member_id, request.confirmed, said)
             current = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
@@ -68,7 +69,7 @@ class GroupsService:
     async def _leave(self, request: pb.LeaveGroupRequest, _: Caller) -> pb.LeaveGroupResponse:
         name = request.group
         try:
-            check_name(name)
+            check_group_name(name)
             if len(request.member_ids) > _LEAVING_MAX:
                 raise MalformedRequestError(f"at most {_LEAVING_MAX} members leave in one request")
             place = self._names.find(name)

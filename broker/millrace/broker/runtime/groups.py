@@ -19,7 +19,7 @@ from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, CoordinatorRuntime
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.turns import Turns
+from millrace.broker.runtime.turns import Turns, Work
 from millrace.client import host
 from millrace.core.coordinators import ResponseT, Result
 from millrace.core.errors import InvalidTopicError, MillraceError
@@ -28,7 +28,7 @@ from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.groups.group import Current, concerned
-from millrace.core.groups.membership import FoundTopic, Heartbeat
+from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
 from millrace.core.groups.patterns import matching
 from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage
@@ -90,6 +90,7 @@ class Groups:
         limits: CoordinatorLimits,
     ) -> None:
         self._partitions = partitions
+        self._turns = turns
         self.config = groups
         self.runtime: GroupsRuntime = CoordinatorRuntime(
             str(POSITIONS_TOPIC),
@@ -260,31 +261,37 @@ class Groups:
         try:
             while True:
                 await asyncio.sleep(_SESSIONS_SECONDS)
-                self.end_sessions()
+                await self.end_sessions()
         finally:
             for task in (*self._ending.values(), *self._assigning.values()):
                 task.cancel()
 
-    def end_sessions(self) -> None:
+    async def end_sessions(self) -> None:
         """Look at all sessions once."""
-        now = host.monotonic_s()
-        stalled = now - self._looked_at - _SESSIONS_SECONDS
-        self._looked_at = now
-        if stalled > _STALL_SECONDS:
-            self._prolong_sessions(stalled)
+        self._look_at_clock()  # Also where no group has members.
+        work = self._turns.work()
         served = dict(self.runtime.machines())
         for place in self._sessions.keys() - served.keys():
             del self._sessions[place]  # Another broker leads it.
         for place, machine in served.items():
-            overdue = self._overdue(machine, self._sessions.setdefault(place, {}), now)
+            sessions = self._sessions.setdefault(place, {})
+            overdue = await self._overdue(machine.membership, sessions, work)
             if overdue and place not in self._ending:
                 self._ending[place] = asyncio.create_task(self._end(place, overdue))
 
-    def _prolong_sessions(self, seconds: float) -> None:
-        """This broker stood still: members may have been heard, and wait to be handled."""
-        for sessions in self._sessions.values():
-            for session in sessions.values():
-                session.ends_at += seconds
+    def _look_at_clock(self) -> float:
+        """Return the time; prolong all sessions if the last look at it is too long ago.
+
+        This broker stood still then: members may have been heard, and wait to be handled.
+        """
+        now = host.monotonic_s()
+        stalled = now - self._looked_at - _SESSIONS_SECONDS
+        self._looked_at = now
+        if stalled > _STALL_SECONDS:
+            for sessions in self._sessions.values():
+                for session in sessions.values():
+                    session.ends_at += stalled
+        return now
 
     async def _end(self, place: TopicPartition, overdue: list[tuple[str, list[str]]]) -> None:
         """Remove members. A partition that cannot commit holds up no other one."""
@@ -297,15 +304,20 @@ class Groups:
         finally:
             del self._ending[place]
 
-    def _overdue(
-        self, machine: GroupCoordinator, sessions: dict[tuple[str, str], _Session], now: float
+    async def _overdue(
+        self,
+        membership: MembershipMachine,
+        sessions: dict[tuple[str, str], _Session],
+        work: Work,
     ) -> list[tuple[str, list[str]]]:
-        ends_at = now + self.config.session_timeout_ms / 1000
         overdue: list[tuple[str, list[str]]] = []
-        known = 0
-        for name, group in machine.membership.groups.items():
+        for name in list(membership.occupied):
+            group = membership.occupied.get(name)
+            if group is None:
+                continue  # All members have left meanwhile.
+            now = self._look_at_clock()
+            ends_at = now + self.config.session_timeout_ms / 1000
             late = []
-            known += len(group.members)
             for member_id, member in group.members.items():
                 session = sessions.get((name, member_id))
                 if session is None:
@@ -317,8 +329,9 @@ class Groups:
                     late.append(member_id)
             if late:
                 overdue.append((name, late))
-        if len(sessions) > known:
-            groups = machine.membership.groups
+            await work.give_way(len(group.members))
+        if len(sessions) > membership.members:
+            groups = membership.groups
             for name, member_id in list(sessions):
                 if name not in groups or member_id not in groups[name].members:
                     del sessions[name, member_id]
@@ -349,6 +362,12 @@ class Groups:
         image = self._partitions.image
         topic = None if image is None else image.topics_by_id.get(topic_id)
         return "" if topic is None else str(topic.name)
+
+    def partitions_of(self, topic_id: TopicId) -> int:
+        """Return how many partitions a topic has; 0: it is not there."""
+        image = self._partitions.image
+        topic = None if image is None else image.topics_by_id.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
 
     def matching(self, pattern: str) -> Sequence[str]:
         """Implement `TopicsView`: look through all topics once for each state of the metadata."""

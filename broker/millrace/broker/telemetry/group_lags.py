@@ -40,24 +40,24 @@ class GroupLagMetrics(Collector):
             "Records that a group, Spark query or other reader has not read, by topic. Each group "
             "is shown by its coordinator. Absent as long as the lag in a partition is unknown; so "
             "are the next three.",
-            [(each, each.records) for each in lags],
+            [(each, each.lag.records) for each in lags],
         )
         yield _family(
             "millrace_group_lag_records_max",
             "Those of them in the partition with the most.",
-            [(each, each.records_max) for each in lags],
+            [(each, each.lag.records_max) for each in lags],
         )
         yield _family(
             "millrace_group_lag_bytes",
             "Stored bytes of the batches that hold the unread records.",
-            [(each, each.bytes) for each in lags],
+            [(each, each.lag.bytes) for each in lags],
         )
         yield _family(
             "millrace_group_lag_seconds_max",
             "Age of the oldest unread record, by the timestamp of its batch; 0: all is read. "
             "Absent also where a batch has no timestamp.",
             [
-                (each, None if each.milliseconds is None else each.milliseconds / 1000)
+                (each, None if each.lag.milliseconds is None else each.lag.milliseconds / 1000)
                 for each in lags
             ],
         )
@@ -65,7 +65,7 @@ class GroupLagMetrics(Collector):
             "millrace_group_lag_unknown_partitions",
             "Partitions in which the lag of a group is unknown: it has stored no position, its "
             "position is beyond the end of the log, or the leader does not answer.",
-            [(each, each.unknown) for each in lags],
+            [(each, each.lag.unknown) for each in lags],
         )
         yield GaugeMetricFamily(
             "millrace_group_lag_left_out_groups",
@@ -77,7 +77,7 @@ class GroupLagMetrics(Collector):
 
 def _family(name: str, meaning: str, values: list[tuple[GroupLag, float | None]]) -> Metric:
     family = GaugeMetricFamily(name, meaning, labels=_LABELS)
-    for lag, value in values:
+    for each, value in values:
         if value is not None:
-            family.add_metric((lag.group, lag.topic), value)
+            family.add_metric((each.group, each.topic), value)
     return family

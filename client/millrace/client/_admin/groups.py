@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from millrace.client._admin.descriptions import TopicDescription
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.coordinators import Coordinators
+from millrace.core.groups.lags import unread_records
 from millrace.core.ids import Offset, TopicId
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
@@ -104,6 +106,29 @@ class GroupDescription:
         """The member that reads a partition, or has not given it up yet."""
         return {place: each for each in self.members for place in (*each.assigned, *each.revoking)}
 
+    @property
+    def topics(self) -> set[str]:
+        """What it has read, or owns partitions of."""
+        return {topic for topic, _ in (*self.positions, *self.owners)}
+
+    def partitions(self, topics: Mapping[str, TopicDescription]) -> list[PartitionName]:
+        """Return the partitions that it reads, also those in which it has stored no position.
+
+        A consumer group reads all partitions of its topics, and another reader those in which it
+        has a position.
+
+            topics = await admin.describe_topics(group.topics)
+            partitions = group.partitions(topics)
+
+        Args:
+            topics: its topics.
+        """
+        places = {*self.positions, *self.owners}
+        if self.kind == "consumer":
+            described = (topics[name] for name in self.topics)
+            places |= {(topic.name, at.partition) for topic in described for at in topic.partitions}
+        return sorted(places)
+
 
 @dataclass(slots=True, frozen=True)
 class Lag:
@@ -121,7 +146,7 @@ class Lag:
     @property
     def records(self) -> int:
         """Records to read: those that are there from the position on."""
-        return self.end_offset - max(self.position, self.log_start_offset)
+        return unread_records(self.position, self.log_start_offset, self.end_offset)
 
     @property
     def lost(self) -> int:

@@ -9,7 +9,7 @@ from millrace.client import host
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
 from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
-from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records
+from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
 from millrace.core.errors import ClosedError, InvalidRequestError
@@ -37,6 +37,10 @@ class Consumer:
     to with the other members of the group. A program may leave a loop at any record: the
     next loop, or `poll`, continues with the record after it. `seek` and `pause` also work inside a
     loop.
+
+    A member's heartbeats need the event loop, and get it in each poll; `async for` and `process`
+    poll every 100 ms. Code that does not wait for anything keeps the loop from them meanwhile: for
+    code that takes a second or longer, use `SyncConsumer`, or `asyncio.to_thread`.
 
     Sizes and times may be texts with a unit, such as `"64MiB"` and `"30s"`.
 
@@ -211,6 +215,7 @@ class Consumer:
             deadline = host.monotonic_s() + timeout_ms / 1000
             polling = self._core.begin_poll()
             while True:
+                await self._core.give_way()
                 membership = self._core.membership
                 if membership is not None and membership.is_due:
                     await membership.poll()
@@ -230,8 +235,9 @@ class Consumer:
                 lent = await self._lend(LOOP_WAIT_MS)
             except ClosedError:
                 return
-            for record in lent:
-                yield record
+            for part in parts(lent):
+                for record in part:
+                    yield record
 
     async def _lend(self, timeout_ms: int) -> LentRecords | tuple[()]:
         return await self._take(self._core.lend_records, timeout_ms)
@@ -252,7 +258,9 @@ class Consumer:
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less
-                than `max_poll_interval_ms`.
+                than `max_poll_interval_ms`. A plain function keeps the event loop for the length of
+                one call, so that no heartbeat is sent meanwhile: it must take a small part of the
+                session, which is 10 s by default (`groups.session_timeout_ms` of brokers).
             dead_letters: where records go that fail too often, and how often that is.
 
         Raises:

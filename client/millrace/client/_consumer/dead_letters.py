@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millrace.client import events
 from millrace.client._consumer.reading import ConsumerCore
-from millrace.client._consumer.records import Record
+from millrace.client._consumer.records import POLL_EVERY_MS, Record
 from millrace.client._runtime.clock import monotonic_ms
 from millrace.client._runtime.pauses import spread
 from millrace.client._settings import Milliseconds, documents
@@ -39,8 +39,6 @@ _LOGGED_LENGTH_MAX: Final = 200
 """Likewise of what the log says."""
 _WAIT_MS: Final = 1_000
 """How long one poll waits for records."""
-_POLL_EVERY_MS: Final = 100
-"""How long records are processed before the next poll."""
 
 Handler = Callable[[Record], object]
 """Processes one record; a function or a coroutine function."""
@@ -196,7 +194,7 @@ async def process(
         next_due = retries.next_due()
         wait_ms = _WAIT_MS if next_due is None else min(max(next_due - now, 1), _WAIT_MS)
         lent = await lend(wait_ms)
-        poll_at = monotonic_ms() + _POLL_EVERY_MS
+        poll_at = monotonic_ms() + POLL_EVERY_MS
         for record in lent:
             place = (record.topic, record.partition)
             is_done = False

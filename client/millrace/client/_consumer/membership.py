@@ -52,6 +52,12 @@ _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
+_OFTEN_S: Final = 0.05
+"""A user that polls again within this time gives heartbeats enough turns of the loop."""
+_HEARTBEATS_SHARE: Final = 0.02
+"""The share of another user's time that is for heartbeats."""
+_HEARTBEATS_S_MAX: Final = 0.02
+"""The most of that at once."""
 
 Callback: TypeAlias = Callable[[list[PartitionName]], Awaitable[None] | None]
 """Called with partitions that were assigned, revoked or lost."""
@@ -256,6 +262,16 @@ class Membership:
 
     # --- Where the user polls ----------------------------------------------------------------
 
+    async def give_way(self) -> None:
+        """Let heartbeats go on, as a user that always finds records may never wait itself.
+
+        One turn of the loop is less than one heartbeat takes. That is enough for a user that polls
+        often; another one waits for a small share of the time that it has kept the loop.
+        """
+        kept_s = host.monotonic_s() - self._polled_at
+        share_s = min(kept_s * _HEARTBEATS_SHARE, _HEARTBEATS_S_MAX)
+        await asyncio.sleep(share_s if kept_s > _OFTEN_S else 0)
+
     @property
     def is_due(self) -> bool:
         """Whether a poll has something to do here, beside handing out records."""
@@ -308,8 +324,10 @@ class Membership:
                 break
         if self._must_commit(host.monotonic_s()) and not self._is_committing:
             self._committed_at = host.monotonic_s()
+            # The positions of now: those that this poll hands out are not done (P62).
+            positions = self._positions_of(self.owned)
             # Records need not wait for it.
-            self._committing = asyncio.create_task(self._commit_by_itself(self.owned))
+            self._committing = asyncio.create_task(self._commit_by_itself(positions))
 
     async def _give_up(self) -> None:
         """Stop to read everything, as others may own it."""
@@ -328,7 +346,7 @@ class Membership:
         revoked = [each for each in self.owned if each not in assigned]
         if revoked:
             if self._config.enable_auto_commit:
-                await self._commit_by_itself(revoked)
+                await self._commit_by_itself(self._positions_of(revoked))
             if self._told is not told:
                 return
             await self._call(self._callbacks.on_revoked, self._names(revoked))
@@ -358,15 +376,14 @@ class Membership:
     def _is_committing(self) -> bool:
         return self._committing is not None and not self._committing.done()
 
-    async def _commit_by_itself(self, places: Iterable[TopicPartition]) -> None:
+    async def _commit_by_itself(self, positions: dict[PartitionName, Position]) -> None:
         """Commit for a user who does not; what fails is tried again with the next commit."""
-        places = list(places)
         before, current = self._committing, asyncio.current_task()
         if before is not None and before is not current:
             await asyncio.wait([before])  # Its positions are older.
         self._committed_at = host.monotonic_s()
         try:
-            await self.commit_read(each for each in places if each in self.owned)
+            await self.commit(positions)
         except (StaleMemberEpochError, UnknownMemberIdError):
             pass  # The next poll is told.
         except MillraceError as error:
@@ -378,13 +395,15 @@ class Membership:
         Raises:
             MillraceError: as `commit`.
         """
-        await self.commit(
-            {
-                (self.owned[each], each.partition): position
-                for each in places
-                if (position := self._reading.known_position(each)) is not None
-            }
-        )
+        await self.commit(self._positions_of(places))
+
+    def _positions_of(self, places: Iterable[TopicPartition]) -> dict[PartitionName, Position]:
+        """Return how far owned partitions were handed out, as far as that is known."""
+        return {
+            (self.owned[each], each.partition): position
+            for each in places
+            if (position := self._reading.known_position(each)) is not None
+        }
 
     async def commit(self, positions: dict[PartitionName, Position]) -> None:
         """Commit positions of owned partitions.
@@ -427,7 +446,7 @@ class Membership:
                 await self._give_up()
                 return
             if self._config.enable_auto_commit:
-                await self._commit_by_itself(self.owned)
+                await self._commit_by_itself(self._positions_of(self.owned))
             await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
             if self._committing is not None:

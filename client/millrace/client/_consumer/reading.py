@@ -583,24 +583,30 @@ class ConsumerCore:
     # Called from any thread.
 
     def known_lags(self) -> dict[str, int]:
-        """Return how many offsets of each topic are still to be handed out, as far as is known.
+        """Return how many offsets of each topic are still to be handed out.
 
-        The brokers are not asked: the last response of each partition counts.
+        The brokers are not asked: the last response of each partition counts. A topic is left out
+        as long as one of its partitions is unknown.
         """
         if self.is_closed:
             return {}
         lags: dict[str, int] = {}
+        unknown: set[str] = set()
         rest, lent = self._rest, self._lent
         with self._lock:
             for place in self._fetcher.assigned:
                 end, position = self._fetcher.high_watermark(place), self._fetcher.position(place)
                 topic = self._topics.get(place)
-                if topic is not None and end is not None and position is not None:
+                if topic is None:
+                    continue
+                if end is None or position is None:
+                    unknown.add(topic)
+                else:
                     lags[topic] = lags.get(topic, 0) + max(0, end - position)
         if rest is not None and rest[0].topic in lags:
             handed_out = 0 if lent is None else lent.count - len(lent)
             lags[rest[0].topic] += max(0, len(rest[1]) - handed_out)
-        return lags
+        return {topic: lag for topic, lag in lags.items() if topic not in unknown}
 
     def partition_counts(self) -> tuple[int, int]:
         """Return how many partitions are read, and how many of them no broker sends at present."""
@@ -614,6 +620,16 @@ class ConsumerCore:
         return self._streams.failures
 
     # On the loop.
+
+    async def give_way(self) -> None:
+        """Let a member's heartbeats go on.
+
+        Raises:
+            ClosedError: the consumer was closed meanwhile.
+        """
+        if self.membership is not None:
+            await self.membership.give_way()
+            self._check_open()
 
     async def wait_for_news(self, timeout_s: float) -> None:
         """Wait until something can be taken, at most so long.

@@ -9,9 +9,15 @@ from typing import Any, Final, NamedTuple, overload
 
 import pyarrow as pa
 
+from millrace.client._runtime.clock import monotonic_ms
 from millrace.client.serialization import Deserializer
 from millrace.core.errors import SerializationError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
+
+POLL_EVERY_MS: Final = 100
+"""How long a loop hands out records before its next poll."""
+_PART_MAX: Final = 64
+"""Records that a loop hands out at most between two looks at the clock."""
 
 
 class Record(NamedTuple):
@@ -185,6 +191,19 @@ class LentRecords:
     def take_back(self) -> None:
         """End every loop over them at its next record."""
         self._offsets.clear()
+
+
+def parts(lent: LentRecords | tuple[()]) -> Iterator[Iterator[Record]]:
+    """Yield the records in parts, until it is time for the next poll.
+
+    A part is twice as long as the one before, as looks at the clock must not be a cost of each
+    record. A loop that takes long for a record gets that one alone.
+    """
+    poll_at = monotonic_ms() + POLL_EVERY_MS
+    count = 1
+    while lent and monotonic_ms() < poll_at:
+        yield islice(lent, count)
+        count = min(2 * count, _PART_MAX)
 
 
 def header_columns(taken: object) -> list[tuple[str, int, pa.Array | None]]:

@@ -33,7 +33,8 @@ class Subscriber:
     """A member as assignors see it.
 
     Attributes:
-        topics: the topics that it subscribed to, of those that exist.
+        topics: the topics that it subscribed to, of those that exist. Members with the same
+            subscription share one set: assignors look at each set once.
         zone: where it runs; empty: it did not say.
         instance_id: the name that a static member keeps over restarts; empty: it is dynamic.
     """
@@ -68,16 +69,16 @@ def assign_range(members: Members, topics: Topics, before: Assignment) -> Assign
     """Give each member neighbouring partitions of each topic; see the module."""
     del before  # The order of the members alone decides.
     owned: defaultdict[str, set[TopicPartition]] = defaultdict(set)
-    for topic_id, topic in topics.items():
-        subscribed = sorted(
-            (member for member, each in members.items() if topic_id in each.topics),
-            # A static member keeps its place when it returns with another member id.
-            key=lambda member: (members[member].instance_id or member, member),
-        )
-        for index, member in enumerate(subscribed):
-            first = index * topic.partitions // len(subscribed)
-            after = (index + 1) * topic.partitions // len(subscribed)
-            owned[member].update(TopicPartition(topic_id, each) for each in range(first, after))
+    # A static member keeps its place when it returns with another member id.
+    in_order = sorted(members, key=lambda each: (members[each].instance_id or each, each))
+    for subscriptions, alike in _by_subscriptions(members, topics).items():
+        subscribed = [each for each in in_order if members[each].topics in subscriptions]
+        for topic_id in alike:
+            count = topics[topic_id].partitions
+            for partition in range(count):
+                # The member whose share, from `index * count / len` on, has this partition.
+                index = ((partition + 1) * len(subscribed) - 1) // count
+                owned[subscribed[index]].add(TopicPartition(topic_id, partition))
     return {member: frozenset(owned[member]) for member in members}
 
 
@@ -91,7 +92,7 @@ def assign_uniform(members: Members, topics: Topics, before: Assignment) -> Assi
             each for each in _kept(subscriber, topics, before.get(member, ())) if each not in taken
         ]
         taken.update(owned[member])
-    subscriptions = {each.topics.intersection(topics) for each in members.values()}
+    subscriptions = {each.intersection(topics) for each in _subscriptions(members)}
     free = [
         TopicPartition(topic_id, partition)
         for topic_id in sorted(frozenset().union(*subscriptions))
@@ -110,6 +111,25 @@ ASSIGNORS: Final[Mapping[str, Callable[[Members, Topics, Assignment], Assignment
     "range": assign_range,
 }
 """By the name that members ask for."""
+
+
+def _subscriptions(members: Members) -> set[frozenset[TopicId]]:
+    """Return the different sets of topics that members subscribed to."""
+    return {each.topics for each in members.values()}
+
+
+def _by_subscriptions(
+    members: Members, topics: Topics
+) -> dict[frozenset[frozenset[TopicId]], list[TopicId]]:
+    """Return the topics to which a member subscribed, by all subscriptions that have them."""
+    having: defaultdict[TopicId, list[frozenset[TopicId]]] = defaultdict(list)
+    for subscription in _subscriptions(members):
+        for topic_id in subscription.intersection(topics):
+            having[topic_id].append(subscription)
+    alike: defaultdict[frozenset[frozenset[TopicId]], list[TopicId]] = defaultdict(list)
+    for topic_id, subscriptions in having.items():
+        alike[frozenset(subscriptions)].append(topic_id)
+    return alike
 
 
 def _kept(
@@ -216,32 +236,45 @@ def _balance(
 class _LeastLoaded:
     """Finds the subscriber of a topic that owns least, without a look at all of them.
 
-    Each topic has a heap of loads for each zone. A load that has changed since is skipped.
+    Each subscription has a heap of loads for each zone. A load that has changed since is skipped.
+
+    Attributes:
+        subscribers: how many members subscribed to each topic.
     """
 
     def __init__(
         self, members: Members, topics: Topics, owned: Mapping[str, list[TopicPartition]]
     ) -> None:
         self._members, self._topics, self._owned = members, topics, owned
-        self._heaps: dict[TopicId, dict[str, list[tuple[int, str]]]] = {each: {} for each in topics}
-        self.subscribers: Counter[TopicId] = Counter()
-        for member, each in members.items():
-            self.subscribers.update(each.topics.intersection(topics))
+        self._heaps: dict[frozenset[TopicId], dict[str, list[tuple[int, str]]]] = {
+            each: {} for each in _subscriptions(members)
+        }
+        self._having = {
+            topic_id: subscriptions
+            for subscriptions, alike in _by_subscriptions(members, topics).items()
+            for topic_id in alike
+        }
+        sizes = Counter(each.topics for each in members.values())
+        self.subscribers = {
+            topic_id: sum(sizes[each] for each in subscriptions)
+            for topic_id, subscriptions in self._having.items()
+        }
+        for member in members:
             self.on_changed(member)
 
     def on_changed(self, member: str) -> None:
         subscriber = self._members[member]
-        for topic_id in subscriber.topics.intersection(self._topics):
-            heap = self._heaps[topic_id].setdefault(subscriber.zone, [])
-            heapq.heappush(heap, (len(self._owned[member]), member))
+        heap = self._heaps[subscriber.topics].setdefault(subscriber.zone, [])
+        heapq.heappush(heap, (len(self._owned[member]), member))
 
     def find(self, partition: TopicPartition) -> str | None:
         """Return the member, near a replica if possible; None: no member subscribed."""
         topic = self._topics[partition.topic_id]
         tops = []
-        for zone, heap in self._heaps[partition.topic_id].items():
-            while heap[0][0] != len(self._owned[heap[0][1]]):
-                heapq.heappop(heap)
-            load, member = heap[0]
-            tops.append((load, not topic.is_near(partition.partition, zone), member))
+        for subscription in self._having.get(partition.topic_id, ()):
+            for zone, heap in self._heaps[subscription].items():
+                while heap[0][0] != len(self._owned[heap[0][1]]):
+                    heapq.heappop(heap)
+                load, member = heap[0]
+                tops.append((load, not topic.is_near(partition.partition, zone), member))
         return min(tops)[2] if tops else None

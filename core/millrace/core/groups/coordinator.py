@@ -111,12 +111,27 @@ class GroupCoordinator:
         """Return the names of readers that are no consumer group, likewise."""
         return [name for name in self._positions.names() if name not in self.membership.groups]
 
-    def reading(self, name: str) -> dict[TopicPartition, Offset | None]:
-        """Return the offset that is read next in each partition that a name has read or owns; None:
-        it has stored no position."""
+    def reading(
+        self, name: str, partitions_of: Callable[[TopicId], int]
+    ) -> dict[TopicPartition, Offset | None]:
+        """Return the offset that is read next in each partition; None: no position is stored.
+
+        A consumer group reads all partitions of its topics, and other readers those in which they
+        have a position.
+
+        Args:
+            name: of a group or of another reader.
+            partitions_of: returns how many partitions a topic has; 0: it is not there.
+        """
+        offsets: dict[TopicPartition, Offset | None] = {**self._positions.offsets(name)}
         group = self.membership.groups.get(name)
-        owned = () if group is None else group.owners
-        return {**dict.fromkeys(owned), **self._positions.offsets(name)}
+        if group is not None:
+            read = dict.fromkeys(group.owners) | offsets
+            for topic_id in {each.topic_id: None for each in read}:
+                for partition in range(partitions_of(topic_id)):
+                    read.setdefault(TopicPartition(topic_id, partition))
+            return read
+        return offsets
 
     def names_after(self, after: str, count: int) -> list[str]:
         """Return the first names of all after another one, sorted."""

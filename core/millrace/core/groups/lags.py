@@ -9,7 +9,7 @@ What is not known is not 0: as long as the lag in one partition is unknown, so a
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from millrace.core.ids import Offset, TopicId, TopicPartition
 
@@ -30,20 +30,22 @@ class Unread(NamedTuple):
     bytes: int
     milliseconds: int | None
 
-    @staticmethod
-    def between(
-        position: int, log_start: int, end: int, size: int, milliseconds: int | None
-    ) -> "Unread":
-        """Return what is unread in a log with these bounds."""
-        return Unread(end - max(position, log_start), size, milliseconds)
+
+class Measured(Protocol):
+    """A lag in one partition; its attributes are those of `Unread`."""
+
+    @property
+    def records(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def milliseconds(self) -> int | None: ...
 
 
-class GroupLag(NamedTuple):
-    """How far a group is behind in a topic.
+class LagSums(NamedTuple):
+    """The lag in several partitions.
 
     Attributes:
-        group: its name.
-        topic: its name.
         records: over all partitions; None: unknown, and so below.
         records_max: of the partition with the most.
         bytes: over all partitions.
@@ -51,13 +53,40 @@ class GroupLag(NamedTuple):
         unknown: partitions in which the lag is not known.
     """
 
-    group: str
-    topic: str
     records: int | None
     records_max: int | None
     bytes: int | None
     milliseconds: int | None
     unknown: int
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in a topic, by their names."""
+
+    group: str
+    topic: str
+    lag: LagSums
+
+
+def unread_records(position: int, log_start: int, end: int) -> int:
+    """Return how many records are there from a position on, in a log with these bounds."""
+    return end - max(position, log_start)
+
+
+def added_up(lags: Collection[Measured | None]) -> LagSums:
+    """Return the sums; they are unknown if one of the lags is, or there is none."""
+    known = [each for each in lags if each is not None]
+    unknown = len(lags) - len(known)
+    if unknown or not known:
+        return LagSums(None, None, None, None, unknown)
+    times = [each.milliseconds for each in known if each.milliseconds is not None]
+    return LagSums(
+        records=sum(each.records for each in known),
+        records_max=max(each.records for each in known),
+        bytes=sum(each.bytes for each in known),
+        milliseconds=max(times) if len(times) == len(known) else None,
+        unknown=0,
+    )
 
 
 class LagRound:
@@ -115,21 +144,4 @@ class LagRound:
         """Yield the lags, from what leaders answered."""
         for (group, topic), places in self._topics.items():
             answers = [None if each is None else found.get(each) for each in places]
-            yield _added_up(group, topic, answers)
-
-
-def _added_up(group: str, topic: str, found: list[Unread | None]) -> GroupLag:
-    known = [each for each in found if each is not None]
-    unknown = len(found) - len(known)
-    if unknown:
-        return GroupLag(group, topic, None, None, None, None, unknown)
-    times = [each.milliseconds for each in known if each.milliseconds is not None]
-    return GroupLag(
-        group,
-        topic,
-        records=sum(each.records for each in known),
-        records_max=max(each.records for each in known),
-        bytes=sum(each.bytes for each in known),
-        milliseconds=max(times) if len(times) == len(known) else None,
-        unknown=0,
-    )
+            yield GroupLag(group, topic, added_up(answers))

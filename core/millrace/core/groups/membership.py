@@ -20,7 +20,7 @@ Source: KIP-848; KIP-1263 for the intervals; Kafka's GroupMetadataManager.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import (
@@ -49,9 +49,9 @@ from millrace.core.groups.group import (
     TargetRecord,
     next_step,
 )
-from millrace.core.groups.patterns import matching
+from millrace.core.groups.patterns import check_pattern
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.positions.position import check_name
+from millrace.core.positions.position import NAME_BYTES_MAX, is_name
 from millrace.core.topics import parse_topic_name
 
 DEFAULT_ASSIGNOR: Final = "uniform"
@@ -64,6 +64,9 @@ _MEMBERS_PER_MS: Final = 10
 that time."""
 _PATTERNS_MAX: Final = 16
 """Different regular expressions of one group: each is looked up for each change of topics."""
+
+_Subscribed: TypeAlias = tuple[tuple[str, ...], str]
+"""The names and the pattern that a member subscribed to."""
 
 
 class FoundTopic(NamedTuple):
@@ -109,13 +112,16 @@ class MembershipMachine:
     """See the module; the log's bookkeeping is the caller's.
 
     Attributes:
-        groups: by name; those that were empty when last replayed are among them.
+        groups: by name; those without members are among them.
+        occupied: those of them that have members.
+        members: how many all groups have.
     """
 
     def __init__(self, config: GroupsConfig) -> None:
         self._config = config
         self.groups: dict[str, Group] = {}
-        self._members = 0
+        self.occupied: dict[str, Group] = {}
+        self.members = 0
         self._subscriptions = 0
         self._looked_at: dict[str, object] = {}
         """The version of the topics for which each group's target was found up to date."""
@@ -127,12 +133,16 @@ class MembershipMachine:
             group = self.groups[record.group] = Group(record.group)
         if isinstance(record, MemberRecord):
             before = group.members.get(record.member_id)
-            self._members += (record.value is not None) - (before is not None)
+            self.members += (record.value is not None) - (before is not None)
             self._subscriptions += _topics(record.value) - _topics(before)
         group.apply(record)
-        if group.is_empty and isinstance(record, GroupRecord) and record.value is None:
-            del self.groups[record.group]
-            self._looked_at.pop(record.group, None)
+        if not group.is_empty:
+            self.occupied[record.group] = group
+        else:
+            self.occupied.pop(record.group, None)
+            self._looked_at.pop(record.group, None)  # It would keep old metadata alive.
+            if isinstance(record, GroupRecord) and record.value is None:
+                del self.groups[record.group]
 
     # --- Changes -----------------------------------------------------------------------------
 
@@ -148,7 +158,7 @@ class MembershipMachine:
             UnknownMemberIdError: it was removed, or never joined.
             FencedMemberEpochError: it confirms what it never got.
         """
-        check_name(name)
+        check_group_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
         member_id, said = heartbeat.member_id, heartbeat.member
         if said is not None:
@@ -190,7 +200,7 @@ class MembershipMachine:
         Raises:
             InvalidGroupError: that is no name of a group.
         """
-        check_name(name)
+        check_group_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
         members = draft.group.members
         there = [each for each in member_ids if each in members]
@@ -307,9 +317,9 @@ class MembershipMachine:
                 f"{len(self.groups)} groups are in this partition, and the setting "
                 f"groups.partition_groups_max allows {self._config.partition_groups_max}"
             )
-        if self._members >= self._config.partition_members_max:
+        if self.members >= self._config.partition_members_max:
             raise GroupFullError(
-                f"{self._members} members are in the groups of this partition, and the setting "
+                f"{self.members} members are in the groups of this partition, and the setting "
                 f"groups.partition_members_max allows {self._config.partition_members_max}"
             )
         draft.raise_epoch()
@@ -386,7 +396,7 @@ class _Draft:
 
     def compute_target(self, topics: TopicsView) -> None:
         """Compute the target if the group or one of its topics has changed."""
-        names, found = _subscribed(self.group, topics)
+        subscriptions, found = _subscribed(self.group, topics)
         sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
         epochs = self.group.epochs
         is_same = sizes == epochs.topics
@@ -395,9 +405,7 @@ class _Draft:
         epoch = epochs.epoch + (not is_same and epochs.target_epoch == epochs.epoch)
         subscribers = {
             member_id: Subscriber(
-                frozenset(found[name].topic_id for name in names[member_id] if name in found),
-                member.zone,
-                member.instance_id,
+                subscriptions[member.topics, member.pattern], member.zone, member.instance_id
             )
             for member_id, member in self.group.members.items()
         }
@@ -420,15 +428,24 @@ def _wait_ms(group: Group, now: WallMs) -> int:
 
 def _subscribed(
     group: Group, topics: TopicsView
-) -> tuple[Mapping[str, Collection[str]], Mapping[str, FoundTopic]]:
-    """Return the names that each member subscribed to, and the topics of them that exist."""
+) -> tuple[Mapping[_Subscribed, frozenset[TopicId]], Mapping[str, FoundTopic]]:
+    """Return the topics of each subscription that exist, and all of these by name.
+
+    Members of a group have few different subscriptions, and each may be to all topics: so its
+    members share one set.
+    """
     matched = {each: topics.matching(each) for each in _patterns(group)}
     names = {
-        member_id: {*member.topics, *matched.get(member.pattern, ())}
-        for member_id, member in group.members.items()
+        (listed, pattern): {*listed, *matched.get(pattern, ())}
+        for listed, pattern in {(each.topics, each.pattern) for each in group.members.values()}
     }
     every = set().union(*names.values())
-    return names, {name: found for name in every if (found := topics.find(name)) is not None}
+    found = {name: topic for name in every if (topic := topics.find(name)) is not None}
+    ids = {
+        subscribed: frozenset(found[name].topic_id for name in some if name in found)
+        for subscribed, some in names.items()
+    }
+    return ids, found
 
 
 def _patterns(group: Group) -> set[str]:
@@ -441,12 +458,25 @@ def _check_pattern(group: Group, pattern: str) -> None:
             f"a regular expression of {len(pattern)} characters: at most {_PATTERN_LENGTH_MAX}"
         )
     if pattern:
-        matching(pattern, [])  # Is it one?
+        check_pattern(pattern)
         if len(_patterns(group) | {pattern}) > _PATTERNS_MAX:
             raise InvalidGroupError(
                 f"the members of the group {group.name!r} have {_PATTERNS_MAX} different regular "
                 "expressions, and more are not allowed: use one of these"
             )
+
+
+def check_group_name(name: str) -> None:
+    """Refuse an invalid name.
+
+    Raises:
+        InvalidGroupError: says why.
+    """
+    if not is_name(name):
+        raise InvalidGroupError(
+            f"the name {name[:NAME_BYTES_MAX]!r}: a name of a group is 1 to {NAME_BYTES_MAX} bytes "
+            "of printable text"
+        )
 
 
 def assignor_of(members: Iterable[Member]) -> str:

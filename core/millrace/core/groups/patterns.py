@@ -14,19 +14,36 @@ import pyarrow.compute as pc
 from millrace.core.errors import InvalidGroupError
 
 
-def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the names that a regular expression matches as a whole, in their order.
+def check_pattern(pattern: str) -> None:
+    """Refuse what is no regular expression.
 
     Raises:
-        InvalidGroupError: it is no regular expression of RE2.
+        InvalidGroupError: it is none of RE2.
     """
-    texts = pa.array(names, pa.string())
+    text = pa.array([""])  # Arrow compiles no expression for no input.
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)  # By itself, too: `)(` is none.
-        matches = pc.match_substring_regex(texts, f"^(?:{pattern})$")
+        pc.match_substring_regex(text, pattern)  # By itself, too: `)(` is none.
+        pc.match_substring_regex(text, _whole(pattern))
     except (pa.ArrowInvalid, UnicodeError) as error:
         raise InvalidGroupError(
             f"{pattern!r} is no regular expression of RE2: {error}: correct it"
         ) from error
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a regular expression matches as a whole, in their order.
+
+    What is no regular expression matches nothing: it may be in a log, and the other members of its
+    group must go on.
+    """
+    texts = pa.array(names, pa.string())
+    try:
+        matches = pc.match_substring_regex(texts, _whole(pattern))
+    except (pa.ArrowInvalid, UnicodeError):
+        return []
     found: list[str] = texts.filter(matches).to_pylist()
     return found
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"

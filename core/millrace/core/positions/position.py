@@ -115,13 +115,18 @@ class PositionsConfig:
     )
 
 
+def is_name(name: str) -> bool:
+    """Return whether positions may have this name; the name of a group is one, too."""
+    return bool(name.strip()) and name.isprintable() and len(name.encode()) <= NAME_BYTES_MAX
+
+
 def check_name(name: str) -> None:
     """Refuse an invalid name.
 
     Raises:
         InvalidPositionError: says why.
     """
-    if not name.strip() or not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:
+    if not is_name(name):
         raise InvalidPositionError(
             f"the name {name[:NAME_BYTES_MAX]!r}: a name of positions is 1 to {NAME_BYTES_MAX} "
             "bytes of printable text"

@@ -71,6 +71,7 @@ class World:
         groups = SimpleNamespace(
             config=GroupsConfig(lag_series_max=series_max),
             topic_name=lambda _: "orders",
+            partitions_of=lambda _: 1,
             runtime=SimpleNamespace(machines=lambda: [(None, machine)]),
         )
         self.lags = GroupLags(

@@ -31,6 +31,7 @@ from millrace.core.errors import (
 )
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.groups.group import Member, MemberRecord
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -525,6 +526,27 @@ def test_what_nobody_touched_for_long_is_forgotten() -> None:
             the.replicate()
             await expiring
             assert await the.look() == []
+
+    asyncio.run(story())
+
+
+def test_a_look_at_many_sessions_gives_the_loop_back() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            machine = the.positions.runtime.machine(TOPIC_PARTITION)
+            assert machine is not None
+            for name in (f"g{number}" for number in range(500)):
+                for member_id in map(str, range(100)):
+                    machine.membership.replay(MemberRecord(name, member_id, Member(), WallMs(0)))
+            looking = asyncio.create_task(the.positions.end_sessions())
+            turns = 0
+            while not looking.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 1
+            assert len(the.positions._sessions[TOPIC_PARTITION]) == 50_000
 
     asyncio.run(story())
 

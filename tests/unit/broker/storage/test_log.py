@@ -1,5 +1,6 @@
 """One partition's log on a disk in memory: what it takes, finds, refuses and deletes."""
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -443,6 +444,33 @@ def test_retention_by_number_keeps_at_least_as_many_records_as_it_says(
     assert opened.log.apply_retention(NOW, opened.end) == 0
     opened.disk.cut_power()
     assert min(LogOnDisk(opened.disk).batches()) == start
+
+
+class RefusingDisk(Disk):
+    """Removes nothing while it refuses."""
+
+    refuses = False
+
+    def unlink(self, path: str) -> None:
+        if self.refuses:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().unlink(path)
+
+
+def test_the_log_start_does_not_go_back_after_the_disk_has_refused_to_remove_files() -> None:
+    """P71"""
+    disk = RefusingDisk()
+    opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_bytes=36 * LENGTH), disk=disk)
+    disk.refuses = True
+    with pytest.raises(StorageFullError):
+        opened.log.advance_log_start(Offset(20))
+    assert opened.log.log_start_offset == 20
+    disk.refuses = False
+    assert opened.log.apply_retention(NOW, opened.end) == 1
+    assert opened.log.log_start_offset == 20
+    assert not disk.exists(f"{PARTITION}/{8:020}.log"), "the rest was removed"
+    disk.restart()
+    assert LogOnDisk(disk, SMALL).log.log_start_offset == 20
 
 
 def test_retention_by_number_keeps_what_is_not_committed() -> None:

@@ -1,7 +1,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
-from millrace.core.groups.lags import GroupLag
+from millrace.core.groups.lags import GroupLag, LagSums
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:
@@ -15,7 +15,7 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
 
 def test_a_lag_is_shown_until_the_next_round() -> None:
     metrics = GroupLagMetrics(registry := CollectorRegistry())
-    metrics.show([GroupLag("g", "orders", 8, 6, 24, 600, 0)], 2)
+    metrics.show([GroupLag("g", "orders", LagSums(8, 6, 24, 600, 0))], 2)
     assert samples(registry) == {
         "records": 8, "records_max": 6, "bytes": 24, "seconds_max": 0.6, "unknown_partitions": 0,
         "left_out_groups": 2,
@@ -26,16 +26,16 @@ def test_a_lag_is_shown_until_the_next_round() -> None:
 
 def test_what_is_unknown_has_no_sample() -> None:
     metrics = GroupLagMetrics(registry := CollectorRegistry())
-    metrics.show([GroupLag("g", "orders", None, None, None, None, 3)], 0)
+    metrics.show([GroupLag("g", "orders", LagSums(None, None, None, None, 3))], 0)
     assert samples(registry) == {"unknown_partitions": 3, "left_out_groups": 0}
-    metrics.show([GroupLag("g", "orders", 8, 6, 24, None, 0)], 0)
+    metrics.show([GroupLag("g", "orders", LagSums(8, 6, 24, None, 0))], 0)
     assert "seconds_max" not in samples(registry)
-    metrics.show([GroupLag("g", "orders", 0, 0, 0, 0, 0)], 0)
+    metrics.show([GroupLag("g", "orders", LagSums(0, 0, 0, 0, 0))], 0)
     assert samples(registry)["seconds_max"] == 0
 
 
 def test_a_hostile_name_is_a_label_and_nothing_else() -> None:
     metrics = GroupLagMetrics(registry := CollectorRegistry())
-    metrics.show([GroupLag('x"} 1\nmillrace_group_lag_bytes{a="', "t", 1, 1, 1, 1, 0)], 0)
+    metrics.show([GroupLag('x"} 1\nmillrace_group_lag_bytes{a="', "t", LagSums(1, 1, 1, 1, 0))], 0)
     lines = generate_latest(registry).decode().splitlines()
     assert sum(line.startswith("millrace_group_lag_bytes") for line in lines) == 1

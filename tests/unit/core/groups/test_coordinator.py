@@ -123,12 +123,22 @@ def test_a_name_says_what_keeps_it() -> None:
     }
 
 
+def test_an_empty_group_reads_all_partitions_of_the_topics_in_which_it_has_a_position() -> None:
+    kept = Kept()
+    kept.join("g", at=0)
+    kept.leave("g", at=0)
+    assert kept.machine.reading("g", lambda _: 2) == {}
+    kept.commit("g", HERE, at=0)
+    assert kept.machine.reading("g", lambda _: 2) == {HERE: 1, TopicPartition(TOPIC_ID, 1): None}
+    assert kept.machine.reading("g", lambda _: 0) == {HERE: 1}, "the topic is deleted"
+
+
 def test_a_group_reads_what_it_owns_and_what_it_has_a_position_in() -> None:
     kept = Kept()
     kept.join("g", at=0)
-    assert kept.machine.reading("g") == {HERE: None}
+    assert kept.machine.reading("g", lambda _: 1) == {HERE: None}
     kept.store(kept.machine.handle_resolve_initial("s", {HERE: Position(3)}, WallMs(0)))
-    assert kept.machine.reading("s") == {HERE: 3}
+    assert kept.machine.reading("s", lambda _: 2) == {HERE: 3}
     kept.commit("s", HERE, at=0)
-    assert kept.machine.reading("s") == {HERE: 1}
+    assert kept.machine.reading("s", lambda _: 2) == {HERE: 1}
     assert (kept.machine.group_names(), kept.machine.other_names()) == (["g"], ["s"])

@@ -1,6 +1,14 @@
 from collections.abc import Mapping
 
-from millrace.core.groups.lags import GroupLag, LagRound, Place, Unread
+from millrace.core.groups.lags import (
+    GroupLag,
+    LagRound,
+    LagSums,
+    Place,
+    Unread,
+    added_up,
+    unread_records,
+)
 from millrace.core.ids import Offset, TopicId, TopicPartition
 
 ORDERS, PAYMENTS, DELETED = (TopicId(bytes([number]) * 16) for number in range(3))
@@ -27,7 +35,7 @@ def lags_of(
     for name, positions in groups.items():
         lags.take(name, positions)
     found: dict[Place, Unread] = {
-        place: Unread.between(place[1], 0, end, 3 * (end - place[1]), 100 * (end - place[1]))
+        place: Unread(end - place[1], 3 * (end - place[1]), 100 * (end - place[1]))
         for place in lags.places
     }
     return the_lags(lags, found), lags
@@ -40,26 +48,30 @@ def the_lags(lags: LagRound, found: dict[Place, Unread]) -> list[GroupLag]:
 def test_a_group_has_the_sums_of_each_topic_and_the_worst_of_its_partitions() -> None:
     lags, _ = lags_of({"g": {**at(ORDERS, 10, 4, 8), **at(PAYMENTS, 9)}})
     assert lags == [
-        GroupLag("g", "orders", 8, 6, 24, 600, 0),
-        GroupLag("g", "payments", 1, 1, 3, 100, 0),
+        GroupLag("g", "orders", LagSums(8, 6, 24, 600, 0)),
+        GroupLag("g", "payments", LagSums(1, 1, 3, 100, 0)),
     ]
 
 
 def test_deleted_records_are_not_unread() -> None:
-    assert Unread.between(position=5, log_start=7, end=10, size=9, milliseconds=1).records == 3
+    assert unread_records(position=5, log_start=7, end=10) == 3
+
+
+def test_the_lag_in_no_partition_is_unknown_and_not_0() -> None:
+    assert added_up([]) == LagSums(None, None, None, None, 0)
 
 
 def test_an_unknown_partition_makes_the_sums_unknown() -> None:
     lags, _ = lags_of({"g": at(ORDERS, 4, None)})
-    assert lags == [GroupLag("g", "orders", None, None, None, None, 1)]
+    assert lags == [GroupLag("g", "orders", LagSums(None, None, None, None, 1))]
     lags, round_ = lags_of({"g": at(ORDERS, 4, 5)})
     (first, second) = round_.places
     assert the_lags(round_, {first: Unread(6, 18, 600)}) == [
-        GroupLag("g", "orders", None, None, None, None, 1)
+        GroupLag("g", "orders", LagSums(None, None, None, None, 1))
     ]
-    assert the_lags(round_, {}) == [GroupLag("g", "orders", None, None, None, None, 2)]
+    assert the_lags(round_, {}) == [GroupLag("g", "orders", LagSums(None, None, None, None, 2))]
     assert the_lags(round_, {first: Unread(6, 18, 600), second: Unread(5, 15, None)}) == [
-        GroupLag("g", "orders", 11, 6, 33, None, 0)
+        GroupLag("g", "orders", LagSums(11, 6, 33, None, 0))
     ]
 
 
@@ -67,7 +79,7 @@ def test_leaders_are_asked_once_about_the_same_offset() -> None:
     lags, round_ = lags_of({f"g{number}": at(ORDERS, 10, 10) for number in range(50)})
     assert len(list(round_.places)) == 2
     assert round_.positions == 100
-    assert [each.records for each in lags] == [0] * 50
+    assert [each.lag.records for each in lags] == [0] * 50
 
 
 def test_a_group_whose_topics_do_not_fit_is_left_out_as_a_whole() -> None:

@@ -1,5 +1,9 @@
 """Membership, request by request; `tests/model/test_groups.py` has what holds for all of them."""
 
+import gc
+import weakref
+from collections.abc import Iterator
+
 import pytest
 
 from millrace.core.coordinators import Result
@@ -7,7 +11,6 @@ from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
     InvalidGroupError,
-    InvalidPositionError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -20,6 +23,7 @@ from millrace.core.groups.group import (
     Current,
     Group,
     Member,
+    MemberRecord,
     MembershipRecord,
     Partitions,
     concerned,
@@ -178,6 +182,31 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     assert target == {"a": places(0, 1), "b": places(2, 3)}
 
 
+def test_a_group_without_members_keeps_no_state_of_the_metadata_alive() -> None:
+    class Version:
+        """A state of the metadata."""
+
+    class VersionedTopics(Topics):
+        def __init__(self) -> None:
+            super().__init__()
+            self.current = Version()
+
+        @property
+        def version(self) -> object:
+            return self.current
+
+    group = Coordinator()
+    group.topics = topics = VersionedTopics()
+    group.join("a")
+    group.beat("a", 1)
+    seen = weakref.ref(topics.current)
+    group.leave("a")
+    topics.current = Version()
+    gc.collect()
+    assert "g" in group.machine.groups
+    assert seen() is None
+
+
 def test_a_static_member_is_one_process() -> None:
     group = Coordinator()
     group.join("a", Member(topics=("orders",), instance_id="one"))
@@ -300,10 +329,42 @@ def test_a_pattern_subscribes_to_what_it_matches_also_later() -> None:
     assert group.beat("a", 1).gained == {TopicPartition(later, 0)}
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{1,1001}", "\\ud", r"(a)\1", "x" * 1001, ")("])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern", ["(", "a{1,1001}", "\\ud", r"(a)\1", "x" * 1001, ")(", r"\Qorders"]
+)
+def test_what_is_no_pattern_is_refused_also_where_no_topic_is(pattern: str) -> None:
+    group = Coordinator()
+    group.topics.found.clear()
     with pytest.raises(InvalidGroupError, match="regular expression"):
-        Coordinator().join("a", Member(pattern=pattern))
+        group.join("a", Member(pattern=pattern))
+
+
+def test_a_stored_pattern_that_is_none_matches_nothing_and_holds_up_no_other_member() -> None:
+    group = Coordinator()
+    group.join("a")
+    group.machine.replay(MemberRecord("g", "b", Member(pattern=r"\Qorders"), NOW))
+    assert own(group.join("c", Member(pattern="ord.*"))) == expected(1, places())
+    assert group.leave("a") == ["a"]
+    assert own(group.beat("c", 1)) == expected(2, places(0, 1, 2, 3))
+
+
+def test_members_with_the_same_subscription_share_one_look_at_what_it_matches() -> None:
+    looks = []
+
+    class Matched(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append(self)
+            return super().__iter__()
+
+    group = Coordinator(partitions=60)
+    for number in range(20):
+        group.join(f"m{number:02}", Member(pattern="ord.*"))
+    group.topics.matching = lambda pattern: Matched(matching(pattern, ["orders"]))  # type: ignore[method-assign]
+    group.now = WallMs(100_000)
+    group.join("last", Member(pattern="ord.*"))
+    assert len(looks) == 1
+    target = group.machine.groups["g"].target
+    assert sorted(map(len, target.values())) == [2] * 3 + [3] * 18
 
 
 def test_a_hostile_pattern_takes_no_longer_than_others() -> None:
@@ -354,8 +415,10 @@ def test_what_breaks_a_bound_is_refused(member_id: str, said: Member, match: str
 @pytest.mark.parametrize("name", ["", " ", "g\n", "g" * 256])
 def test_a_wrong_name_is_refused(name: str) -> None:
     machine = MembershipMachine(GroupsConfig())
-    with pytest.raises(InvalidPositionError):
+    with pytest.raises(InvalidGroupError, match="name of a group"):
         machine.handle_heartbeat(name, Heartbeat("a", JOINING, ORDERS), Topics(), NOW)
+    with pytest.raises(InvalidGroupError, match="name of a group"):
+        machine.handle_leave(name, ["a"], Topics(), NOW)
 
 
 def settle(group: Coordinator) -> None:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
+from millrace.core.groups.lags import LagSums, added_up
 from millrace.core.topics import PartitionName
 from millrace.web.markup import Child, element
 from millrace.web.messages import RefusedError
@@ -21,30 +22,16 @@ _AT_ONCE: Final = 8
 
 @dataclass(slots=True, frozen=True)
 class _Behind:
-    """A group with its lag in each partition, where it is known."""
+    """A group with the partitions that it reads, and its lag in each, where it is known."""
 
     group: GroupDescription
+    places: list[PartitionName]
     lags: Mapping[PartitionName, Lag | MillraceError]
 
-    @property
-    def places(self) -> list[PartitionName]:
-        return sorted({*self.group.positions, *self.group.owners})
-
-    @property
-    def unknown(self) -> int:
-        return sum(not isinstance(self.lags.get(each), Lag) for each in self.places)
-
-    def total(self) -> tuple[int | None, int | None, int | None]:
-        """Return records, bytes and the largest age; None: it is unknown in a partition."""
-        if self.unknown:
-            return None, None, None
-        lags = [each for each in self.lags.values() if isinstance(each, Lag)]
-        ages = [each.milliseconds for each in lags if each.milliseconds is not None]
-        return (
-            sum(each.records for each in lags),
-            sum(each.bytes for each in lags),
-            max(ages, default=0) if len(ages) == len(lags) else None,
-        )
+    def total(self) -> LagSums:
+        """Return the sums over its partitions."""
+        found = (self.lags.get(each) for each in self.places)
+        return added_up([each if isinstance(each, Lag) else None for each in found])
 
 
 async def page(visit: Visit) -> Page:
@@ -78,7 +65,7 @@ async def page(visit: Visit) -> Page:
 
 
 def _row(visit: Visit, each: _Behind) -> list[Child]:
-    group, (records, size, age) = each.group, each.total()
+    group, total = each.group, each.total()
     is_consumer = group.kind == "consumer"
     return [
         visit.link(group.name, "/group", name=group.name),
@@ -86,8 +73,8 @@ def _row(visit: Visit, each: _Behind) -> list[Child]:
         group.state if is_consumer else None,
         len(group.members) if is_consumer else None,
         len(each.places),
-        *(records, bytes_of(size), age_of(age)),
-        each.unknown or "",
+        *(total.records, bytes_of(total.bytes), age_of(total.milliseconds)),
+        total.unknown or "",
     ]
 
 
@@ -102,7 +89,7 @@ async def group(visit: Visit) -> Page:
     if found is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no group {name!r}")
     each, owners = found.group, found.group.owners
-    records, size, age = found.total()
+    total = found.total()
     rows: list[list[Child]] = []
     for place in found.places[:ROWS_MAX]:
         lag = found.lags.get(place)
@@ -135,9 +122,9 @@ async def group(visit: Visit) -> Page:
                 ("State", each.state if each.kind == "consumer" else None),
                 ("Members", len(each.members) if each.kind == "consumer" else None),
                 ("Assignor", each.assignor or None),
-                ("Records behind", records),
-                ("Bytes", bytes_of(size)),
-                ("Time", age_of(age)),
+                ("Records behind", total.records),
+                ("Bytes", bytes_of(total.bytes)),
+                ("Time", age_of(total.milliseconds)),
             ),
             table(
                 "Partitions",
@@ -189,4 +176,7 @@ def _position(visit: Visit, place: PartitionName, position: int | None) -> Child
 
 async def _behind(admin: Admin, name: str) -> _Behind | None:
     found = await admin.describe_group(name)
-    return None if found is None else _Behind(found, await admin.describe_lags(found.positions))
+    if found is None:
+        return None
+    places = found.partitions(await admin.describe_topics(found.topics))
+    return _Behind(found, places, await admin.describe_lags(found.positions))

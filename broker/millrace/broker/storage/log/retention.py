@@ -37,7 +37,9 @@ class LogRetention:
                     self._writer.roll_held(now)
                 doomed = overtaken(state.segments, state.config, now, limit_offset)
                 if doomed:
-                    self._delete_before(state.segments[doomed].base_offset)
+                    # Files before the start may be left, which the disk refused to remove.
+                    kept = state.segments[doomed].base_offset
+                    self._delete_before(max(kept, state.log_start_offset))
             except OSError as error:
                 raise state.health.refusal(error, "deleting segments of") from error
         return doomed
