@@ -175,7 +175,7 @@ def test_refusals_for_other_reasons_have_lines_of_their_own_however_long_the_req
 ) -> None:
     names = [f"topic-{number}" for number in range(30)]
     for last in (InvalidTopicError("no"), TopicAlreadyExistsError("there")):
-        outcomes = [*[InvalidTopicError("no")] * 29, last]
+        outcomes: list[object] = [*[InvalidTopicError("no")] * 29, last]
         (line,) = stage.act(*names, outcomes=outcomes)
         assert line.event_name == "administrative_request_refused"
         assert line.levelno == logging.WARNING
