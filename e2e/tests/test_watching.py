@@ -80,6 +80,8 @@ def cluster(watched: Cluster, namespace: Namespace) -> Namespace:
     load = LoadPod(namespace, Settings(bootstrap=bootstrap, topics=(topic,), partitions=3))
     load.start()
     load.millrace("consume", topic, "--group", "billing", "--max", "10", "--timeout", "60")
+    # Where it has stored no position, its lag is unknown, and an alert would say so.
+    load.millrace("group", "reset", "billing", "--to", "end", "--topic", topic, "--yes")
     return namespace
 
 

@@ -4,15 +4,18 @@ A round takes up groups one after another, with their positions, and adds up wha
 Many groups are often at the same offset of a partition, as when all of them have read everything.
 So a leader is asked once about each offset, however many groups are there.
 
-What is not known is not 0: as long as the lag in one partition is unknown, so are the sums.
+What is not known is not 0: as long as the lag in one partition is unknown, so are the sums. Without
+a stored position it is unknown, unless the partition has no records: then there is nothing to read.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from millrace.core.ids import Offset, TopicId, TopicPartition
 
+FIRST: Final = Offset(0)
+"""What leaders are asked about where no position is stored."""
 Place = tuple[TopicPartition, int]
 """An offset in a partition: of the record that is read next."""
 
@@ -40,6 +43,9 @@ class Measured(Protocol):
     def bytes(self) -> int: ...
     @property
     def milliseconds(self) -> int | None: ...
+
+
+AnyMeasured = TypeVar("AnyMeasured", bound=Measured)
 
 
 class LagSums(NamedTuple):
@@ -73,6 +79,16 @@ def unread_records(position: int, log_start: int, end: int) -> int:
     return end - max(position, log_start)
 
 
+def known_lag(lag: AnyMeasured | None, *, has_position: bool) -> AnyMeasured | None:
+    """Return a group's lag in a partition, from what its leader answered; None: it is not known.
+
+    Args:
+        lag: behind the stored position, or behind `FIRST`; None: there was no answer.
+        has_position: whether one is stored.
+    """
+    return lag if lag is not None and (has_position or not lag.records) else None
+
+
 def added_up(lags: Collection[Measured | None]) -> LagSums:
     """Return the sums; they are unknown if one of the lags is, or there is none."""
     known = [each for each in lags if each is not None]
@@ -104,7 +120,7 @@ class LagRound:
     def __init__(self, series_max: int, name_of: Callable[[TopicId], str]) -> None:
         self._room = series_max
         self._name_of = name_of
-        self._topics: dict[tuple[str, str], list[Place | None]] = {}
+        self._topics: dict[tuple[str, str], list[tuple[Place, bool]]] = {}
         self._places: dict[Place, None] = {}
         self.left_out = 0
         self.positions = 0
@@ -127,10 +143,11 @@ class LagRound:
             positions: of the next record to read; None: the group has stored none.
         """
         names = {topic_id: self._name_of(topic_id) for topic_id, _ in positions}
-        topics: dict[tuple[str, str], list[Place | None]] = defaultdict(list)
+        topics: dict[tuple[str, str], list[tuple[Place, bool]]] = defaultdict(list)
         for topic_partition, offset in positions.items():
             if name := names[topic_partition.topic_id]:
-                topics[group, name].append(None if offset is None else (topic_partition, offset))
+                place = topic_partition, FIRST if offset is None else offset
+                topics[group, name].append((place, offset is not None))
         if len(topics) > self._room:
             self.left_out += 1
             return
@@ -138,10 +155,10 @@ class LagRound:
         self._topics.update(topics)
         for places in topics.values():
             self.positions += len(places)
-            self._places.update(dict.fromkeys(place for place in places if place is not None))
+            self._places.update(dict.fromkeys(place for place, _ in places))
 
     def lags(self, found: Mapping[Place, Unread]) -> Iterator[GroupLag]:
         """Yield the lags, from what leaders answered."""
         for (group, topic), places in self._topics.items():
-            answers = [None if each is None else found.get(each) for each in places]
+            answers = [known_lag(found.get(each), has_position=has) for each, has in places]
             yield GroupLag(group, topic, added_up(answers))

@@ -75,6 +75,11 @@ def test_an_unknown_partition_makes_the_sums_unknown() -> None:
     ]
 
 
+def test_nothing_is_unread_in_a_partition_without_records_and_a_position() -> None:
+    lags, _ = lags_of({"g": at(ORDERS, 0, None)}, end=0)
+    assert lags == [GroupLag("g", "orders", LagSums(0, 0, 0, 0, 0))]
+
+
 def test_leaders_are_asked_once_about_the_same_offset() -> None:
     lags, round_ = lags_of({f"g{number}": at(ORDERS, 10, 10) for number in range(50)})
     assert len(list(round_.places)) == 2

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
-from millrace.core.groups.lags import LagSums, added_up
+from millrace.core.groups.lags import FIRST, LagSums, added_up, known_lag
 from millrace.core.topics import PartitionName
 from millrace.web.markup import Child, element
 from millrace.web.messages import RefusedError
@@ -26,7 +26,7 @@ class _Behind:
 
     group: GroupDescription
     places: list[PartitionName]
-    lags: Mapping[PartitionName, Lag | MillraceError]
+    lags: Mapping[PartitionName, Lag | MillraceError | None]
 
     def total(self) -> LagSums:
         """Return the sums over its partitions."""
@@ -179,4 +179,12 @@ async def _behind(admin: Admin, name: str) -> _Behind | None:
     if found is None:
         return None
     places = found.partitions(await admin.describe_topics(found.topics))
-    return _Behind(found, places, await admin.describe_lags(found.positions))
+    positions = found.positions
+    answers = await admin.describe_lags({each: positions.get(each, FIRST) for each in places})
+    lags = {
+        each: known_lag(answer, has_position=each in positions)
+        if isinstance(answer, Lag)
+        else answer
+        for each, answer in answers.items()
+    }
+    return _Behind(found, places, lags)
