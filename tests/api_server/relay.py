@@ -77,7 +77,7 @@ class _Request:
 
     @property
     def is_watch(self) -> bool:
-        return "watch=1" in self.path
+        return "watch=" in self.path
 
 
 @dataclass
@@ -122,7 +122,7 @@ class ApiServerRelay:
 
         Args:
             method: of those that are meant; empty: all but those that open a watch.
-            path: a part of theirs; with `watch=1` in it, watches are meant.
+            path: a part of theirs; with `watch=` in it, watches are meant.
             times: how many.
         """
         with self._lock:
@@ -132,7 +132,7 @@ class ApiServerRelay:
     def outage(self, fault: Fault) -> Iterator[None]:
         """Let every request fail while the block runs, watches included; open ones break off."""
         injected = _Injected(fault, "", "", 1 << 60)
-        opening = _Injected(fault, "", "watch=1", 1 << 60)
+        opening = _Injected(fault, "", "watch=", 1 << 60)
         with self._lock:
             self._faults[:0] = [injected, opening]
         self.cut_watches()
@@ -240,7 +240,7 @@ class ApiServerRelay:
         with self._lock:
             self.requests.append((request.method, request.path))
             for injected in self._faults:
-                is_for_watches = "watch=1" in injected.path
+                is_for_watches = "watch=" in injected.path
                 if (
                     injected.times > 0
                     and injected.method in ("", request.method)

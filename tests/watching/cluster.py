@@ -51,6 +51,8 @@ _TOPICS: dict[str, dict[str, str]] = {
 _QUOTA_BYTES_PER_SECOND = 50_000
 _PAUSE_SECONDS = 0.02
 _REPORT_SECONDS = 0.5
+_OUTAGE_MS = 600_000
+"""Writers wait for it to end."""
 
 
 class WatchedCluster:
@@ -145,7 +147,7 @@ def _prepare(bootstrap: str) -> None:
 
 
 def _write(bootstrap: str, is_over: threading.Event) -> None:
-    with SyncProducer(bootstrap, linger_ms=5) as producer:
+    with SyncProducer(bootstrap, linger_ms=5, delivery_timeout_ms=_OUTAGE_MS) as producer:
         number = 0
         while not is_over.wait(_PAUSE_SECONDS):
             for topic in _TOPICS:
@@ -159,6 +161,7 @@ def _write_too_much(bootstrap: str, is_over: threading.Event) -> None:
         client_id="tenant",
         compression="none",
         batch_size=10_000,
+        delivery_timeout_ms=_OUTAGE_MS,
         buffer_memory=2 * _QUOTA_BYTES_PER_SECOND,  # What is left takes two seconds at the end.
     ) as producer:
         while not is_over.wait(_PAUSE_SECONDS):

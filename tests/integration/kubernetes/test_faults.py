@@ -314,7 +314,7 @@ def test_a_watch_goes_on_when_the_history_is_gone(
         gone: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
         assert relay.send_to_watches(gone) == 1
     else:
-        relay.inject(Refuse(410), path="watch=1", times=2)
+        relay.inject(Refuse(410), path="watch=", times=2)
     relay.cut_watches()
     wait_until(lambda: relay.watches == 1, "the lease is watched again")
     mark = news.write()
