@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.core.groups.lags import FIRST, added_up, known_lag
+from millrace.core.groups.lags import added_up, asked_about, known_lags
 from millrace.core.topics import PartitionName
 from millrace.core.words import duration, size
 
@@ -40,18 +40,10 @@ class PartitionLag:
 
 def lags_of(admin: "SyncAdmin", group: "GroupDescription") -> list[PartitionLag]:
     """Return the lag in each partition that the group reads."""
-    from millrace.client import Lag
-
     positions = group.positions
     places = group.partitions(admin.describe_topics(group.topics))
-    answers = admin.describe_lags({each: positions.get(each, FIRST) for each in places})
-    lags = []
-    for each in places:
-        found: Lag | MillraceError | None = answers.get(each)
-        if isinstance(found, Lag):
-            found = known_lag(found, has_position=each in positions)
-        lags.append(PartitionLag(each, positions.get(each), found))
-    return lags
+    found = known_lags(admin.describe_lags(asked_about(places, positions)), positions)
+    return [PartitionLag(each, positions.get(each), found.get(each)) for each in places]
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,9 +1,8 @@
 """Keys and values of records as people read them: JSON, text, or bytes in hexadecimal. Pure.
 
-A value may have any size and any content, so all work is bounded: only so many bytes are looked at,
-only so many characters are shown, and only so many are written in the page for them. JSON is laid
-out anew with its own literals, so numbers keep their digits; how deep it is indented is bounded,
-too.
+A value may have any size and any content, so all work is bounded: how many bytes are looked at, how
+many characters are shown, how many characters of HTML are written for them, and how deep JSON is
+indented. Only the white space of JSON changes: numbers keep all their digits.
 """
 
 import json

@@ -21,18 +21,15 @@ class MetricsPage:
         self.address = Address(host, server.server_port)
 
     @classmethod
-    def serve(cls, config: MetricsConfig, metrics: CollectorRegistry) -> Self:
+    def serve(cls, config: MetricsConfig, registry: CollectorRegistry) -> Self:
         """Serve the page.
 
         Raises:
             InvalidConfigError: the address cannot be bound.
         """
-
-        class Handler(PageHandler):
-            registry = metrics
-
+        handler = PageHandler.factory(registry)
         try:
-            server = PageServer(config.host, config.port, Handler, "metrics-page")
+            server = PageServer(config.host, config.port, handler, "metrics-page")
         except OSError as error:
             address = Address(config.host, config.port)
             raise not_served("the metrics page", address, "metrics", error) from error

@@ -9,10 +9,12 @@ a stored position it is unknown, unless the partition has no records: then there
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, TopicId, TopicPartition
+from millrace.core.topics import PartitionName
 
 FIRST: Final = Offset(0)
 """What leaders are asked about where no position is stored."""
@@ -87,6 +89,31 @@ def known_lag(lag: AnyMeasured | None, *, has_position: bool) -> AnyMeasured | N
         has_position: whether one is stored.
     """
     return lag if lag is not None and (has_position or not lag.records) else None
+
+
+def asked_about(
+    places: Iterable[PartitionName], positions: Mapping[PartitionName, int]
+) -> dict[PartitionName, int]:
+    """Return the offsets to ask leaders about, in partitions with and without a position."""
+    return {each: positions.get(each, FIRST) for each in places}
+
+
+def known_lags(
+    answers: Mapping[PartitionName, AnyMeasured | MillraceError],
+    positions: Mapping[PartitionName, int],
+) -> dict[PartitionName, AnyMeasured | MillraceError | None]:
+    """Return a group's lags, or why they are not known, from what leaders answered.
+
+    Args:
+        answers: about the offsets of `asked_about`.
+        positions: that are stored.
+    """
+    return {
+        each: answer
+        if isinstance(answer, MillraceError)
+        else known_lag(answer, has_position=each in positions)
+        for each, answer in answers.items()
+    }
 
 
 def added_up(lags: Collection[Measured | None]) -> LagSums:

@@ -51,7 +51,7 @@ from millrace.core.groups.group import (
 )
 from millrace.core.groups.patterns import check_pattern
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.positions.position import NAME_BYTES_MAX, is_name
+from millrace.core.positions.position import why_no_name
 from millrace.core.topics import parse_topic_name
 
 DEFAULT_ASSIGNOR: Final = "uniform"
@@ -472,11 +472,8 @@ def check_group_name(name: str) -> None:
     Raises:
         InvalidGroupError: says why.
     """
-    if not is_name(name):
-        raise InvalidGroupError(
-            f"the name {name[:NAME_BYTES_MAX]!r}: a name of a group is 1 to {NAME_BYTES_MAX} bytes "
-            "of printable text"
-        )
+    if why := why_no_name(name, "a group"):
+        raise InvalidGroupError(why)
 
 
 def assignor_of(members: Iterable[Member]) -> str:

@@ -115,9 +115,19 @@ class PositionsConfig:
     )
 
 
-def is_name(name: str) -> bool:
-    """Return whether positions may have this name; the name of a group is one, too."""
-    return bool(name.strip()) and name.isprintable() and len(name.encode()) <= NAME_BYTES_MAX
+def why_no_name(name: str, owner: str) -> str:
+    """Return why a name is invalid; empty: it is valid.
+
+    Args:
+        name: of positions, or of a group.
+        owner: what has the name, in words.
+    """
+    if name.strip() and name.isprintable() and len(name.encode()) <= NAME_BYTES_MAX:
+        return ""
+    return (
+        f"the name {name[:NAME_BYTES_MAX]!r}: a name of {owner} is 1 to {NAME_BYTES_MAX} bytes of "
+        "printable text"
+    )
 
 
 def check_name(name: str) -> None:
@@ -126,11 +136,8 @@ def check_name(name: str) -> None:
     Raises:
         InvalidPositionError: says why.
     """
-    if not is_name(name):
-        raise InvalidPositionError(
-            f"the name {name[:NAME_BYTES_MAX]!r}: a name of positions is 1 to {NAME_BYTES_MAX} "
-            "bytes of printable text"
-        )
+    if why := why_no_name(name, "positions"):
+        raise InvalidPositionError(why)
 
 
 def check_place(position: Position) -> None:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
-from millrace.core.groups.lags import FIRST, LagSums, added_up, known_lag
+from millrace.core.groups.lags import LagSums, added_up, asked_about, known_lags
 from millrace.core.topics import PartitionName
 from millrace.web.markup import Child, element
 from millrace.web.messages import RefusedError
@@ -179,12 +179,5 @@ async def _behind(admin: Admin, name: str) -> _Behind | None:
     if found is None:
         return None
     places = found.partitions(await admin.describe_topics(found.topics))
-    positions = found.positions
-    answers = await admin.describe_lags({each: positions.get(each, FIRST) for each in places})
-    lags = {
-        each: known_lag(answer, has_position=each in positions)
-        if isinstance(answer, Lag)
-        else answer
-        for each, answer in answers.items()
-    }
-    return _Behind(found, places, lags)
+    answers = await admin.describe_lags(asked_about(places, found.positions))
+    return _Behind(found, places, known_lags(answers, found.positions))
