@@ -31,7 +31,7 @@ _PAIR: Final = "pair"
 _SURE: Final = "sure"
 """A topic of three replicas that is written by a cause alone."""
 _FILLED_BYTES: Final = 320 << 20
-_FILLING_BYTES: Final = 512 << 10
+_FILLING_BYTES: Final = 128 << 10
 _AGAIN_SECONDS: Final = 0.5
 _SLOW_NS: Final = 1_500_000_000
 _STALL_NS: Final = 900_000_000
@@ -323,13 +323,16 @@ class Cause:
 STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
     (
         Cause(alerts=("SettingsDiffer",), begin=_other_settings),
-        Cause(alerts=("DiskFull", "CleaningRefused"), begin=_full_disk, needs=(Need.VOLUMES,)),
-        Cause(alerts=("DiskFillsUp",), begin=_filling_disk, needs=(Need.VOLUMES,)),
-        Cause(alerts=("TierMovesRefused",), begin=_full_tier, needs=(Need.VOLUMES,)),
         Cause(alerts=("GroupLag",), begin=_no_members),
         Cause(alerts=("GroupLagUnknown",), begin=_lost_position),
         Cause(alerts=("OperatorStuck", "OperatorFails"), begin=_failing_operator),
         Cause(alerts=("SparkQueryStalled",), begin=_stalled_query),
+    ),
+    (
+        # Apart from those above: a position is not committed on a full disk.
+        Cause(alerts=("DiskFull", "CleaningRefused"), begin=_full_disk, needs=(Need.VOLUMES,)),
+        Cause(alerts=("DiskFillsUp",), begin=_filling_disk, needs=(Need.VOLUMES,)),
+        Cause(alerts=("TierMovesRefused",), begin=_full_tier, needs=(Need.VOLUMES,)),
     ),
     (
         Cause(alerts=("DiskSlow",), begin=_slow_disk, needs=(Need.PRELOAD,)),

@@ -20,7 +20,8 @@ from millrace.client import MillraceError, Position, SyncAdmin, SyncConsumer, Sy
 CLUSTER_LABELS = {"namespace": "shop", "millrace_cluster": "orders"}
 PARTITIONS = 3
 VALUE = b"v" * 1000
-KEYS = 20
+KEYS = 1000
+"""Their latest records take more space than becomes free on a full disk before it is full again."""
 
 SETTINGS: dict[str, object] = {
     "cluster.broker_session_timeout_ms": 2000,

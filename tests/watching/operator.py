@@ -20,6 +20,7 @@ from tests.api_server.relay import ApiServerRelay, Refuse
 from tests.api_server.running import RunningApiServer, free_port
 from tests.background import repeated
 from tests.integration.running_broker import wait_until
+from tests.watching.quick_rules import FACTOR
 
 NAMESPACE: Final = "shop"
 NAME: Final = "orders"
@@ -28,10 +29,14 @@ _CLUSTERS: Final = f"/apis/millrace.dev/v1beta1/namespaces/{NAMESPACE}/clusters"
 _EDIT_SECONDS: Final = 1.0
 _UNAVAILABLE: Final = 503
 _EVER: Final = 1 << 60
-_PROGRAM: Final = """\
+_PROGRAM: Final = f"""\
 import sys
-from millrace.operator.app import OperatorConfig, run
-run(OperatorConfig(image="millrace:1", namespace="default", holder="one", port=int(sys.argv[1])))
+from millrace.operator import app
+app.RESYNC_S /= {FACTOR}  # Alerts about its age are as much quicker.
+config = app.OperatorConfig(
+    image="millrace:1", namespace="default", holder="one", port=int(sys.argv[1])
+)
+app.run(config)
 """
 
 
