@@ -23,7 +23,7 @@ _SETTINGS: Final[dict[str, object]] = {
     "storage.slow_flush_ms": 500,
     "storage.damaged_logs_max": 1,
     # Logs are compacted all the time, and slowly enough to be met by a fault.
-    "storage.cleaner_io_max_bytes_per_second": 64 << 10,
+    "storage.cleaner_io_max_bytes_per_second": 256 << 10,
 }
 
 
