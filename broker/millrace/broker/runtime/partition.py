@@ -56,6 +56,7 @@ class Partition:
         generation_written: see `Target`; it goes on counting over role changes.
         is_internal: the topic is the cluster's own; clients only read it.
         limits: for batches of clients; the checking thread reads them, too.
+        unchanged: why its log could not be cut, trimmed or flushed; None: it could.
         uncleanable: why its log could not be compacted; None: it could.
         unmovable: why no segment could move to an HDD, or back; None: it could.
         appended_bytes, fetched_bytes: of batches from producers and to consumers, since the broker
@@ -80,6 +81,7 @@ class Partition:
         "replica",
         "topic",
         "topic_partition",
+        "unchanged",
         "uncleanable",
         "unmovable",
     )
@@ -108,6 +110,7 @@ class Partition:
         self._followers: dict[tuple[Reader, int], None] = {}
         self._waits_for_followers: tuple[Offset, float] | None = None
         self.generation_written = 0
+        self.unchanged: MillraceError | None = None
         self.uncleanable: StorageError | None = None
         self.unmovable: StorageError | None = None
         self.appended_bytes = self.fetched_bytes = 0

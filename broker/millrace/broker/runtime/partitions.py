@@ -518,6 +518,7 @@ class Partitions:
 
     def on_log_changed(self, partition: Partition, change: Change) -> None:
         """Implement `FilesOwner`."""
+        partition.unchanged = None
         match change:
             case Truncate():
                 effects = self.replicas.on_truncated(partition.topic_partition, monotonic_now())
@@ -553,7 +554,7 @@ class Partitions:
                 now = monotonic_now()
                 self.perform(self.replicas.on_set_aside_failed(job.topic_partition, error, now))
             case ChangeLog(), Outcome.AGAIN:
-                self._tell(events.LOG_NOT_CHANGED, job.topic_partition, error)
+                self._warn_unchanged(job.topic_partition, error)
             case CloseFiles(), _ if not isinstance(error, LogDirFailedError):
                 self._warn(events.DELETED_LOG_NOT_CLOSED, job.topic_partition, error)
             case DropFiles(), Outcome.AGAIN:
@@ -566,6 +567,15 @@ class Partitions:
         known = self.replicas.failure(topic_partition)
         if known is None or known.message != error.message:
             self._tell(event, topic_partition, error)
+
+    def _warn_unchanged(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """Log why a log is not changed, unless it was logged: a full disk refuses each second."""
+        partition = self.find(topic_partition)
+        if partition is None:
+            return
+        known, partition.unchanged = partition.unchanged, error
+        if known is None or known.message != error.message:
+            self._tell(events.LOG_NOT_CHANGED, topic_partition, error)
 
     def _tell(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
         event.log(_log, partition=self.named(topic_partition), error=error.message)

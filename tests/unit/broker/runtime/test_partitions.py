@@ -66,6 +66,8 @@ from millrace.core.metadata.requests import (
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
+from millrace.core.replication.file_jobs import ChangeLog, Outcome
+from millrace.core.replication.follower import AdvanceLogStart
 from millrace.core.replication.leader import Acks, Waiter
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -464,6 +466,33 @@ def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> N
 
     world.run(story)
     assert open_directory(disk, "/0").closed_by == 7
+
+
+def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it_obeys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    partition = TopicPartition(world.create(), 0)
+    job = ChangeLog(partition, AdvanceLogStart(Offset(0)))
+
+    def told() -> int:
+        return sum(each.message == "a log cannot be changed yet" for each in caplog.records)
+
+    def refuse(why: str) -> None:
+        world.partitions.on_job_failed(job, Outcome.AGAIN, StorageFullError(why))
+
+    async def story() -> None:
+        await world.learn()
+        for _ in range(3):
+            refuse("the disk is full")
+        assert told() == 1
+        refuse("too many open files")
+        assert told() == 2
+        world.partitions.on_log_changed(world.partitions.get(partition), job.change)
+        refuse("too many open files")
+        assert told() == 3
+
+    world.run(story)
 
 
 def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() -> None:
