@@ -193,10 +193,12 @@ def _follow(bootstrap: str, is_over: threading.Event) -> None:
 def _be_refused(bootstrap: str, is_over: threading.Event) -> None:
     """Read where nothing is, again and again."""
     while not is_over.wait(0.3):
-        with SyncConsumer(bootstrap, auto_offset_reset="none") as consumer:
+        with (
+            suppress(MillraceError),
+            SyncConsumer(bootstrap, auto_offset_reset="none") as consumer,
+        ):
             consumer.assign({("orders", 0): 1 << 40})
-            with suppress(MillraceError):
-                consumer.poll(timeout_ms=200)
+            consumer.poll(timeout_ms=200)
 
 
 def wait_until(
