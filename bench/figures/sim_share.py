@@ -1,9 +1,9 @@
 """The share of the lines of broker and client that simulated clusters execute.
 
-Each core runs one named scenario for each kind of cluster, in an order that is drawn once so that
-also a short time meets all parts; then seeds of the swarm and the other scenarios in turn, until
-its time is up. What is left out: telemetry and its page, which no simulated cluster has, files of
-the operating system, and the start of the broker's process.
+Each core runs one named scenario for each kind of cluster, and some seeds of the swarm, in an order
+that is drawn once so that also a short time meets all parts; then further seeds and the other
+scenarios in turn, until its time is up. What is left out: telemetry and its page, which no
+simulated cluster has, files of the operating system, and the start of the broker's process.
 """
 
 import logging
@@ -33,6 +33,8 @@ LEFT_OUT: Final = (
 )
 SHARE_MIN: Final = 0.85
 SECONDS: Final = 240
+EARLY_SEEDS: Final = 8
+"""Of the swarm; half of them store their metadata at an API server."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,14 @@ def run_for(first: int, step: int, seconds: float) -> Share:
     # Imported only now, so that the lines that run at import count.
     from tests.sim.all_scenarios import ALL_SCENARIOS
     from tests.sim.mutants.catalogue import MUTANTS
-    from tests.sim.mutants.runs import runs
+    from tests.sim.mutants.runs import runs, swarm
     from tests.sim.run import Outcome as RunOutcome
 
     logging.disable(logging.CRITICAL)
     by_cluster = {each.cluster: each for each in ALL_SCENARIOS}
     of_each: list[tuple[str, Callable[[], RunOutcome]]] = [
-        (each.about, partial(each.run, 0)) for each in by_cluster.values()
+        *((each.about, partial(each.run, 0)) for each in by_cluster.values()),
+        *((f"swarm, seed {seed}", partial(swarm, seed)) for seed in range(EARLY_SEEDS)),
     ]
     random.Random(0).shuffle(of_each)
     violations: list[str] = []
