@@ -5,6 +5,7 @@ It differs from that file by its image, its namespace, and how often it scrapes.
 
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
@@ -58,13 +59,16 @@ class PrometheusPod(Prometheus):
             *("port-forward", "--address=127.0.0.1", "deployment/prometheus", f":{_PORT}"),
             output=subprocess.PIPE,
         )
+        assert self._forward.stdout is not None
         self.url = f"http://{_forwarded(self._forward.stdout)}"
+        # It has a line for each connection, and would stand still once nobody reads them.
+        threading.Thread(target=_read_all, args=(self._forward.stdout,)).start()
 
     def stop(self) -> None:
         """Remove it with its namespace."""
         if self._forward is not None:
             self._forward.terminate()
-            self._forward.communicate(timeout=_END_SECONDS_MAX)
+            self._forward.wait(timeout=_END_SECONDS_MAX)
         for kind in ("clusterrolebinding", "clusterrole"):
             self._namespace.kubectl("delete", kind, self._name, "--ignore-not-found")
         self._namespace.delete()
@@ -107,9 +111,14 @@ class PrometheusPod(Prometheus):
         return yaml.safe_dump(config)
 
 
-def _forwarded(output: IO[bytes] | None) -> str:
+def _read_all(output: IO[bytes]) -> None:
+    with output:
+        for _ in output:
+            pass
+
+
+def _forwarded(output: IO[bytes]) -> str:
     """Return the address on this machine that `kubectl port-forward` tells."""
-    assert output is not None
     line = output.readline().decode()
     found = re.search(r"Forwarding from (\S+) ->", line)
     assert found is not None, f"kubectl port-forward said: {line}"

@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import yaml
 
 START_SECONDS_MAX = 60.0
+_ANSWER_SECONDS_MAX = 30.0
 OF_THE_MACHINE = {
     "MillraceDiskFull",
     "MillraceDiskFillsUp",
@@ -58,7 +59,8 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: object) -> Any:
         """Return the data of an answer of its API."""
-        with urlopen(f"{self.url}/api/v1/{path}?{urlencode(parameters, doseq=True)}") as answer:
+        url = f"{self.url}/api/v1/{path}?{urlencode(parameters, doseq=True)}"
+        with urlopen(url, timeout=_ANSWER_SECONDS_MAX) as answer:
             said = json.load(answer)
         assert said["status"] == "success", said
         return said["data"]
@@ -146,7 +148,7 @@ class RunningPrometheus(Prometheus):
 
     def _is_ready(self) -> bool:
         try:
-            with urlopen(f"{self.url}/-/ready") as answer:
+            with urlopen(f"{self.url}/-/ready", timeout=_ANSWER_SECONDS_MAX) as answer:
                 return bool(answer.status == HTTPStatus.OK)
         except (ValueError, HTTPError):  # It has no address yet, or opens its database.
             return False
