@@ -68,7 +68,8 @@ class PrometheusPod(Prometheus):
         """Remove it with its namespace."""
         if self._forward is not None:
             self._forward.terminate()
-            self._forward.wait(timeout=_END_SECONDS_MAX)
+            with self._forward:  # Closes its input, too.
+                self._forward.wait(timeout=_END_SECONDS_MAX)
         for kind in ("clusterrolebinding", "clusterrole"):
             self._namespace.kubectl("delete", kind, self._name, "--ignore-not-found")
         self._namespace.delete()
