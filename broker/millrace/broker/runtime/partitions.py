@@ -564,8 +564,7 @@ class Partitions:
 
     def _warn(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
         """Log why a replica is offline, unless it was logged."""
-        known = self.replicas.failure(topic_partition)
-        if known is None or known.message != error.message:
+        if _is_news(error, self.replicas.failure(topic_partition)):
             self._tell(event, topic_partition, error)
 
     def _warn_unchanged(self, topic_partition: TopicPartition, error: MillraceError) -> None:
@@ -574,7 +573,7 @@ class Partitions:
         if partition is None:
             return
         known, partition.unchanged = partition.unchanged, error
-        if known is None or known.message != error.message:
+        if _is_news(error, known):
             self._tell(events.LOG_NOT_CHANGED, topic_partition, error)
 
     def _tell(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
@@ -602,3 +601,7 @@ class Partitions:
         """End all work under way, except that of the append threads."""
         await self._tasks.cancel()
         await self._files.stop()
+
+
+def _is_news(error: MillraceError, known: MillraceError | None) -> bool:
+    return known is None or known.message != error.message

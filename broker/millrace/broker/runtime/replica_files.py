@@ -301,6 +301,7 @@ class ReplicaFiles:
         def done(flushed: Offset | None, error: BaseException | None) -> None:
             if flushed is not None:
                 self._jobs.on_done(job)
+                partition.unchanged = None
                 self._owner.on_flushed(partition, flushed, flushed)
             elif isinstance(error, MillraceError):
                 self._on_failed(job, error)
