@@ -84,6 +84,7 @@ class RunningBroker:
     def _first_line(self, seconds: float) -> bytes:
         """Start the process and return what it says once it serves; nothing: it does not."""
         process = self._process = self.spawn()
+        self.pid = 0  # It was the last process's, until this one says its own.
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], seconds)
         return process.stdout.readline() if ready else b""

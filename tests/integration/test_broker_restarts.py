@@ -1,6 +1,7 @@
 """Stops, kills and starts: what was acknowledged is there, once and in order."""
 
 import random
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -209,3 +210,24 @@ def test_streams_that_come_and_go_leave_nothing_behind(shared_broker: RunningBro
     wait_until(lambda: shared_broker.metrics()["millrace_produce_streams"] == 0, "no stream")
     wait_until(lambda: shared_broker.metrics()["millrace_request_memory_bytes"] == 0, "no memory")
     assert shared_broker.threads() <= before + 2
+
+
+def test_a_broker_comes_back_once_another_program_gives_its_port_back(
+    start_broker: StartBroker,
+) -> None:
+    """All tests that start brokers anew rely on it, also where the last life was killed."""
+    broker = start_broker()
+    address, last = broker.address, broker.pid
+    broker.kill()
+    host, _, port = address.rpartition(":")
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((host, int(port)))
+        other.listen()
+        starting = threading.Thread(target=broker.start)
+        starting.start()
+        wait_until(lambda: broker.log_has("Address already in use"), "it finds its port taken")
+    starting.join()
+    assert broker.address == address
+    assert broker.is_running
+    assert broker.pid != last
