@@ -42,6 +42,7 @@ class RunningApiServer:
     Args:
         folder: for its files.
         flushes: whether etcd makes writes durable, which only a measurement has to wait for.
+        definitions: whether it has ours from the start.
 
     Attributes:
         url: of the API server.
@@ -50,9 +51,10 @@ class RunningApiServer:
         tokens: by user's name.
     """
 
-    def __init__(self, folder: Path, *, flushes: bool = False) -> None:
+    def __init__(self, folder: Path, *, flushes: bool = False, definitions: bool = True) -> None:
         self.folder = folder
         self._flushes = flushes
+        self._definitions = definitions
         self._processes: list[subprocess.Popen[bytes]] = []
         self.tokens = {user: secrets.token_hex(16) for user in ("admin", "broker")}
         self.url = ""
@@ -61,7 +63,7 @@ class RunningApiServer:
         self._pool: urllib3.HTTPSConnectionPool
 
     def start(self) -> "RunningApiServer":
-        """Start it, and return once it answers and has our definitions."""
+        """Start it, and return once it answers and has what it starts with."""
         try:
             self._start()
         except BaseException:
@@ -201,7 +203,8 @@ class RunningApiServer:
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
         self._must("POST", f"{roles}/roles", _broker_role())
         self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
-        self.install_definitions()
+        if self._definitions:
+            self.install_definitions()
 
     def _access(self, user: str) -> ApiAccess:
         """Return access as a pod would have it, by files."""
