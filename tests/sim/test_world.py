@@ -102,7 +102,7 @@ def test_a_trace_keeps_the_last_lines_and_hashes_all() -> None:
 def run_of_a_process(hash_seed: int) -> str:
     return subprocess.run(
         # With all messages in the trace, so that it compares their content, too.
-        [sys.executable, "-m", "tests.sim", "--seed=5", "--seeds=2", "--minutes=0.2", "--trace"],
+        [sys.executable, "-m", "tests.sim", "--seed=5", "--minutes=0.1", "--trace"],
         cwd=ROOT,
         env=os.environ
         | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -117,10 +117,9 @@ def test_a_seed_gives_the_same_trace_under_any_hash_seed() -> None:
         [line for line in run_of_a_process(hash_seed).splitlines() if line.startswith("seed ")]
         for hash_seed in (1, 2)
     )
-    assert len(first) == 2
-    assert all("trace" in line for line in first)
+    assert len(first) == 1
+    assert "trace" in first[0]
     assert first == second
-    assert first[0].rpartition(" ")[2] != first[1].rpartition(" ")[2]
 
 
 def test_the_world_handles_a_hundred_thousand_events_a_second() -> None:
