@@ -1,20 +1,20 @@
 """The share of the lines of broker and client that simulated clusters execute.
 
-Each core runs one named scenario for each kind of cluster, and some seeds of the swarm, in an order
-that is drawn once so that also a short time meets all parts; then further seeds and the other
-scenarios in turn, until its time is up. What is left out: telemetry and its page, which no
+Each core runs one named scenario for each kind of cluster, and some seeds of the swarm: of each
+module of scenarios in turn, so that also a short time meets all parts. Then come further seeds and
+the other scenarios, until its time is up. What is left out: telemetry and its page, which no
 simulated cluster has, files of the operating system, and the start of the broker's process.
 """
 
 import logging
 import multiprocessing
 import os
-import random
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -63,15 +63,14 @@ def run_for(first: int, step: int, seconds: float) -> Share:
     from tests.sim.run import Outcome as RunOutcome
 
     logging.disable(logging.CRITICAL)
-    by_cluster = {each.cluster: each for each in ALL_SCENARIOS}
-    of_each: list[tuple[str, Callable[[], RunOutcome]]] = [
-        *((each.about, partial(each.run, 0)) for each in by_cluster.values()),
-        *((f"swarm, seed {seed}", partial(swarm, seed)) for seed in range(EARLY_SEEDS)),
-    ]
-    random.Random(0).shuffle(of_each)
+    parts: defaultdict[str, list[tuple[str, Callable[[], RunOutcome]]]] = defaultdict(list)
+    for cluster, each in {each.cluster: each for each in ALL_SCENARIOS}.items():
+        parts[cluster.__module__].append((each.about, partial(each.run, 0)))
+    parts["swarm"] = [(f"swarm, seed {seed}", partial(swarm, seed)) for seed in range(EARLY_SEEDS)]
+    in_turn = [each for turn in zip_longest(*parts.values()) for each in turn if each is not None]
     violations: list[str] = []
     done = 0
-    for number, (name, run) in enumerate(chain(of_each, runs(MUTANTS[0]))):
+    for number, (name, run) in enumerate(chain(in_turn, runs(MUTANTS[0]))):
         if number % step != first:
             continue
         outcome = run()
