@@ -2,9 +2,11 @@
 
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api_server import binaries
 from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
@@ -19,6 +21,18 @@ from millrace.core.metadata.model import SHARD_KEYS
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
 
 Settings = dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApiServer]:
+    """One for this module: a test deletes the definitions, and other objects may prevent that."""
+    if not binaries.PROGRAMS.are_built():
+        pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
+    server = RunningApiServer(tmp_path_factory.mktemp("api-server"))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
 
 
 @pytest.fixture
