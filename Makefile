@@ -20,10 +20,14 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
+# Tests with real processes that spend their time in waiting. The others fill a machine, or measure times.
+TESTS_SIDE_BY_SIDE := tests/interop $(addprefix tests/integration/,cli client coordination kubernetes storage web)
+
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
-	@$(PYTHON_RUN) -m pytest tests/interop tests/integration
+	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadfile $(TESTS_SIDE_BY_SIDE)
+	@$(PYTHON_RUN) -m pytest tests/integration $(addprefix --ignore=,$(TESTS_SIDE_BY_SIDE))
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
