@@ -63,7 +63,7 @@ class OnePartition(SimulatedCluster):
 BY_NAME = {each.name: each for each in MUTANTS}
 
 
-def test_the_same_run_twice_is_the_same_and_a_fault_less_is_another() -> None:
+def test_the_same_run_twice_is_the_same_and_a_fault_less_or_another_seed_is_another() -> None:
     drawn = plan_of(OnePartition, 8, MINUTE // 2)
     assert len(drawn.faults) > 2
     first, second = run(OnePartition, drawn), run(OnePartition, drawn)
@@ -71,6 +71,7 @@ def test_the_same_run_twice_is_the_same_and_a_fault_less_is_another() -> None:
     assert first.digest == second.digest
     assert (first.events, first.handled) == (second.events, second.handled)
     assert run(OnePartition, drawn.only(range(1, 99))).digest != first.digest
+    assert run(OnePartition, plan_of(OnePartition, 9, MINUTE // 2)).digest != first.digest
 
 
 def test_a_run_says_what_happened() -> None:
