@@ -20,7 +20,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-# Tests with real processes that spend their time in waiting. The others fill a machine, or measure times.
+# Tests with real processes that mostly wait. The others use all cores, or measure times.
 TESTS_SIDE_BY_SIDE := tests/interop $(addprefix tests/integration/,cli client coordination kubernetes storage web)
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first

@@ -215,7 +215,7 @@ def test_streams_that_come_and_go_leave_nothing_behind(shared_broker: RunningBro
 def test_a_broker_comes_back_once_another_program_gives_its_port_back(
     start_broker: StartBroker,
 ) -> None:
-    """All tests that start brokers anew rely on it, also where the last life was killed."""
+    """Another test's client may have the port for a moment; a restart after a kill waits for it."""
     broker = start_broker()
     address, last = broker.address, broker.pid
     broker.kill()
