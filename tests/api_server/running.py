@@ -43,7 +43,6 @@ class RunningApiServer:
     Args:
         folder: for its files.
         flushes: whether etcd makes writes durable, which only a measurement has to wait for.
-        definitions: whether it has ours from the start.
 
     Attributes:
         url: of the API server.
@@ -52,10 +51,9 @@ class RunningApiServer:
         tokens: by user's name.
     """
 
-    def __init__(self, folder: Path, *, flushes: bool = False, definitions: bool = True) -> None:
+    def __init__(self, folder: Path, *, flushes: bool = False) -> None:
         self.folder = folder
         self._flushes = flushes
-        self._definitions = definitions
         self._processes: list[subprocess.Popen[bytes]] = []
         self.tokens = {user: secrets.token_hex(16) for user in ("admin", "broker")}
         self.url = ""
@@ -64,7 +62,7 @@ class RunningApiServer:
         self._pool: urllib3.HTTPSConnectionPool
 
     def start(self) -> "RunningApiServer":
-        """Start it, and return once it answers and has what it starts with."""
+        """Start it, and return once it answers and has our definitions."""
         try:
             self._start()
         except BaseException:
@@ -199,8 +197,8 @@ class RunningApiServer:
         while left := [name for name in left if self._status(f"{_DEFINITIONS}/{name}") != 404]:
             self._go_on_waiting(deadline)
             if time.monotonic() >= changes_at:
-                # The API server's finalizer fails if the objects' store is not ready yet, and may
-                # then not look again for five minutes, unless the definition changes.
+                # The API server's finalizer fails while the store of the objects is not ready. It
+                # may not try again until the definition changes.
                 changes_at += _LOOK_AGAIN_SECONDS
                 for name in left:
                     self._annotate_definition(name)
@@ -219,8 +217,7 @@ class RunningApiServer:
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
         self._must("POST", f"{roles}/roles", _broker_role())
         self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
-        if self._definitions:
-            self.install_definitions()
+        self.install_definitions()
 
     def _access(self, user: str) -> ApiAccess:
         """Return access as a pod would have it, by files."""

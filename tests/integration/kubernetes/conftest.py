@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,23 @@ OpenStore = Callable[..., KubernetesStore]
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApiServer]:
-    """An API server with our definitions."""
+@contextmanager
+def started_api_server(folder: Path) -> Iterator[RunningApiServer]:
+    """Start an API server with our definitions; stop it when the block ends."""
     if not binaries.PROGRAMS.are_built():
         pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
-    server = RunningApiServer(tmp_path_factory.mktemp("api-server"))
+    server = RunningApiServer(folder)
     try:
         yield server.start()
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApiServer]:
+    """An API server with our definitions."""
+    with started_api_server(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
 
 
 @pytest.fixture

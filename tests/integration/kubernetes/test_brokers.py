@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.api_server import binaries
 from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.conftest import StartBroker
+from tests.integration.kubernetes.conftest import started_api_server
 from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
 from tests.integration.running_cluster import read_all
@@ -25,14 +25,9 @@ Settings = dict[str, object]
 
 @pytest.fixture(scope="module")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApiServer]:
-    """One for this module: a test deletes the definitions, and other objects may prevent that."""
-    if not binaries.PROGRAMS.are_built():
-        pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
-    server = RunningApiServer(tmp_path_factory.mktemp("api-server"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    """An API server for this module, as one of its tests deletes all definitions and objects."""
+    with started_api_server(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import yaml
 from charts.generate import CHART, EXPECTED, KUSTOMIZE, helm, rendered
 from dashboards.alerts import ALERTS
 from dashboards.generate import FOLDER, RULES
-from tests.api_server import binaries
 from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
+from tests.integration.kubernetes.conftest import started_api_server
 from tests.integration.running_broker import wait_until
 
 from millrace.operator.model.objects import Decided, desired_objects
@@ -402,11 +402,8 @@ def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
 
 def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
     """And a release that is installed again takes them up."""
-    if not binaries.PROGRAMS.are_built():
-        pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
-    server = RunningApiServer(tmp_path, definitions=False)  # Helm brings them.
-    try:
-        server.start()
+    with started_api_server(tmp_path) as server:
+        server.delete_definitions()  # Helm brings them.
         config = tmp_path / "kubeconfig"
         config.write_text(server.kubeconfig("admin"))
 
@@ -430,5 +427,3 @@ def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
         assert status(f"{clusters}/sample") == 200
         release("install", "millrace", str(CHART), "--set", "sample.enabled=true")
         assert (status(deployment), status(f"{clusters}/sample")) == (200, 200)
-    finally:
-        server.stop()
