@@ -36,7 +36,7 @@ collector = KeyCollector(offset_map, hasher, 0)
 (group,) = open_groups(partition, log, 999)
 collector.take(group)
 rules = CleaningRules(
-    topic_partition=partition, end_offset=3, now=WallMs(1), delete_retention_ms=1,
+    topic_partition=partition, start_offset=0, end_offset=3, now=WallMs(1), delete_retention_ms=1,
     keeps_tombstones=False,
     last_batches={}, batch_bytes_max=999,
 )

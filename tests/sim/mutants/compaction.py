@@ -124,9 +124,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "the latest record of a key is removed",
         "P57",
-        f"{_CORE}.batches:BatchCleaner._pieces",
-        "offsets >= self._map.latest",
-        "offsets > self._map.latest",
+        f"{_CORE}.offset_map:OffsetMap.latest_in",
+        "offsets < end",
+        "offsets < end - 1",
     ),
     mutant(
         "keys of one slot of the map are taken for one",

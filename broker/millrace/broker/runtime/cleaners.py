@@ -14,6 +14,7 @@ it with that record for ever.
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from operator import add
 from typing import Any, Final
 
 from millrace.broker import events
@@ -23,6 +24,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.segment_work import SegmentWork, on_given_up
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log.cleaner import CleaningStep
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.client import host
 from millrace.core.broker_config import StorageConfig
@@ -111,7 +113,7 @@ class Cleaners:
     async def _clean(self, partition: Partition, worker: Worker) -> None:
         """Clean a log once; leave it as it is if it is closed or moved meanwhile."""
         log, topic_partition = partition.log, partition.topic_partition
-        steps: Iterator[Any] = log.clean(self._hasher, self._map_bytes, wall_now())
+        steps = log.clean(self._hasher, self._map_bytes, wall_now())
         begun, taken_s, count = monotonic_now(), 0.0, 0
         before = log.size_bytes
         try:
@@ -121,7 +123,7 @@ class Cleaners:
                 if partition.log is not log:
                     return
                 step_begun = host.monotonic_s()
-                step = await worker.call(next, steps, None)
+                step = await worker.call(_advance, steps, self._shared.job_bytes)
                 taken_s += host.monotonic_s() - step_begun
                 if step is None:
                     break
@@ -160,6 +162,19 @@ class Cleaners:
 
 def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:
     return [log.cleanable(now) for log in logs]
+
+
+def _advance(steps: Iterator[CleaningStep], bytes_max: int) -> CleaningStep | None:
+    """Clean until so much is read and written; None when the cleaning is over.
+
+    A job for each step would wait for the event loop as often as for the disk.
+    """
+    done: CleaningStep | None = None
+    for step in steps:
+        done = step if done is None else CleaningStep(*map(add, done, step))
+        if done.read_bytes + done.written_bytes >= bytes_max:
+            break
+    return done
 
 
 def _close(steps: Any) -> None:

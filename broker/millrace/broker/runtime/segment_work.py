@@ -17,6 +17,8 @@ from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageErro
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.ids import MonotonicMs, TopicPartition
 
+_JOB_BYTES: Final = 8 << 20
+_JOBS_PER_SECOND_MIN: Final = 10
 _REFUSED_MS: Final = 60_000
 """How long a log whose work was refused is left alone."""
 
@@ -28,6 +30,9 @@ class SegmentWork:
         partitions: of this broker.
         bytes_per_second: read and written, of all this work together; 0 or less: no bound.
         tell: says that a replica's work was refused, and why.
+
+    Attributes:
+        job_bytes: what a thread reads and writes before the event loop looks again.
     """
 
     def __init__(
@@ -40,6 +45,11 @@ class SegmentWork:
         self._tell = tell
         self._allowance = (
             CatchUpAllowance(bytes_per_second, monotonic_now()) if bytes_per_second > 0 else None
+        )
+        self.job_bytes = (
+            min(_JOB_BYTES, bytes_per_second // _JOBS_PER_SECOND_MIN)
+            if bytes_per_second > 0
+            else _JOB_BYTES
         )
         self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
 

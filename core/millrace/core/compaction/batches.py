@@ -19,7 +19,8 @@ no hole. Batches of different epochs, codecs, append times or horizons are not p
 batch that keeps all records and is not small is given back unchanged, with its producer's checksum.
 
 Batches are opened in groups of bounded size; a group's keys are hashed and looked up at once. There
-is no Python for each record.
+is no Python for each record. The records of the head were hashed to fill the map, and are not
+hashed again: the map's offsets tell which of them stay.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,8 @@ Larger ones would be no better to read, and a reader must grant as much at once.
 _SMALL: Final = 4
 """A batch is small below this part of that size."""
 _SPAN_MAX: Final = 2**31 - 2
+_HEAD_OFFSETS_MAX: Final = 1 << 24
+"""A head of more offsets is hashed again: a flag for each would take too much memory."""
 _FULL_PART: Final = 1000
 """A map counts as full when less than this part of it is free: filling the last few slots one
 record at a time would take long."""
@@ -151,7 +154,7 @@ class CleaningRules:
 
     Attributes:
         topic_partition: of the log.
-        end_offset: of the map.
+        start_offset, end_offset: of the records that the map has taken.
         now: the time at the start.
         delete_retention_ms: how long tombstones stay behind their first cleaning.
         keeps_tombstones: whether they stay whatever their horizon is.
@@ -160,6 +163,7 @@ class CleaningRules:
     """
 
     topic_partition: TopicPartition
+    start_offset: Offset
     end_offset: Offset
     now: WallMs
     delete_retention_ms: int
@@ -294,19 +298,24 @@ class BatchCleaner:
 
     Args:
         rules: of this cleaning.
-        offset_map: of the keys before `rules.end_offset`.
+        offset_map: of the head's keys.
         hasher: the one that filled the map.
 
     Attributes:
         counts: of what was taken so far.
     """
 
-    __slots__ = ("_hasher", "_map", "_rules", "_run", "_wanted_bytes", "counts")
+    __slots__ = ("_hasher", "_latest", "_map", "_rules", "_run", "_wanted_bytes", "counts")
 
     def __init__(self, rules: CleaningRules, offset_map: OffsetMap, hasher: KeyHasher) -> None:
         self._rules = rules
         self._map = offset_map
         self._hasher = hasher
+        self._latest = (  # Of each offset of the head, whether it is its key's latest.
+            offset_map.latest_in(rules.start_offset, rules.end_offset)
+            if rules.end_offset - rules.start_offset <= _HEAD_OFFSETS_MAX
+            else None
+        )
         self._wanted_bytes = min(_BATCH_BYTES, rules.batch_bytes_max // 2)
         self._run = _Run()
         self.counts = CleaningCounts()
@@ -377,15 +386,29 @@ class BatchCleaner:
 
     def _pieces(self, group: Sequence[OpenedBatch]) -> Iterator[_Piece]:
         """Decide about each record of the batches."""
-        keys, offsets = _keys(group), _offsets(group)
-        keep: Bools = offsets >= self._map.latest(self._hasher.hash(keys))
-        if keys.null_count:
-            keep |= ~validity_of(keys)
+        offsets = _offsets(group)
+        keep = self._stay(group, offsets)
         start = 0
         for opened in group:
             end = start + opened.header.record_count
             yield self._piece(opened, keep[start:end], offsets[start:end])
             start = end
+
+    def _stay(self, group: Sequence[OpenedBatch], offsets: npt.NDArray[np.int64]) -> Bools:
+        """Return which records have no later one of their key in the map, or no key."""
+        keys, rules = _keys(group), self._rules
+        keep: Bools
+        if (
+            self._latest is not None
+            and group[0].header.base_offset >= rules.start_offset
+            and group[-1].header.next_offset <= rules.end_offset
+        ):
+            keep = self._latest[offsets - rules.start_offset]
+        else:
+            keep = offsets >= self._map.latest(self._hasher.hash(keys))
+        if keys.null_count:
+            keep |= ~validity_of(keys)
+        return keep
 
     def _piece(self, opened: OpenedBatch, keep: Bools, offsets: npt.NDArray[np.int64]) -> _Piece:
         header = opened.header

@@ -1,8 +1,9 @@
 """The latest offset of each key in the head of a log, in bounded memory.
 
-An open hash table with linear probing, in three columns of 8 bytes: a key's number in two, its
-offset in one. All keys of a call are looked up together, one probe at a time, and those that are
-done leave; so a call costs a few passes over columns, and no Python for each key.
+An open hash table with linear probing. A slot has three columns of 8 bytes: a key's number in two,
+its offset in one. They lie side by side, so that a probe costs one access to memory and not three.
+All keys of a call are looked up together, one probe at a time, and those that are done leave; so a
+call costs a few passes over columns, and no Python for each key.
 
 The map takes records in the order of the log. Within a call, a later record of a key overwrites an
 earlier one, because numpy's assignment to repeated places keeps the last value.
@@ -17,13 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.core.compaction.key_hashes import KeyHashes
-from millrace.core.ids import UNKNOWN_OFFSET
+from millrace.core.ids import UNKNOWN_OFFSET, Offset
+from millrace.core.records.arrow_views import Bools
 
 ENTRY_BYTES: Final = 24
 """Memory of one key."""
 FULL: Final = 0.9
 _COMFORTABLE: Final = 0.5
 _SLOTS_MIN: Final = 64
+_SLOTS_AT_ONCE: Final = 1 << 16
 _HALF: Final = np.uint64(32)
 _EMPTY: Final = np.uint64(0)
 
@@ -41,9 +44,8 @@ class OffsetMap:
     def __init__(self, memory_bytes: int, records: int) -> None:
         wanted = int(records / _COMFORTABLE)
         self._slots = max(min(memory_bytes // ENTRY_BYTES, wanted), _SLOTS_MIN)
-        self._high = np.zeros(self._slots, np.uint64)
-        self._low = np.zeros(self._slots, np.uint64)
-        self._offsets = np.zeros(self._slots, np.int64)
+        self._high, self._low, offsets = np.zeros((self._slots, 3), np.uint64).T
+        self._offsets = offsets.view(np.int64)
         self.keys = 0
         self.keys_max = int(self._slots * FULL)
 
@@ -86,6 +88,15 @@ class OffsetMap:
             high, low, places = high[left], low[left], places[left]
             slots = self._next_slots(slots[left])
         return latest
+
+    def latest_in(self, start: Offset, end: Offset) -> Bools:
+        """Return which offsets in `[start, end)` are the latest ones of their keys."""
+        flags = np.zeros(end - start, np.bool_)
+        for at in range(0, self._slots, _SLOTS_AT_ONCE):
+            part = slice(at, at + _SLOTS_AT_ONCE)
+            offsets = self._offsets[part][self._high[part] != _EMPTY]
+            flags[offsets[(offsets >= start) & (offsets < end)] - start] = True
+        return flags
 
     def _first_slots(self, high: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         # The upper half, scaled to the table: no division.

@@ -114,6 +114,7 @@ class Broker:
 
     def __init__(self, *logs: Log) -> None:
         self.appender = Appender()
+        self.on_find: Callable[[], None] = lambda: None
         self.held = [Held(number, log, self.appender) for number, log in enumerate(logs)]
         self.directories = [
             SimpleNamespace(directory=SimpleNamespace(path="/data"), appender=self.appender)
@@ -123,6 +124,7 @@ class Broker:
         return list(self.held)
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
+        self.on_find()
         return next((each for each in self.held if each.topic_partition == topic_partition), None)
 
 
@@ -209,6 +211,20 @@ def test_cleanings_together_are_no_faster_than_they_may_be() -> None:
     )
     # 120 kB, of which a tenth of a second's may come at once.
     assert asyncio.run(took_s()) - begun > 0.85
+
+
+def test_a_job_takes_many_steps_and_a_tenth_of_a_second_of_what_it_may() -> None:
+    log = Log(0.9, steps=60)
+    broker = Broker(log)
+    steps_done: list[int] = []  # At each look at the partition, which comes before a job.
+    log.on_step = lambda: steps_done.append(steps_done.pop() + 1)
+    broker.on_find = lambda: steps_done.append(0)
+    run(broker, lambda: log.cleaned == 1, cleaner_io_max_bytes_per_second=120_000)
+    assert [each for each in steps_done if each] == [6] * 10
+    steps_done.clear()
+    log.cleaned, log.ratio = 0, 0.9
+    run(broker, lambda: log.cleaned == 1)
+    assert [each for each in steps_done if each] == [60]
 
 
 def test_a_refused_log_is_left_alone_and_says_why_and_others_go_on() -> None:

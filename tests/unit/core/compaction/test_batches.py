@@ -1,11 +1,13 @@
 """Batches without the records that later ones replace: their records, times, headers and sizes."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.core.compaction.batches import (
@@ -39,7 +41,7 @@ NOW = WallMs(50_000)
 
 def batch(
     base_offset: int,
-    keys: Sequence[bytes],
+    keys: Sequence[bytes | None],
     values: Sequence[bytes | None] | None = None,
     *,
     codec: str = "none",
@@ -81,6 +83,7 @@ def cleaned(
     cleaner = BatchCleaner(
         CleaningRules(
             topic_partition=TOPIC_PARTITION,
+            start_offset=rules.get("start_offset", Offset(0)),
             end_offset=rules.get("end_offset", collector.end_offset),
             now=now,
             delete_retention_ms=1000,
@@ -135,6 +138,23 @@ def test_a_batch_that_keeps_all_and_is_not_small_is_given_back_byte_for_byte() -
     assert whole(made[0]) == large
     assert not made[0].is_rewritten
     assert spans(made[1:]) == [(300, 302, 2)]
+
+
+@given(keys=st.lists(st.lists(st.sampled_from([b"x", b"y", b"z", None]), min_size=1), min_size=1))
+def test_records_of_the_head_stay_as_those_that_are_hashed_again(
+    keys: list[list[bytes | None]],
+) -> None:
+    data, end = b"", 0
+    for some in keys:
+        data += batch(end, some)
+        end += len(some)
+    as_head = cleaned(data)
+    hashed_again = cleaned(data, start_offset=Offset(end))
+    assert [whole(each) for each in as_head] == [whole(each) for each in hashed_again]
+    latest = {key: offset for offset, key in enumerate(chain(*keys)) if key is not None}
+    without_key = [offset for offset, key in enumerate(chain(*keys)) if key is None]
+    found = [offset for each in as_head for offset in opened(each)["offset"]]
+    assert found == sorted([*latest.values(), *without_key])
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from millrace.core.compaction.key_hashes import KeyHasher, KeyHashes
 from millrace.core.compaction.offset_map import ENTRY_BYTES, FULL, OffsetMap
-from millrace.core.ids import UNKNOWN_OFFSET
+from millrace.core.ids import UNKNOWN_OFFSET, Offset
 
 HASHER = KeyHasher(b"a secret of the test")
 
@@ -32,6 +32,21 @@ def test_it_knows_the_last_offset_of_each_key(calls: list[list[int]]) -> None:
     found = table.latest(hashes_of(asked)).tolist()
     assert found == [expected.get(key, UNKNOWN_OFFSET) for key in asked]
     assert table.keys == len(expected)
+
+
+@given(
+    keys=st.lists(st.integers(0, 20), max_size=60),
+    start=st.integers(0, 60),
+    size=st.integers(0, 60),
+)
+def test_it_knows_which_offsets_are_the_last_of_their_keys(
+    keys: list[int], start: int, size: int
+) -> None:
+    table = OffsetMap(1 << 20, records=100)
+    table.put(hashes_of([b"%d" % key for key in keys]), np.arange(len(keys), dtype=np.int64))
+    last = set({key: offset for offset, key in enumerate(keys)}.values())
+    found = table.latest_in(Offset(start), Offset(start + size)).tolist()
+    assert found == [offset in last for offset in range(start, start + size)]
 
 
 def test_keys_of_one_slot_are_told_apart_up_to_a_full_table() -> None:

@@ -134,6 +134,7 @@ class LogCleaner:
             yield from self._collect(closed, collector)
             rules = CleaningRules(
                 topic_partition=state.topic_partition,
+                start_offset=found.first_dirty,
                 end_offset=collector.end_offset,
                 now=now,
                 delete_retention_ms=config.delete_retention_ms,
