@@ -131,7 +131,6 @@ class MillraceSide:
             passes=int(now[name] - before),
         )
 
-
     def _cleaner_points(self) -> set[tuple[int, int]]:
         """Return files that say how far a log is cleaned: each cleaning replaces one."""
         found = (path.stat() for path in self.directory.glob("**/cleaner-point"))

@@ -18,6 +18,7 @@ from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.ids import MonotonicMs, TopicPartition
 
 _JOB_BYTES: Final = 8 << 20
+"""Of one job of a thread; less if that is more than a tenth of what is allowed in a second."""
 _JOBS_PER_SECOND_MIN: Final = 10
 _REFUSED_MS: Final = 60_000
 """How long a log whose work was refused is left alone."""
