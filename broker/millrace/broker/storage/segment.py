@@ -12,6 +12,7 @@ from typing import Final
 from millrace.broker.storage import scan
 from millrace.broker.storage.file_system import File, FileSystem
 from millrace.broker.storage.sparse_index import Coverage, IndexCache, Place, SparseIndex
+from millrace.core.errors import CorruptBatchError
 from millrace.core.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.records.header import BatchHeader
 
@@ -256,12 +257,7 @@ class Segment:
         Raises:
             CorruptBatchError, UnsupportedFormatError, BlockingIOError, OSError: see `headers`.
         """
-        known = self._known.get(offset)
-        if known is not None:
-            return Place(offset, known)
-        if offset == self.base_offset:
-            return Place(offset, 0)
-        start = self.index.floor_of_offset(offset, may_block=may_block)
+        start = self._floor(offset, may_block=may_block)
         if start.offset == offset:
             return start
         for position, header in scan.headers(
@@ -270,6 +266,27 @@ class Segment:
             if header.next_offset > offset:
                 return Place(header.base_offset, position)
         return Place(self.next_offset, end_position)
+
+    def batch_at(self, offset: Offset, end_position: int) -> tuple[int, BatchHeader]:
+        """Return position and header of the batch that holds `offset`.
+
+        Raises:
+            CorruptBatchError, UnsupportedFormatError, OSError: see `headers`.
+        """
+        start = self._floor(offset, may_block=True)
+        for position, header in scan.headers(self.file, start.position, end_position):
+            if header.next_offset > offset:
+                return position, header
+        raise CorruptBatchError(f"no batch before byte {end_position} holds offset {offset}")
+
+    def _floor(self, offset: Offset, *, may_block: bool) -> Place:
+        """Return a batch at or before `offset` whose place is known."""
+        known = self._known.get(offset)
+        if known is not None:
+            return Place(offset, known)
+        if offset == self.base_offset:
+            return Place(offset, 0)
+        return self.index.floor_of_offset(offset, may_block=may_block)
 
     def plan(
         self,

@@ -60,7 +60,7 @@ from millrace.client._cluster.offsets import (
 )
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.record_deletions import delete_records
-from millrace.client._cluster.wire import BrokerInfo
+from millrace.client._cluster.wire import BrokerInfo, TopicInfo
 from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.core.errors import (
     Appended,
@@ -705,17 +705,14 @@ class Admin:
 
     async def _places(self, named: Iterable[PartitionName]) -> dict[PartitionName, TopicPartition]:
         named = [checked_place(place) for place in named]
-        if topics := {str(parse_topic_name(topic)) for topic, _ in named}:
-            await self._cluster.refresh(sorted(topics))
-        return {place: await self._place(*place) for place in named}
+        topics = dict.fromkeys(topic for topic, _ in named)
+        if topics:
+            await self._cluster.refresh(sorted({str(parse_topic_name(topic)) for topic in topics}))
+        found = {topic: await self._cluster.topic(topic) for topic in topics}
+        return {place: _place_in(found[place[0]], place[1]) for place in named}
 
     async def _place(self, topic: str, number: int) -> TopicPartition:
-        info = await self._cluster.topic(topic)
-        if not 0 <= number < len(info.partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
-            )
-        return TopicPartition(info.topic_id, number)
+        return _place_in(await self._cluster.topic(topic), number)
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers; of one topic or of all.
@@ -1131,3 +1128,11 @@ class Admin:
             return result
 
         return await self._until_done(attempt)
+
+
+def _place_in(info: TopicInfo, number: int) -> TopicPartition:
+    if not 0 <= number < len(info.partitions):
+        raise UnknownTopicOrPartitionError(
+            f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
+        )
+    return TopicPartition(info.topic_id, number)

@@ -92,7 +92,7 @@ class LogReader:
         """Return what lies between two offsets; what is deleted or cut does not count."""
         state = self._state
         state.health.check()
-        segments, (_, end) = state.segments, state.tail
+        segments, (tail, end) = state.segments, state.tail
         start = Offset(max(start_offset, state.log_start_offset, segments[0].base_offset))
         # Another thread may change the end between the two: what both have is there.
         limit = Offset(min(limit_offset, end.offset, segments[-1].next_offset))
@@ -101,10 +101,13 @@ class LogReader:
         first, last = segments[segment_of(segments, start)], segments[segment_of(segments, limit)]
         found = first
         try:
-            begin = first.locate(start, first.size)
-            _, batch = next(scan.headers(first.file, begin.position, first.size))
+            begin, batch = first.batch_at(start, first.size)
             found = last
-            stop = last.locate(limit, last.size).position
+            stop = (
+                end.position
+                if last is tail and limit == end.offset
+                else last.locate(limit, last.size).position
+            )
         except (*scan.DAMAGE, OSError) as error:
             is_gone = isinstance(error, FileNotFoundError) and not state.is_missing(found)
             if is_gone:
@@ -122,7 +125,7 @@ class LogReader:
                 self._await_replacement(each, may_block=True)
             return self.unread(start_offset, limit_offset)
         between = segments[segments.index(first) : segments.index(last)]
-        size = sum(each.size for each in between) - begin.position + stop
+        size = sum(each.size for each in between) - begin + stop
         return Unread(
             size, batch.append_timestamp if batch.has_append_time else batch.base_timestamp
         )
