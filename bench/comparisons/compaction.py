@@ -6,9 +6,10 @@ topic's setting to the end of the pass, which both brokers begin within a tenth 
 those of keys and values, so that neither side gains by its format.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -133,7 +134,7 @@ class MillraceSide:
 
     def _cleaner_points(self) -> set[tuple[int, int]]:
         """Return files that say how far a log is cleaned: each cleaning replaces one."""
-        found = (path.stat() for path in self.directory.glob("**/cleaner-point"))
+        found = _files(self.directory, "**/cleaner-point")
         return {(each.st_ino, each.st_mtime_ns) for each in found}
 
 
@@ -200,13 +201,14 @@ class _Disk:
         self.extra = max(self.extra, self._size() - self._before)
 
     def _size(self) -> int:
-        size = 0
-        for path in self._directory.glob("**/0*.log*"):
-            try:
-                size += path.stat().st_size
-            except FileNotFoundError:
-                continue
-        return size
+        return sum(each.st_size for each in _files(self._directory, "**/0*.log*"))
+
+
+def _files(directory: Path, pattern: str) -> Iterator[os.stat_result]:
+    """Yield what is known of each file, but for those that are removed meanwhile."""
+    for path in directory.glob(pattern):
+        with suppress(FileNotFoundError):
+            yield path.stat()
 
 
 def clean_side_by_side(

@@ -117,7 +117,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a read at an offset inside a batch skips that batch",
         "P57",
-        "millrace.broker.storage.segment:Segment.locate",
+        "millrace.broker.storage.segment:Segment._first_behind",
         "if header.next_offset > offset:",
         "if header.base_offset >= offset:",
     ),

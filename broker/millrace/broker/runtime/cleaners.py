@@ -122,16 +122,16 @@ class Cleaners:
                     return
                 if partition.log is not log:
                     return
-                step_begun = host.monotonic_s()
-                step = await worker.call(_advance, steps, self._shared.job_bytes)
-                taken_s += host.monotonic_s() - step_begun
-                if step is None:
+                job_begun = host.monotonic_s()
+                done = await worker.call(_advance, steps, self._shared.job_bytes)
+                taken_s += host.monotonic_s() - job_begun
+                if done is None:
                     break
                 count += 1
-                self._metrics.read_bytes.inc(step.read_bytes)
-                self._metrics.written_bytes.inc(step.written_bytes)
-                self._metrics.removed_records.inc(step.removed_records)
-                await self._shared.keep_pace(step.read_bytes + step.written_bytes)
+                self._metrics.read_bytes.inc(done.read_bytes)
+                self._metrics.written_bytes.inc(done.written_bytes)
+                self._metrics.removed_records.inc(done.removed_records)
+                await self._shared.keep_pace(done.read_bytes + done.written_bytes)
         except StorageError as error:
             self._shared.on_refused(partition, log, error)
             return

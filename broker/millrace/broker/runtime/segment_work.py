@@ -44,14 +44,11 @@ class SegmentWork:
     ) -> None:
         self._partitions = partitions
         self._tell = tell
-        self._allowance = (
-            CatchUpAllowance(bytes_per_second, monotonic_now()) if bytes_per_second > 0 else None
-        )
-        self.job_bytes = (
-            min(_JOB_BYTES, bytes_per_second // _JOBS_PER_SECOND_MIN)
-            if bytes_per_second > 0
-            else _JOB_BYTES
-        )
+        self._allowance: CatchUpAllowance | None = None
+        self.job_bytes = _JOB_BYTES
+        if bytes_per_second > 0:
+            self._allowance = CatchUpAllowance(bytes_per_second, monotonic_now())
+            self.job_bytes = min(_JOB_BYTES, bytes_per_second // _JOBS_PER_SECOND_MIN)
         self._left_alone: dict[TopicPartition, MonotonicMs] = {}  # And until when.
 
     async def keep_pace(self, size: int) -> None:

@@ -260,12 +260,11 @@ class Segment:
         start = self._floor(offset, may_block=may_block)
         if start.offset == offset:
             return start
-        for position, header in scan.headers(
-            self.file, start.position, end_position, may_block=may_block
-        ):
-            if header.next_offset > offset:
-                return Place(header.base_offset, position)
-        return Place(self.next_offset, end_position)
+        found = self._first_behind(start, offset, end_position, may_block=may_block)
+        if found is None:
+            return Place(self.next_offset, end_position)
+        position, header = found
+        return Place(header.base_offset, position)
 
     def batch_at(self, offset: Offset, end_position: int) -> tuple[int, BatchHeader]:
         """Return position and header of the batch that holds `offset`.
@@ -274,10 +273,24 @@ class Segment:
             CorruptBatchError, UnsupportedFormatError, OSError: see `headers`.
         """
         start = self._floor(offset, may_block=True)
-        for position, header in scan.headers(self.file, start.position, end_position):
+        found = self._first_behind(start, offset, end_position, may_block=True)
+        if found is None:
+            raise CorruptBatchError(f"no batch before byte {end_position} holds offset {offset}")
+        return found
+
+    def _first_behind(
+        self, start: Place, offset: Offset, end_position: int, *, may_block: bool
+    ) -> tuple[int, BatchHeader] | None:
+        """Return position and header of the first batch from `start` on that ends behind `offset`.
+
+        None: there is none before `end_position`.
+        """
+        for position, header in scan.headers(
+            self.file, start.position, end_position, may_block=may_block
+        ):
             if header.next_offset > offset:
                 return position, header
-        raise CorruptBatchError(f"no batch before byte {end_position} holds offset {offset}")
+        return None
 
     def _floor(self, offset: Offset, *, may_block: bool) -> Place:
         """Return a batch at or before `offset` whose place is known."""
