@@ -99,8 +99,11 @@ def measured(
 def merged(
     before: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the answers, and the earlier answers of the other figures."""
-    by_name = {answer["name"]: answer for answer in (*before, *answers)}
+    """Return the answers, and the earlier ones of figures that have no answer with a value."""
+    by_name = {answer["name"]: answer for answer in before}
+    for answer in answers:
+        if "value" in answer or "value" not in by_name.get(answer["name"], {}):
+            by_name[answer["name"]] = answer
     return [by_name[name] for name in FIGURES if name in by_name]
 
 

@@ -57,6 +57,14 @@ def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
     ]
 
 
+def test_a_figure_that_cannot_be_measured_keeps_its_earlier_value() -> None:
+    name = FIGURES[0]
+    failed = [{"name": name, "ok": False, "error": "no Java"}]
+    assert merged([{"name": name, "value": 1}], failed) == [{"name": name, "value": 1}]
+    assert merged([], failed) == failed
+    assert merged([{"name": name, "error": "no disk"}], failed) == failed
+
+
 def test_the_list_names_each_program_of_a_figure() -> None:
     programs = Path(run_figures.__file__).with_name("figures").glob("[a-z]*.py")
     assert sorted(FIGURES) == sorted(each.stem for each in programs)
