@@ -1,9 +1,9 @@
-"""Hours of simulated clusters under faults without a violation, in one run of at most an hour.
+"""Hours of simulated clusters under faults without a violation, for each hour of running.
 
 Each core runs seed after seed until its time is up, except those whose plan shows that they cannot
 count. A seed counts with at least three brokers, eight partitions, five acknowledged records a
 second, twenty faults an hour, and one leader change. One violation in any seed, counted or not, and
-there is no value; the other seeds run all the same, so that an hour shows all violations.
+there is no value; the other seeds run all the same, so that a run shows all violations.
 """
 
 import logging
@@ -89,13 +89,15 @@ def measure(bench: Bench) -> Outcome:
     """Run seeds on every core, round after round."""
     cores = os.cpu_count() or 1
     done: list[Seed] = []
+    began_at = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         for number in range(bench.rounds):
             first = 1 + max((seed.number for seed in done), default=0)
             shares = [(first + core, cores, bench.seconds) for core in range(cores)]
             done += [seed for share in pool.starmap(run_seeds, shares) for seed in share]
             hours = sum(seed.hours for seed in done if seed.counts)
-            say(f"round {number + 1}/{bench.rounds} {hours:.1f} h")
+            ran_hours = (time.monotonic() - began_at) / 3600
+            say(f"round {number + 1}/{bench.rounds} {hours:.1f} h in {ran_hours * 60:.0f} minutes")
     failed = [seed for seed in done if seed.violation is not None]
     if failed:
         others = "".join(f", {seed.number}" for seed in failed[1:])
@@ -105,8 +107,8 @@ def measure(bench: Bench) -> Outcome:
     return Outcome(
         bounds=[
             Bound(
-                what="simulated hours of seeds that count",
-                value=sum(seed.hours for seed in counted),
+                what="simulated hours of seeds that count, for each hour of running",
+                value=sum(seed.hours for seed in counted) / ran_hours,
                 at_least=HOURS_MIN,
             )
         ],
@@ -114,6 +116,7 @@ def measure(bench: Bench) -> Outcome:
             "cores": cores,
             "seeds": len(done),
             "seeds_that_count": len(counted),
+            "hours_of_seeds_that_count": sum(seed.hours for seed in counted),
             "hours_of_all_seeds": sum(seed.hours for seed in done),
             "operations": sum(seed.operations for seed in counted),
             "acknowledged_records": sum(seed.acknowledged for seed in counted),
@@ -126,4 +129,4 @@ def measure(bench: Bench) -> Outcome:
 
 
 if __name__ == "__main__":
-    figure("sim_hours", unit="h", goal=">= 100", measure=measure, seconds=SECONDS)
+    figure("sim_hours", unit="h/h", goal=">= 100", measure=measure, seconds=SECONDS)
