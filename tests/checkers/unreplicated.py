@@ -1,7 +1,7 @@
 """Promises about writes that are acknowledged before they are replicated.
 
-They may be lost, but only when another leader is elected. Records that were read are never lost.
-The records are in the order of their sends, without duplicates. Each key has one writer, whose
+They may be lost, but only when another leader is elected. The former one acknowledges writes until
+it hears of that. Records that were read are never lost. The records are in the order of their sends, without duplicates. Each key has one writer, whose
 values ascend. The other checkers judge what holds for all writes.
 """
 
@@ -13,6 +13,8 @@ from tests.checkers.report import Anomaly
 
 _LATE_NS = 10 * 10**9
 """How late the observer of metadata may see an election."""
+_UNHEARD_NS = 2 * 10**9
+"""How long the former leader may not hear of it: the session time-out of the brokers."""
 
 
 def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
@@ -39,7 +41,7 @@ def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
                 continue
             since = history[write.op].at_ns
             until = next((at for at, newest in passed if newest > value), history[-1].at_ns)
-            if not any(since <= at <= until + _LATE_NS for at in elections):
+            if not any(since - _UNHEARD_NS <= at <= until + _LATE_NS for at in elections):
                 yield Anomaly(
                     "lost-write",
                     f"key {key}: {value} was acknowledged and is gone, and nobody else was elected",

@@ -40,6 +40,15 @@ def test_what_was_acknowledged_may_not_be_lost_without_an_election() -> None:
     assert found(cluster) == ["lost-write"]
 
 
+def test_the_former_leader_acknowledges_until_it_hears_of_the_election() -> None:
+    cluster = written()
+    cluster.metadata(0, 2, leader=2, leader_epoch=2)
+    cluster.now_ns += SECOND_NS
+    cluster.send("w", 0)
+    del cluster.logs[0][-1]
+    assert found(cluster) == []
+
+
 def test_an_election_excuses_nothing_that_was_lost_long_before_or_sent_after() -> None:
     cluster = written()
     lost = cluster.new_value()
@@ -52,6 +61,7 @@ def test_an_election_excuses_nothing_that_was_lost_long_before_or_sent_after() -
     assert found(cluster) == ["lost-write"]
     cluster = written()
     cluster.metadata(0, 2, leader=2, leader_epoch=2)
+    cluster.now_ns += 3 * SECOND_NS
     cluster.send("w", 0)
     del cluster.logs[0][-1]
     assert found(cluster) == ["lost-write"]
