@@ -1,8 +1,9 @@
 """Promises about writes that are acknowledged before they are replicated.
 
 They may be lost, but only when another leader is elected. The former one acknowledges writes until
-it hears of that. Records that were read are never lost. The records are in the order of their sends, without duplicates. Each key has one writer, whose
-values ascend. The other checkers judge what holds for all writes.
+it hears of that. Records that were read are never lost. The records are in the order of their
+sends, without duplicates. Each key has one writer, whose values ascend. The other checkers judge
+what holds for all writes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
