@@ -15,7 +15,7 @@ from tests.checkers.report import Anomaly
 _LATE_NS = 10 * 10**9
 """How late the observer of metadata may see an election."""
 _UNHEARD_NS = 2 * 10**9
-"""How long the former leader may not hear of it: the session time-out of the brokers."""
+"""How long the former leader may not hear of it: the session time-out in `tests.faults`."""
 
 
 def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
