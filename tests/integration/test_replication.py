@@ -19,7 +19,7 @@ from tests.integration.raw_client import (
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
-from millrace.client import DamagedReplica, SyncAdmin, SyncProducer
+from millrace.client import DamagedReplica, SyncAdmin, SyncProducer, TopicDescription
 from millrace.core.errors import CorruptLogError, NotEnoughReplicasError, NotLeaderError
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
@@ -131,11 +131,7 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
             for future in batch:
                 future.result(30)
         first = topic.partitions[0]
-        damaged = next(each for each in cluster.brokers if each.address == first.leader_address)
-        (segment,) = damaged.partition_directory(topic.topic_id).glob("*.log")
-        content = bytearray(segment.read_bytes())
-        content[80] ^= 1
-        segment.write_bytes(content)
+        damaged = _flip_at_the_leader(cluster, topic, 80)
         with RawClient(damaged.address) as client:
             look_up = client.list_offset(TopicPartition(topic.topic_id, 0), timestamp=0)
             assert look_up.error.code == CorruptLogError.code
@@ -149,6 +145,57 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
             "the damaged one was fetched anew",
         )
     assert sorted(read_all(cluster.bootstrap, "t", 10)) == [b"%d" % each for each in range(10)]
+
+
+def _flip_at_the_leader(cluster: RunningCluster, topic: TopicDescription, at: int) -> RunningBroker:
+    """Flip a bit in the only segment of the first partition; return the leader, which has it."""
+    first = topic.partitions[0]
+    leader = cluster.at(first.leader_address)
+    (segment,) = leader.partition_directory(topic.topic_id).glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    return leader
+
+
+def test_a_consumer_that_meets_damage_reads_on_from_another_leader(
+    cluster: RunningCluster,
+) -> None:
+    values = [b"%d" % each for each in range(9)]
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all", batch_size=1) as producer,
+    ):
+        topic = admin.create_topic("t", replication_factor=3)
+        for value in values:
+            producer.send("t", value).result(30)
+        damaged = _flip_at_the_leader(cluster, topic, -1)
+        assert read_all(cluster.bootstrap, "t", len(values)) == values
+        assert admin.describe_topic("t").partitions[0].leader_address != damaged.address
+
+
+def test_a_follower_that_meets_damage_at_its_leader_has_another_lead(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        topic = admin.create_topic("t", replication_factor=3)
+        first = topic.partitions[0]
+        late = next(each for each in cluster.brokers if each.address != first.leader_address)
+        late.kill()
+        assert producer.send("t", b"0").result(30).offset == 0
+        _flip_at_the_leader(cluster, topic, -1)
+        late.start()
+        wait_until(
+            lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+            "all have a sound copy",
+        )
+        assert admin.describe_topic("t").partitions[0].leader not in (first.leader, -1)
+    assert read_all(cluster.bootstrap, "t", 1) == [b"0"]
 
 
 def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.sim.scenarios import (
     Scenario,
     ScenarioCluster,
     Step,
+    Unscrubbed,
     again,
     hasty,
 )
@@ -858,6 +859,13 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=Busy,
         steps=[(7, FLIP_BEHIND, 4)],
         mutants=["a follower keeps batches whose checksums do not hold"],
+    ),
+    Scenario(
+        about="P65",
+        name="what a follower has yet to fetch is damaged, and no scrub finds it",
+        cluster=Unscrubbed,
+        steps=[(7, FLIP_BEHIND, 4)],
+        mutants=["what came damaged is sent again without a look at it"],
     ),
     Scenario(
         about="P27",

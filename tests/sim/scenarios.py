@@ -162,6 +162,12 @@ class Rotting(Busy):
         return measures
 
 
+class Unscrubbed(Rotting):
+    """Nobody finds damage but those who read."""
+
+    settings = replace(Busy.settings, scrub_bytes_per_second=0)
+
+
 class BusyAndOneMustBeInSync(Busy):
     topics = (
         TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),

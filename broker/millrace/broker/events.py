@@ -257,8 +257,8 @@ BATCH_DAMAGED: Final = Event(
     name="batch_damaged",
     level=Level.WARNING,
     text="a batch came damaged",
-    meaning="A checksum was wrong on the way from the leader; the batch is fetched again.",
-    action="If it stays, look at the leader's disk, and at the memory and network of both.",
+    meaning="A checksum was wrong; the leader verifies its copy, and the batch is fetched again.",
+    action="If it comes again and the leader stays, look at the memory and network of both.",
     fields=("partition", "error"),
 )
 RECORDS_TAKEN_BACK: Final = Event(

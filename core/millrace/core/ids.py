@@ -28,6 +28,8 @@ WallMs = NewType("WallMs", int)
 """Milliseconds UTC since 1970: record timestamps and retention. Never used to measure time."""
 
 UNKNOWN_OFFSET: Final = Offset(-1)
+VERIFY_NOTHING: Final = Offset(0)
+"""As `verify_until`, below which a reader has its broker verify batches: none came damaged."""
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 NO_PRODUCER_ID: Final = ProducerId(-1)
 NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)

@@ -110,6 +110,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "Offset(0),\n",
     ),
     mutant(
+        "what came damaged is sent again without a look at it",
+        "P65",
+        "millrace.broker.rpc.fetch:_FetchStream._plan_partition",
+        "if position.must_verify:",
+        "if False:",
+    ),
+    mutant(
         "batches of another partition, and changed ones, pass recovery",
         "P66",
         "millrace.broker.storage.scan:verified_batches",

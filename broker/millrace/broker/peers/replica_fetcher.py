@@ -288,6 +288,7 @@ def _message_of(request: SessionRequest) -> pb.FetchRequest:
             current_leader_epoch=position.leader_epoch,
             last_fetched_epoch=position.last_fetched_epoch,
             log_start_offset=its_progress.log_start_offset,
+            verify_until=position.verify_until,
         )
         progress.append((handle, its_progress))
     for handle, each in progress:

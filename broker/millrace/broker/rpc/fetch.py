@@ -8,6 +8,9 @@ waits until gRPC has taken that response, so a reader that does not read costs t
 response. A position at a leader that does not know of its election yet waits for the metadata
 (`EarlyRequests`).
 
+Stored batches are sent without a look at their bytes, unless the reader says that one came damaged:
+then they are verified first, and a damaged log goes offline (P65).
+
 A reader that exceeds a quota gets its answer, which says how long it waits for the next one
 (`Throttle`).
 """
@@ -432,6 +435,7 @@ class _FetchStream:
                 LeaderEpoch(wanted.last_fetched_epoch),
                 wanted.max_bytes,
                 Offset(wanted.end_offset),
+                Offset(wanted.verify_until),
                 may_be_sent_on=bool(reader.zone) and not wanted.from_leader,
             ),
             monotonic_now(),
@@ -552,6 +556,8 @@ class _FetchStream:
                 read = await self._plan_read(log, position, room.max_bytes(position), wanted)
         if read is not None:
             self._session.check_window(position, read.length)
+            if position.must_verify:
+                await self._service.reader.call(read.segment.log_dir, log.verify, read)
         return _Plan(position, partition, read)
 
     async def _plan_read(

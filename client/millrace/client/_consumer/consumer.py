@@ -190,8 +190,9 @@ class Consumer:
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
             LogTruncatedError: records that were handed out are gone, after an unclean election; its
                 `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
-            CorruptBatchError, UnsupportedFormatError: a batch is damaged, or of a later release;
-                the position stays before it.
+            CorruptBatchError: a batch came damaged though its broker has verified it; the position
+                stays before it.
+            UnsupportedFormatError: a batch is of a later release; likewise.
         """
         return await self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
 

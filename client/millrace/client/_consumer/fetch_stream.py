@@ -79,6 +79,7 @@ class FetchStream:
                 max_bytes=self._partition_bytes_max,
                 from_leader=added.from_leader,
                 end_offset=added.end_offset,
+                verify_until=added.verify_until,
             )
         self._messages.append(message)
         self._has_message.set()

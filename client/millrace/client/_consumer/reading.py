@@ -41,6 +41,7 @@ from millrace.core.errors import (
     ClosedError,
     ConcurrentUseError,
     ConnectionFailedError,
+    CorruptBatchError,
     InvalidRequestError,
     MillraceError,
     NotLeaderError,
@@ -338,8 +339,11 @@ class ConsumerCore:
             self._lent = None
 
     def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
-        batch = self._take_batch()
-        return None if batch is None else (batch, self._open(batch))
+        while (batch := self._take_batch()) is not None:
+            opened = self._open(batch)
+            if opened is not None:
+                return batch, opened
+        return None
 
     def _take_batch(self) -> FetchedBatch | None:
         with self._lock:
@@ -355,13 +359,18 @@ class ConsumerCore:
                 if must_poll:
                     self._wake()
 
-    def _open(self, batch: FetchedBatch) -> pa.RecordBatch:
+    def _open(self, batch: FetchedBatch) -> pa.RecordBatch | None:
+        """Return a batch's records; None: it is damaged, and fetched again."""
         try:
             opened = open_batch(
                 batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
             )
+        # Never past an unreadable batch: the position goes back to it.
+        except CorruptBatchError:
+            if self._fetch_again(batch.topic_partition, batch.start_offset):
+                return None
+            raise
         except MillraceError:
-            # Never past an unreadable batch: the position goes back to it.
             self._rewind(batch.topic_partition, batch.start_offset)
             raise
         if batch.start_offset > batch.header.base_offset:
@@ -391,6 +400,14 @@ class ConsumerCore:
         with self._lock:
             self._fetcher.rewind(place, to)
             self._wake()
+
+    def _fetch_again(self, place: TopicPartition, damaged_offset: Offset) -> bool:
+        """Go back to a damaged batch; return whether its broker verifies it for the first time."""
+        self._drop_rest()
+        with self._lock:
+            is_news = self._fetcher.fetch_again(place, damaged_offset)
+            self._wake()
+        return is_news
 
     def seek(self, place: PartitionName, to: Start) -> None:
         """Go on at an offset, or at an end of the log."""

@@ -5,8 +5,10 @@ anything but reading on (seek, resume, a broken stream, a new leader) it takes a
 data under the old handle is dropped. So no record is handed out twice or out of order, and no
 offset is compared with responses under way.
 
-Prefetching is bounded by the credit of `sessions`. Bytes that are no batch fail only their
-partition; the user gets the error after the batches before them.
+Prefetching is bounded by the credit of `sessions`. A batch that came damaged is fetched again, and
+its broker verifies its copy first (P65). If that is damaged, another replica leads from then on,
+and the user notices nothing. A batch that comes damaged again fails only its partition; the user
+gets the error after the batches before it.
 
 A partition names the leader epoch that it knows, and that of the last record read: a broker of
 another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
@@ -36,6 +38,7 @@ from millrace.core.consumer.sessions import (
     Sessions,
 )
 from millrace.core.errors import (
+    CorruptBatchError,
     LogTruncatedError,
     MillraceError,
     OffsetNotAvailableError,
@@ -46,6 +49,7 @@ from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
     UNKNOWN_OFFSET,
+    VERIFY_NOTHING,
     BrokerId,
     Leader,
     LeaderEpoch,
@@ -115,6 +119,8 @@ class _Partition:
     log_start_offset: Offset = UNKNOWN_OFFSET
     is_doubted: bool = False
     """A leader refused the position since records were read or the user named it."""
+    verify_until: Offset = VERIFY_NOTHING
+    """Brokers verify what they send of the records below: a batch came damaged."""
     error: MillraceError | None = None
     """Why it failed; None: it did not, or was moved since."""
 
@@ -224,6 +230,18 @@ class Fetcher:
         before = [(epoch, base) for epoch, base in partition.epochs if base < to]
         self._move(partition, to)
         partition.epochs = before
+
+    def fetch_again(self, topic_partition: TopicPartition, damaged_offset: Offset) -> bool:
+        """Go back to a batch that was taken and is damaged; its broker verifies its copy.
+
+        Returns:
+            False: the broker has verified it before, so the user has to know.
+        """
+        partition = self._partitions[topic_partition]
+        is_news = damaged_offset >= partition.verify_until
+        self.rewind(topic_partition, damaged_offset)
+        partition.verify_until = Offset(damaged_offset + 1)
+        return is_news
 
     def pause(self, topic_partition: TopicPartition) -> None:
         """Hand nothing out until `resume`. Drop the waiting batches: they hold credit back."""
@@ -491,6 +509,7 @@ class Fetcher:
                 partition.last_epoch,
                 route.from_leader,
                 partition.end,
+                partition.verify_until,
             ),
         )
 
@@ -532,9 +551,15 @@ class Fetcher:
     def _keep(self, partition: _Partition, fetched: FetchedPartition) -> None:
         route = partition.route
         damage = self._sessions.keep(route.topic, route.topic_partition, fetched)
-        if damage is not None:
-            self._sessions.remove(partition.handle)
-            self._fail(partition, type(damage)(f"{partition}: {damage.message}"))
+        if damage is None:
+            return
+        error, offset = damage
+        if isinstance(error, CorruptBatchError) and offset >= partition.verify_until:
+            partition.verify_until = Offset(offset + 1)
+            self._leave_for(partition, FetchEvent.LEFT)
+            return
+        self._sessions.remove(partition.handle)
+        self._fail(partition, type(error)(f"{partition}: {error.message}"))
 
     def _on_error(
         self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
@@ -628,6 +653,7 @@ class Fetcher:
         partition.route.end_pause()
         partition.epochs.clear()
         partition.is_doubted = False
+        partition.verify_until = VERIFY_NOTHING
         partition.position = UNKNOWN_OFFSET
         self._must_poll = True
         if not isinstance(to, Reset):

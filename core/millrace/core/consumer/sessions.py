@@ -16,6 +16,7 @@ from typing import Final
 from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFormatError
 from millrace.core.ids import (
     UNKNOWN_OFFSET,
+    VERIFY_NOTHING,
     BrokerId,
     LeaderEpoch,
     Offset,
@@ -40,6 +41,8 @@ class AddedPartition:
     """The leader must serve it, and not redirect the reader."""
     end_offset: Offset | None = None
     """Nothing is wanted from here on."""
+    verify_until: Offset = VERIFY_NOTHING
+    """The broker verifies what it sends of the records below: a batch came damaged."""
 
 
 @dataclass(slots=True)
@@ -164,11 +167,16 @@ class Sessions:
 
     def keep(
         self, topic: str, topic_partition: TopicPartition, fetched: FetchedPartition
-    ) -> MillraceError | None:
-        """Keep received batches; return the problem of the bytes behind them, if there is one."""
+    ) -> tuple[MillraceError, Offset] | None:
+        """Keep received batches.
+
+        Returns:
+            The problem of the bytes behind them, and their offset; None: there is none.
+        """
         session = self._of_handle[fetched.handle]
         kept = 0
-        damage: MillraceError | None = None
+        damage: tuple[MillraceError, Offset] | None = None
+        end_offset = fetched.fetch_offset
         try:
             for header, data in walk(fetched.batches):
                 if header.next_offset > fetched.fetch_offset:
@@ -177,8 +185,9 @@ class Sessions:
                         FetchedBatch(topic, topic_partition, fetched.handle, header, data, start)
                     )
                     kept += len(data)
+                    end_offset = header.next_offset
         except (CorruptBatchError, UnsupportedFormatError) as error:
-            damage = error
+            damage = error, end_offset
         session.buffered_bytes += kept
         self._give_back(session, len(fetched.batches) - kept)
         return damage

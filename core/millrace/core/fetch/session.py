@@ -22,7 +22,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millrace.core.errors import CreditTooSmallError, MalformedRequestError
-from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import (
+    VERIFY_NOTHING,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
 
 _CLOSELY_MS: Final = 50
 """Batches that are sent within this time of each other follow closely."""
@@ -65,6 +71,8 @@ class FetchPosition:
     max_bytes: int
     end_offset: Offset = NO_END
     """The reader wants nothing from here on."""
+    verify_until: Offset = VERIFY_NOTHING
+    """A batch below this offset came damaged: what is sent from there is verified first."""
     may_be_sent_on: bool = False
     """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
@@ -76,6 +84,11 @@ class FetchPosition:
     def is_at_end(self) -> bool:
         """Whether the reader has everything that it wants."""
         return NO_END != self.end_offset <= self.fetch_offset
+
+    @property
+    def must_verify(self) -> bool:
+        """Whether the next batches are to be verified before they are sent."""
+        return self.fetch_offset < self.verify_until
 
 
 @dataclass(slots=True)

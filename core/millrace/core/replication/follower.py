@@ -10,7 +10,8 @@ follower that would have to cut there halts and keeps everything. An empty log, 
 all given up, has nothing to cut: if its leader cannot tell whether it may continue from there, it
 starts over.
 
-Batches are kept byte for byte as the leader has them (P1), one whole batch or nothing of it (P8).
+Batches are kept byte for byte as the leader has them (P1), one whole batch or nothing of it (P8). A
+batch that came damaged is fetched again, and the leader verifies its copy first (P65).
 With one exception: a leader whose log is compacted may have put batches together, and then one of
 them may begin before the end of this log. The follower takes the end of it. The shell changes the
 log, in the order of the effects, and each change comes back as an event:
@@ -66,6 +67,7 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
+    VERIFY_NOTHING,
     BrokerId,
     LeaderEpoch,
     Offset,
@@ -106,6 +108,8 @@ class FetchFrom:
     twice."""
     pause_ms: int = 0
     """Pause before, after a refusal."""
+    verify_until: Offset = VERIFY_NOTHING
+    """The leader verifies what it sends of the records below: a batch came damaged."""
 
 
 @dataclass(slots=True)
@@ -220,6 +224,7 @@ class PartitionFollower:
         "_refusal_pause_ms",
         "_starts_within",
         "_unclean_epoch",
+        "_verify_until",
         "durable_log_start_offset",
         "flushed_offset",
         "generation",
@@ -273,6 +278,7 @@ class PartitionFollower:
         self._leader_high_watermark = self.high_watermark
         self._leader_log_start_offset = self.log_start_offset
         self._refusal_pause_ms = 0
+        self._verify_until = VERIFY_NOTHING
 
     # --- State -------------------------------------------------------------------------------
 
@@ -293,6 +299,7 @@ class PartitionFollower:
             self._epoch_before(self.next_offset),
             self._opened,
             pause_ms,
+            self._verify_until,
         )
 
     def _epoch_before(self, end_offset: Offset) -> LeaderEpoch:
@@ -426,6 +433,8 @@ class PartitionFollower:
         self._high_watermark_epoch = self.leader_epoch
         self._leader_log_start_offset = response.log_start_offset
         effects += self._advance()
+        if response.is_damaged:
+            self._verify_until = Offset(self._fetch_offset + 1)
         if response.is_damaged or len(batches) < len(response.batches):
             effects += self._open(self._config.replica_fetch_backoff_ms)  # P8: fetch it again.
         return effects

@@ -66,7 +66,7 @@ class FetchSettings(_message.Message):
     def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ..., window_bytes: _Optional[int] = ..., features: _Optional[_Iterable[_Union[_common_pb2.Feature, _Mapping]]] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset", "from_leader", "end_offset")
+    __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset", "from_leader", "end_offset", "verify_until")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class FetchPartition(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FROM_LEADER_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_UNTIL_FIELD_NUMBER: _ClassVar[int]
     handle: int
     topic_id: bytes
     partition: int
@@ -87,7 +88,8 @@ class FetchPartition(_message.Message):
     log_start_offset: int
     from_leader: bool
     end_offset: int
-    def __init__(self, handle: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., from_leader: _Optional[bool] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    verify_until: int
+    def __init__(self, handle: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., from_leader: _Optional[bool] = ..., end_offset: _Optional[int] = ..., verify_until: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "batches")

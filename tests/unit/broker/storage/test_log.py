@@ -771,6 +771,34 @@ def test_damage_in_a_closed_segment_is_found_by_the_scrub_and_ends_the_partition
         opened.log.plan_read(Offset(0), 100, Offset(80))
 
 
+@pytest.mark.parametrize("segment", [0, 72])
+def test_a_read_that_is_verified_finds_damage_and_ends_the_partition(segment: int) -> None:
+    opened = filled()
+    plan = opened.log.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
+    assert plan is not None
+    opened.log.verify(plan)
+    opened.disk.flip_bit(plan.segment.path, plan.position + plan.length - 1)
+    with pytest.raises(CorruptLogError, match="checksum"):
+        opened.log.verify(plan)
+    with pytest.raises(CorruptLogError):
+        opened.log.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
+    assert opened.disk.exists(f"{PARTITION}/{DAMAGED}")
+
+
+def test_what_is_gone_or_cut_meanwhile_is_not_found_damaged() -> None:
+    opened = filled()
+    first, last = (opened.log.plan_read(Offset(start), 4 * LENGTH, Offset(80)) for start in (0, 72))
+    assert first is not None
+    assert last is not None
+    opened.log.advance_log_start(Offset(40))
+    opened.log.truncate_to(Offset(74), NOW)
+    for _ in range(3):
+        opened.append(stamped_batch(opened.end, records=7))
+    opened.log.verify(first)
+    opened.log.verify(last)
+    assert opened.log.failure is None
+
+
 def test_a_header_that_does_not_parse_fails_the_read_and_the_partition() -> None:
     opened = filled()
     opened.disk.flip_bit(f"{PARTITION}/{8:020}.log", LENGTH)

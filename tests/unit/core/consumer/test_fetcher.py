@@ -467,25 +467,56 @@ def test_an_error_waits_until_what_came_before_is_taken() -> None:
 DAMAGED = b"damaged!" + batch(3, 2)[8:]
 
 
-def with_a_damaged_header() -> Fetcher:
-    """Return a fetcher to which a batch that cannot be read came behind a good one."""
+def doubtful() -> Fetcher:
+    """Return a fetcher to which a batch that cannot be read came once, behind a good one."""
     fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + DAMAGED, 0)], at(1))
+    assert not fetcher.has_news
+    return fetcher
+
+
+def with_a_damaged_header() -> Fetcher:
+    """Return a fetcher to which that batch came again, under handle 2."""
+    fetcher = doubtful()
     fetcher.assign("t", OTHER, Offset(0))
-    fetcher.poll(at(0))
-    news = [fetched(1, batch(0, 3) + DAMAGED, 0), fetched(2, batch(0, 1, place=OTHER), 0)]
+    fetcher.poll(at(1))
+    news = [fetched(2, batch(0, 3) + DAMAGED, 0), fetched(3, batch(0, 1, place=OTHER), 0)]
     fetcher.on_fetched(BROKER, news, at(1))
     return fetcher
+
+
+def test_the_broker_verifies_what_came_damaged_before_it_sends_it_again() -> None:
+    fetcher = doubtful()
+    joining = rejoined(fetcher, BROKER, 1)
+    assert (joining.handle, joining.fetch_offset, joining.verify_until) == (2, 0, 4)
+    fetcher.on_fetched(BROKER, [fetched(2, batch(0, 3) + batch(3, 2), 0)], at(2))
+    taken = [fetcher.take(), fetcher.take()]
+    assert [each and each.header.base_offset for each in taken] == [0, 3]
+    assert fetcher.take() is None
+
+
+def test_a_batch_that_was_taken_and_is_damaged_is_fetched_again_once() -> None:
+    fetcher = make()
+    for handle, is_news in ((1, True), (2, False)):
+        fetcher.on_fetched(BROKER, [fetched(handle, batch(0, 3), 0)], at(1))
+        assert fetcher.take() is not None
+        assert fetcher.fetch_again(PLACE, Offset(0)) is is_news
+        joining = rejoined(fetcher, BROKER, 1)
+        assert (joining.fetch_offset, joining.verify_until) == (0, 1)
+    fetcher.seek(PLACE, Offset(0))
+    assert rejoined(fetcher, BROKER, 1).verify_until == 0
+    assert fetcher.fetch_again(PLACE, Offset(0)), "the user begins anew"
 
 
 def test_a_damaged_header_is_told_behind_what_came_before_it() -> None:
     fetcher = with_a_damaged_header()
     taken = [fetcher.take(), fetcher.take()]
-    assert [each and (each.handle, each.header.base_offset) for each in taken] == [(1, 0), (2, 0)]
+    assert [each and (each.handle, each.header.base_offset) for each in taken] == [(2, 0), (3, 0)]
     with pytest.raises(CorruptBatchError, match=r"topic 't' partition 0: the bytes begin with"):
         fetcher.take()
     assert fetcher.take() is None
     assert fetcher.position(PLACE) == 3
-    fetcher.on_fetched(BROKER, [fetched(2, batch(1, 1, place=OTHER), 1)], at(1))
+    fetcher.on_fetched(BROKER, [fetched(3, batch(1, 1, place=OTHER), 1)], at(1))
     assert fetcher.take() is not None, "the other partition goes on"
 
 
@@ -493,9 +524,9 @@ def test_what_cannot_be_read_takes_no_part_of_the_window() -> None:
     fetcher = with_a_damaged_header()
     (change,) = fetcher.poll(at(1))
     assert isinstance(change, ChangeSession)
-    assert (change.added, change.removed) == ([], [1])
+    assert (change.added, change.removed) == ([], [2])
     granted = change.credit_bytes
-    fetcher.on_fetched(BROKER, [fetched(1, DAMAGED, 5)], at(1))  # It was on its way.
+    fetcher.on_fetched(BROKER, [fetched(2, DAMAGED, 5)], at(1))  # It was on its way.
     came = len(batch(0, 3)) + 2 * len(DAMAGED) + len(batch(0, 1, place=OTHER))
     while fetcher.has_news:
         with suppress(CorruptBatchError):
@@ -511,12 +542,12 @@ def test_a_seek_drops_what_came_before_a_damaged_header_and_the_error() -> None:
     fetcher.seek(PLACE, Offset(1))
     taken = fetcher.take()
     assert taken is not None
-    assert taken.handle == 2
+    assert taken.handle == 3
     assert fetcher.take() is None
     (change,) = fetcher.poll(at(1))
     assert isinstance(change, ChangeSession)
     assert [each.fetch_offset for each in change.added] == [1]
-    assert change.removed == [1], "it is taken out once"
+    assert change.removed == [2], "it is taken out once"
 
 
 def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
@@ -524,7 +555,7 @@ def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
     fetcher.pause(PLACE)
     taken = fetcher.take()
     assert taken is not None
-    assert taken.handle == 2
+    assert taken.handle == 3
     assert fetcher.take() is None
     fetcher.poll(at(1))
     fetcher.resume(PLACE)

@@ -94,8 +94,10 @@ def test_what_is_dropped_gives_its_credit_back_and_the_rest_stays_in_order() -> 
 def test_bytes_that_are_no_batch_are_told_and_give_their_credit_back() -> None:
     sessions = make(1)
     damaged = b"damaged!" + batch(1)[8:]
-    error = sessions.keep("t", PLACE, came(1, batch(0) + damaged))
-    assert isinstance(error, CorruptBatchError)
+    found = sessions.keep("t", PLACE, came(1, batch(0) + damaged))
+    assert found is not None
+    assert isinstance(found[0], CorruptBatchError)
+    assert found[1] == 1
     sessions.refuse(BROKER, SIZE)
     assert granted(sessions) == 2 * SIZE
     assert sessions.take() is not None

@@ -112,10 +112,22 @@ def response(
 
 
 def position(
-    offset: int, last_epoch: int, number: int, *, epoch: int = EPOCH, pause_ms: int = 0
+    offset: int,
+    last_epoch: int,
+    number: int,
+    *,
+    epoch: int = EPOCH,
+    pause_ms: int = 0,
+    verify_until: int = 0,
 ) -> FetchFrom:
     return FetchFrom(
-        LEADER, LeaderEpoch(epoch), Offset(offset), LeaderEpoch(last_epoch), number, pause_ms
+        LEADER,
+        LeaderEpoch(epoch),
+        Offset(offset),
+        LeaderEpoch(last_epoch),
+        number,
+        pause_ms,
+        Offset(verify_until),
     )
 
 
@@ -227,7 +239,19 @@ def test_of_a_batch_that_begins_before_the_end_the_rest_is_taken() -> None:
 def test_batches_before_a_damaged_one_are_kept_and_it_is_fetched_again() -> None:
     machine = follower()
     damaged = replace(response(machine), is_damaged=True)
-    assert machine.on_fetch_response(damaged) == [position(0, NO_LEADER_EPOCH, 2, pause_ms=PAUSE)]
+    again = position(0, NO_LEADER_EPOCH, 2, pause_ms=PAUSE, verify_until=1)
+    assert machine.on_fetch_response(damaged) == [again]
+
+
+def test_the_leader_verifies_a_batch_that_came_damaged_and_the_next_leader_does_not() -> None:
+    machine = follower()
+    damaged = replace(response(machine, batch(0, 2)), is_damaged=True)
+    assert machine.on_fetch_response(damaged) == [Append([batch(0, 2)]), StopFetching()]
+    (again,) = machine.on_written(Offset(2))
+    assert again == position(2, 5, 2, pause_ms=PAUSE, verify_until=3)
+    (after,) = machine.on_state(state_of(OTHER, 6, 8))
+    assert isinstance(after, FetchFrom)
+    assert (after.fetch_offset, after.verify_until) == (2, 0)
 
 
 def test_an_answer_is_dropped_when_leader_epoch_or_offset_have_moved_on() -> None:

@@ -489,6 +489,15 @@ class PartitionLog:
 
     # --- Verifying and closing ---------------------------------------------------------------
 
+    def verify(self, plan: ReadPlan) -> None:
+        """Verify the batches of a plan; nothing is said of those that were deleted meanwhile.
+
+        Raises:
+            CorruptLogError: one is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: nothing could be read.
+        """
+        self._reader.verify(plan)
+
     def scrub(self, max_bytes: int, *, in_tier: bool = False) -> int:
         """Verify about `max_bytes` of closed segments (P67), from the end of the last call on.
 

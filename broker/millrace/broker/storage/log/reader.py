@@ -9,6 +9,8 @@ from millrace.broker.storage.segment import ReadPlan, Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.time_search import TimestampedOffset, first_record, latest_record
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+from millrace.core.records.batch import walk
+from millrace.core.records.header import verify_body
 
 
 class Unread(NamedTuple):
@@ -140,6 +142,21 @@ class LogReader:
             return b""
         except OSError as error:
             raise self._state.health.unread(error, plan.segment.path) from error
+
+    def verify(self, plan: ReadPlan) -> None:
+        """Read the batches of a plan, and find damage (P65)."""
+        state, found = self._state, plan.segment
+        content = self.read(plan)
+        if len(content) < plan.length:
+            return
+        try:
+            for header, batch in walk(memoryview(content)):
+                verify_body(state.topic_partition, header, batch)
+        except scan.DAMAGE as error:
+            with state.lock:  # While a segment is cut, it is still one of the log's.
+                is_whole = found in state.segments
+            if is_whole:
+                raise state.health.unread(error, found.path) from error
 
     def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
         """Read the batches of a plan into `buffer`; -1 unless all of them are in memory."""
