@@ -122,8 +122,8 @@ class Invariants:
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._gone_for_good: dict[TopicPartition, Offset] = {}
-        self._was_set_back = False  # Any disk, as of the last look.
         """The highest low watermark of any leader."""
+        self._was_set_back = False  # Any disk, as of the last look.
         self._given_up: dict[TopicPartition, Offset] = {}
         """As `log_starts`, but at most the end of a leader that was elected uncleanly since: later
         offsets get other records."""
@@ -237,9 +237,11 @@ class Invariants:
             broker = cluster.stored_cluster.brokers[broker_id]
             node, machine = nodes.get(broker.life), cluster.machines[broker.name]
             log = None if node is None else node.log(topic_partition)
+            # A life that died after it had told its end may be elected, and may have lost its disk.
+            has_its_disk = self._disks[broker.life] == self._disk_of(broker)
             if log is not None:
                 ends[broker.life] = (log.leader_epochs.latest_epoch, log.log_end_offset)
-            elif machine.node is None and not machine.disk.is_damaged:
+            elif machine.node is None and has_its_disk and not machine.disk.is_damaged:
                 ends[broker.life] = _end_on_disk(machine.disk, topic_partition)
         chosen = after.leader_life
         if chosen in ends and ends[chosen] < max(ends.values()):
