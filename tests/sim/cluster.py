@@ -472,7 +472,9 @@ class SimulatedCluster:
                 # A writer may send seldom and be between two bursts; no burst may wait for long.
                 is_short = count - before < 5 and writer.load.every_us <= SECOND
                 since = writer.waits_since.get(key, self._world.now)
-                if is_short or self._world.now - since > _WAIT_MAX:
+                # It may wait for the session of a broker that was stopped for a new disk.
+                is_late = self._world.now - since > _WAIT_MAX and not self._just_replaced()
+                if is_short or is_late:
                     raise Violation(
                         f"{writer.name} was told of {count - before} values of key {key} only, "
                         f"though all is quiet; {self.describe()}"
