@@ -31,6 +31,15 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0
         time.sleep(0.02)
 
 
+def flip(path: Path, position: int) -> None:
+    """Change one bit of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))
+
+
 class RunningBroker:
     """A broker on one folder; it keeps its ports from start to start.
 

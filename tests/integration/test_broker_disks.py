@@ -15,7 +15,7 @@ import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_broker import RunningBroker, flip, wait_until
 
 from millrace.client import SyncConsumer
 from millrace.core.ids import TopicPartition
@@ -284,15 +284,6 @@ def closed_segment(broker: RunningBroker, topic_id: bytes) -> Path:
     segments = sorted(broker.partition_directory(topic_id).glob("*.log"))
     assert len(segments) > 2
     return segments[0]
-
-
-def flip(path: Path, position: int) -> None:
-    """Change one bit of a file."""
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 0x10]))
 
 
 def with_segments(client: RawClient, name: str) -> tuple[TopicPartition, TopicPartition]:

@@ -16,7 +16,7 @@ from tests.integration.raw_client import (
     batch_of,
     request_of,
 )
-from tests.integration.running_broker import RunningBroker, failed_start, wait_until
+from tests.integration.running_broker import RunningBroker, failed_start, flip, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
 from millrace.client import DamagedReplica, SyncAdmin, SyncProducer, TopicDescription
@@ -152,11 +152,7 @@ def _flip_at_the_leader(cluster: RunningCluster, topic: TopicDescription, at: in
     first = topic.partitions[0]
     leader = cluster.at(first.leader_address)
     (segment,) = leader.partition_directory(topic.topic_id).glob("*.log")
-    with segment.open("r+b") as file:
-        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
-        (byte,) = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
+    flip(segment, at % segment.stat().st_size)  # A negative place counts from the end.
     return leader
 
 

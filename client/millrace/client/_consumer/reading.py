@@ -405,9 +405,9 @@ class ConsumerCore:
         """Go back to a damaged batch; return whether its broker verifies it for the first time."""
         self._drop_rest()
         with self._lock:
-            is_news = self._fetcher.fetch_again(place, damaged_offset)
+            is_first = self._fetcher.fetch_again(place, damaged_offset)
             self._wake()
-        return is_news
+        return is_first
 
     def seek(self, place: PartitionName, to: Start) -> None:
         """Go on at an offset, or at an end of the log."""

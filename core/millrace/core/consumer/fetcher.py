@@ -145,6 +145,12 @@ class _Partition:
             self.epochs.append((batch.header.leader_epoch, batch.start_offset))
             del self.epochs[:-_EPOCHS_KEPT]
 
+    def distrust(self, damaged_offset: Offset) -> bool:
+        """Have brokers verify a batch that came damaged; return whether it is the first time."""
+        is_first = damaged_offset >= self.verify_until
+        self.verify_until = Offset(damaged_offset + 1)
+        return is_first
+
     def first_lost(self, epoch: LeaderEpoch, end_offset: Offset) -> Offset:
         """Return the first offset at which the records taken differ from a log.
 
@@ -238,10 +244,11 @@ class Fetcher:
             False: the broker has verified it before, so the user has to know.
         """
         partition = self._partitions[topic_partition]
-        is_news = damaged_offset >= partition.verify_until
+        is_first = partition.distrust(damaged_offset)
+        verify_until = partition.verify_until
         self.rewind(topic_partition, damaged_offset)
-        partition.verify_until = Offset(damaged_offset + 1)
-        return is_news
+        partition.verify_until = verify_until
+        return is_first
 
     def pause(self, topic_partition: TopicPartition) -> None:
         """Hand nothing out until `resume`. Drop the waiting batches: they hold credit back."""
@@ -554,8 +561,7 @@ class Fetcher:
         if damage is None:
             return
         error, offset = damage
-        if isinstance(error, CorruptBatchError) and offset >= partition.verify_until:
-            partition.verify_until = Offset(offset + 1)
+        if isinstance(error, CorruptBatchError) and partition.distrust(offset):
             self._leave_for(partition, FetchEvent.LEFT)
             return
         self._sessions.remove(partition.handle)

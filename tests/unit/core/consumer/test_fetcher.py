@@ -497,15 +497,15 @@ def test_the_broker_verifies_what_came_damaged_before_it_sends_it_again() -> Non
 
 def test_a_batch_that_was_taken_and_is_damaged_is_fetched_again_once() -> None:
     fetcher = make()
-    for handle, is_news in ((1, True), (2, False)):
+    for handle, is_first in ((1, True), (2, False)):
         fetcher.on_fetched(BROKER, [fetched(handle, batch(0, 3), 0)], at(1))
         assert fetcher.take() is not None
-        assert fetcher.fetch_again(PLACE, Offset(0)) is is_news
+        assert fetcher.fetch_again(PLACE, Offset(0)) is is_first
         joining = rejoined(fetcher, BROKER, 1)
         assert (joining.fetch_offset, joining.verify_until) == (0, 1)
     fetcher.seek(PLACE, Offset(0))
     assert rejoined(fetcher, BROKER, 1).verify_until == 0
-    assert fetcher.fetch_again(PLACE, Offset(0)), "the user begins anew"
+    assert fetcher.fetch_again(PLACE, Offset(0)), "a seek forgets the damage"
 
 
 def test_a_damaged_header_is_told_behind_what_came_before_it() -> None:

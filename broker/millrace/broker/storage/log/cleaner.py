@@ -382,9 +382,7 @@ def _reading(state: LogState, found: Segment) -> Iterator[None]:
     try:
         yield
     except (*scan.DAMAGE, scan.ScanStop, InvalidRecordError, OSError) as error:
-        with state.lock:  # While a segment is cut or deleted, it is still one of the log's.
-            is_whole = found in state.segments and not state.health.is_closed
-        if not is_whole:
+        if not state.has(found) or state.health.is_closed:
             raise _Overtaken from None
         raise state.health.unread(error, found.path) from error
 

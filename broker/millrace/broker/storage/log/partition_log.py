@@ -490,7 +490,7 @@ class PartitionLog:
     # --- Verifying and closing ---------------------------------------------------------------
 
     def verify(self, plan: ReadPlan) -> None:
-        """Verify the batches of a plan; nothing is said of those that were deleted meanwhile.
+        """Verify the batches of a plan, unless they were deleted or cut meanwhile.
 
         Raises:
             CorruptLogError: one is damaged; this partition takes nothing more.

@@ -153,9 +153,7 @@ class LogReader:
             for header, batch in walk(memoryview(content)):
                 verify_body(state.topic_partition, header, batch)
         except scan.DAMAGE as error:
-            with state.lock:  # While a segment is cut, it is still one of the log's.
-                is_whole = found in state.segments
-            if is_whole:
+            if state.has(found):
                 raise state.health.unread(error, found.path) from error
 
     def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:

@@ -69,9 +69,7 @@ class LogScrubber:
                 raise state.health.unread(error, found.path) from error
             self._offset = found.next_offset  # Deleted by retention meanwhile.
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
-            with state.lock:  # While a segment is cut, it is still one of the log's.
-                is_whole = found in state.segments
-            if is_whole:
+            if state.has(found):
                 raise state.health.unread(error, found.path) from error
         return self._done(found, fresh, verified)
 

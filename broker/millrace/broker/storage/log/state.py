@@ -180,6 +180,14 @@ class LogState:
             and not self.health.is_closed
         )
 
+    def has(self, found: Segment) -> bool:
+        """Whether a segment is one of the log's: it was not deleted, cut or replaced.
+
+        While it is cut, it is still one of them; so this waits for the lock.
+        """
+        with self.lock:
+            return found in self.segments
+
     def is_at_home(self, found: Segment) -> bool:
         """Whether a segment lies in the log's own directory, and not in its tier."""
         return found.folder == self.directory

@@ -400,9 +400,7 @@ class _Move:
     def _check_whole(self) -> None:
         """Raise `_Overtaken` if the segment is not the log's any more."""
         state = self._state
-        with state.lock:  # While a segment is cut or deleted, it is still one of the log's.
-            is_whole = self._found in state.segments and not state.health.is_closed
-        if not is_whole:
+        if not state.has(self._found) or state.health.is_closed:
             raise _Overtaken
 
     def _verify(self, file: File) -> Iterator[int]:
