@@ -107,6 +107,21 @@ def test_names_that_look_like_paths_are_names_and_others_are_refused(
                     consumer.poll(10_000)
 
 
+def test_a_member_that_does_not_say_how_long_it_needs_has_time_to_confirm(
+    broker: RunningBroker,
+) -> None:
+    with SyncAdmin(broker.address) as admin, Stranger(broker) as stranger:
+        assert not stranger.heartbeat("g", "silent", rebalance_timeout_ms=0).HasField("error")
+        assert not stranger.heartbeat("g", "hasty", rebalance_timeout_ms=1).HasField("error")
+
+        def members() -> list[str]:
+            group = admin.describe_group("g")
+            return [] if group is None else [each.member_id for each in group.members]
+
+        wait_until(lambda: "hasty" not in members(), "the broker looks for late members")
+        assert members() == ["silent"]
+
+
 def test_what_a_member_says_of_itself_has_bounds(broker: RunningBroker) -> None:
     with Stranger(broker) as stranger:
         assert isinstance(stranger.refusal("g", ""), InvalidGroupError)

@@ -11,7 +11,14 @@ from millrace.broker.runtime.groups import Groups
 from millrace.core.callers import Caller
 from millrace.core.coordinators import Result
 from millrace.core.errors import MalformedRequestError, MillraceError
-from millrace.core.groups.group import NO_PARTITIONS, Current, Group, Member, Partitions
+from millrace.core.groups.group import (
+    NO_PARTITIONS,
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    Current,
+    Group,
+    Member,
+    Partitions,
+)
 from millrace.core.groups.membership import Heartbeat, assignor_of, check_group_name
 from millrace.core.ids import TopicId
 from millrace.core.positions.position import check_name
@@ -114,7 +121,7 @@ def _member(member: pb.GroupMember, caller: Caller) -> Member:
         topics=tuple(sorted(set(member.topics))),
         pattern=member.pattern,
         assignor=member.assignor,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS_DEFAULT,
     )
 
 

@@ -30,6 +30,8 @@ from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 JOINING: Final = 0
 """What a member confirms when it joins: it reads nothing."""
+REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
+"""For members that do not say how long they need; Kafka's `max.poll.interval.ms`."""
 _NEVER: Final = WallMs(0)
 
 Partitions: TypeAlias = frozenset[TopicPartition]
@@ -59,7 +61,7 @@ class Member:
     topics: tuple[str, ...] = ()
     pattern: str = ""
     assignor: str = ""
-    rebalance_timeout_ms: int = 300_000
+    rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
     is_away: bool = False
 
 
