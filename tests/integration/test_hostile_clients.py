@@ -815,6 +815,8 @@ def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:
         with ExitStack() as stack:
             for _ in range(50):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+    name = 'millrace_connections{listener="clients"}'
+    wait_until(lambda: broker.metrics()[name] < 50, "the broker notices that they are gone")
 
 
 def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
