@@ -20,19 +20,20 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-# Tests with real processes that mostly wait. The others use all cores, or measure times.
-TESTS_SIDE_BY_SIDE := tests/interop $(addprefix tests/integration/,cli client coordination kubernetes storage web)
+# Rates of clients: these tests need the machine for themselves.
+TESTS_ALONE := tests/integration/test_quotas.py
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
-	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadfile $(TESTS_SIDE_BY_SIDE)
-	@$(PYTHON_RUN) -m pytest tests/integration $(addprefix --ignore=,$(TESTS_SIDE_BY_SIDE))
+	@$(PYTHON_RUN) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
+		tests/interop tests/integration $(addprefix --ignore=,$(TESTS_ALONE))
+	@$(PYTHON_RUN) -m pytest $(TESTS_ALONE)
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
 	$(INSTALL) spark demo java
-	@$(PYTHON_RUN) -m pytest tests/unit/spark tests/integration/spark
+	@$(PYTHON_RUN) -m pytest -m '' tests/unit/spark tests/integration/spark
 
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.api_server.binaries
@@ -69,8 +70,9 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
 # Bounded: about five hours on two cores. Every part ends with an error when something is broken.
-nightly: setup ## All night: scenarios, seeds, mutants, real faults, hours of simulated clusters
-	$(INSTALL) runtime bench faults
+nightly: setup ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
+	$(INSTALL) runtime bench faults spark demo java
+	@$(PYTHON_RUN) -m pytest -m nightly tests
 	@$(PYTHON_RUN) -m tests.sim scenarios
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5
 	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30

@@ -13,6 +13,8 @@ from pathlib import Path
 
 STOP_SECONDS_MAX = 60.0
 JOBS = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "jobs"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that runs only briefly: a better compiler costs more than it saves."""
 JAVA_VERSION_MIN = 17
 _KILL_SECONDS_MAX = 20.0
 _KILL_POLL_SECONDS = 0.002
@@ -21,7 +23,6 @@ _SETTINGS = {
     "SPARK_CONF_DIR": str(JOBS / "conf"),  # For one machine.
     "PYSPARK_PYTHON": sys.executable,
 }
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # It runs only briefly.
 
 
 def missing() -> str:
@@ -73,7 +74,7 @@ class SparkProgram:
     def start(self) -> "SparkProgram":
         """Start it, for the first time or again."""
         self._scratch = tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True)
-        java_options = f'{_JAVA_OPTIONS} "-Djava.io.tmpdir={self._scratch.name}"'
+        java_options = f'{JAVA_OPTIONS} "-Djava.io.tmpdir={self._scratch.name}"'
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,

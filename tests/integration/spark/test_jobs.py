@@ -1,6 +1,8 @@
 """The jobs' output is exact although a broker and the driver are killed on the way.
 
 One kill of each here; `python -m tests.spark_jobs` and the figure `spark_kills` do any number.
+Each job takes a minute or two, so `make test` runs three, which differ most; `make test-spark` and
+`make nightly` run all.
 """
 
 import subprocess
@@ -21,6 +23,8 @@ PLANS = {
     "airport_events": [Kill("broker", Moment.WRITING), Kill("driver", Moment.WRITING)],
     "ingest_flights": [Kill("broker", Moment.COMMITTED), Kill("driver", Moment.WRITING)],
 }
+NIGHTLY = ("carrier_delays", "carrier_delays_topic", "aircraft_sessions")
+"""`demo/test_pipeline.py` kills a job of windows, too."""
 
 
 def test_every_job_is_killed() -> None:
@@ -30,7 +34,13 @@ def test_every_job_is_killed() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("job", kills.RUNS)
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job, marks=[pytest.mark.nightly] if job in NIGHTLY else [])
+        for job in kills.RUNS
+    ],
+)
 def test_the_output_is_exact_after_kills_of_a_broker_and_of_the_driver(
     job: str, source: Source, tmp_path: Path
 ) -> None:
