@@ -50,6 +50,8 @@ class Load:
 
     Attributes:
         every_us: the mean pause between two bursts.
+        quiet_every_us: the least mean pause in quiet. There bursts must go on; that they are many
+            shows no more, and is half the cost of a run.
         burst_max: most batches of a burst.
         acks: of the producer.
         is_patient: it retries until it has the acknowledgement, without a time limit.
@@ -62,6 +64,7 @@ class Load:
     """
 
     every_us: int = 300 * MILLISECOND
+    quiet_every_us: int = 200 * MILLISECOND
     burst_max: int = 3
     acks: Acks = "all"
     is_patient: bool = True
@@ -87,6 +90,7 @@ class Site:
         committed: the highest offset that any leader of it has ever committed.
         is_gone: whether the topic was deleted, or soon will be.
         is_stored: whether there is a topic of a name, as stored.
+        is_quiet: whether all faults have ended for a while.
         has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
         marks: of a compacted topic; None: it is not compacted.
     """
@@ -103,6 +107,7 @@ class Site:
     committed: Callable[[TopicPartition], Offset]
     is_gone: Callable[[], bool]
     is_stored: Callable[[str], bool]
+    is_quiet: Callable[[], bool]
     has_damage: Callable[[], bool]
     marks: "Marks | None" = None
 
@@ -284,7 +289,8 @@ class Writer(Client):
             self.waits_since.pop(key)
             if not is_known:
                 process = f"{self.name}.{key}.{next(self._lives)}"
-            await self._pause(self.load.every_us)
+            quiet_us = self.load.quiet_every_us if self._site.is_quiet() else 0
+            await self._pause(max(self.load.every_us, quiet_us))
 
     async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
         """Send a burst and wait for it; return whether its outcome is known."""

@@ -251,6 +251,7 @@ class SimulatedCluster:
         self._had_unclean_internal = False
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
+        self._is_quiet = False
         self._quiet_since = 0
         self.ownership = Ownership(
             self._may_lose_positions,
@@ -451,6 +452,7 @@ class SimulatedCluster:
                 yield from topic.writers
 
     def begin_quiet(self) -> None:
+        self._is_quiet = True
         self._committed_before = dict(self.witness.replicas.committed)
         self._quiet_since = self._world.now
         self._acknowledged_before = {
@@ -462,6 +464,7 @@ class SimulatedCluster:
             self._record(topic.recorder, INFO, "swarm", "window", "open")
 
     def end_quiet(self) -> None:
+        self._is_quiet = False
         for topic in self.running.values():
             self._record(topic.recorder, INFO, "swarm", "window", "close")
         for writer in self.all_writers():
@@ -760,6 +763,7 @@ class SimulatedCluster:
             lambda each: self.witness.replicas.committed.get(each, Offset(0)),
             lambda: topic.is_gone,
             lambda name: name in self.stored_names.values(),
+            lambda: self._is_quiet,
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
             topic.marks,
         )

@@ -43,7 +43,7 @@ _LIMITS: Final = (1_200, 2_000, 3_000)
 
 
 def _eager(client_id: str, **changes: object) -> Load:
-    load = Load(every_us=80 * MILLISECOND, burst_max=4, client_id=client_id)
+    load = Load(every_us=80 * MILLISECOND, quiet_every_us=0, burst_max=4, client_id=client_id)
     return replace(load, **changes)  # type: ignore[arg-type]
 
 
