@@ -3,7 +3,7 @@
 import pytest
 from e2e.installed import Namespace, until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)  # At first it also builds the Kubernetes that it runs on.
 
 
 def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
