@@ -23,7 +23,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 # Rates of clients: these tests need the machine for themselves.
 TESTS_ALONE := tests/integration/test_quotas.py
 
-test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
+test: lint api-server go-client ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(PYTHON_RUN) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \

@@ -50,6 +50,8 @@ MIB = 1 << 20
 GROWTH_MAX = 128 * MIB
 SLOWEST_MAX_SECONDS = 15.0
 """Far below the time for which the attackers hold on; a busy machine alone may take seconds."""
+CONNECTIONS = 'millrace_connections{listener="clients"}'
+"""The broker's metric: connections that are open."""
 SETTINGS: dict[str, object] = {
     "limits.message_bytes_max": MIB,
     "limits.batch_inflated_bytes_max": MIB,
@@ -815,8 +817,7 @@ def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:
         with ExitStack() as stack:
             for _ in range(50):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
-    name = 'millrace_connections{listener="clients"}'
-    wait_until(lambda: broker.metrics()[name] < 50, "the broker notices that they are gone")
+    wait_until(lambda: broker.metrics()[CONNECTIONS] < 50, "the broker notices that they are gone")
 
 
 def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
@@ -831,14 +832,15 @@ def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
             except grpc.RpcError:
                 return False
 
-    name = 'millrace_connections{listener="clients"}'
     before = broker.metrics()
     with ExitStack() as stack:
         for _ in range(400):
             stack.enter_context(Http2Connection(broker.address)).greet()
-        wait_until(lambda: broker.metrics()[name] > 200, "they are counted")
+        wait_until(lambda: broker.metrics()[CONNECTIONS] > 200, "they are counted")
         wait_until(is_served, "there is room while all of them hold on")
-        wait_until(lambda: broker.metrics()[name] < 50, "those that never call are closed", 40)
+        wait_until(
+            lambda: broker.metrics()[CONNECTIONS] < 50, "those that never call are closed", 40
+        )
     closed = 'millrace_connections_closed_total{listener="clients"}'
     assert broker.metrics()[closed] - before.get(closed, 0) > 200
     assert broker.log_has("others are refused") or broker.log_has("made no call were closed")

@@ -50,8 +50,8 @@ class Load:
 
     Attributes:
         every_us: the mean pause between two bursts.
-        quiet_every_us: the least mean pause in quiet. There bursts must go on; that they are many
-            shows no more, and is half the cost of a run.
+        quiet_every_us: the least mean pause in quiet. There bursts must go on; many of them show no
+            more, and took a third of the scenarios' time.
         burst_max: most batches of a burst.
         acks: of the producer.
         is_patient: it retries until it has the acknowledgement, without a time limit.
@@ -289,8 +289,8 @@ class Writer(Client):
             self.waits_since.pop(key)
             if not is_known:
                 process = f"{self.name}.{key}.{next(self._lives)}"
-            quiet_us = self.load.quiet_every_us if self._site.is_quiet() else 0
-            await self._pause(max(self.load.every_us, quiet_us))
+            least_us = self.load.quiet_every_us if self._site.is_quiet() else 0
+            await self._pause(max(self.load.every_us, least_us))
 
     async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
         """Send a burst and wait for it; return whether its outcome is known."""
