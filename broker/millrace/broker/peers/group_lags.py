@@ -26,9 +26,9 @@ from millrace.client.channel import Channel
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.groups.coordinator import GroupCoordinator
 from millrace.core.groups.lags import LagRound, Place, Unread, unread_records
-from millrace.core.ids import BrokerId, LeaderEpoch
+from millrace.core.ids import BrokerId
+from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
-from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 _METHOD: Final = "/millrace.proto.v1.Replica/DescribeLags"
 _POSITION_SECONDS: Final = 4e-6
@@ -41,11 +41,6 @@ _QUERIES_MAX: Final = 1000
 _ANSWER_SECONDS: Final = 2.0
 
 _Ask = Callable[[pb.DescribeLagsRequest], Awaitable[pb.DescribeLagsResponse]]
-
-
-class _Query(NamedTuple):
-    place: Place
-    leader_epoch: LeaderEpoch
 
 
 class _Connection(NamedTuple):
@@ -141,14 +136,14 @@ class GroupLags:
     async def _answers(self, places: Iterable[Place], seconds: float) -> dict[Place, Unread]:
         """Return what all leaders answer in so many seconds."""
         image = self._partitions.image
-        by_leader: dict[BrokerId, list[_Query]] = {}
+        by_leader: dict[BrokerId, list[LagQuery]] = {}
         work = self._turns.work()
-        for place in places:
+        for topic_partition, offset in places:
             await work.give_way()
-            state = None if image is None else image.partition(place[0])
+            state = None if image is None else image.partition(topic_partition)
             if state is not None:
                 queries = by_leader.setdefault(state.leader, [])
-                queries.append(_Query(place, state.leader_epoch))
+                queries.append(LagQuery(topic_partition, state.leader_epoch, offset))
         found: dict[Place, Unread] = {}
         asked = []
         for leader, queries in by_leader.items():
@@ -182,40 +177,26 @@ class GroupLags:
         return None if known is None else known.ask
 
     async def _ask(
-        self, leader: BrokerId, ask: _Ask, queries: Sequence[_Query], found: dict[Place, Unread]
+        self, leader: BrokerId, ask: _Ask, queries: Sequence[LagQuery], found: dict[Place, Unread]
     ) -> None:
         """Ask one leader; what it does not know is not found."""
         self._asking.add(leader)
         try:
             for start in range(0, len(queries), _QUERIES_MAX):
                 some = queries[start : start + _QUERIES_MAX]
-                response = await ask(await self._request(some))
-                for (place, _), lag in zip(some, response.lags, strict=False):
-                    if not lag.error.code:
-                        found[place] = _unread(place, lag)
+                response = await ask(queries_to_wire(some))
+                for query, lag in zip(some, lags_from_wire(response), strict=False):
+                    if isinstance(lag, MeasuredLag):
+                        found[query.topic_partition, query.offset] = _unread(query.offset, lag)
         except grpc.aio.AioRpcError:
             pass  # It is gone, or of a release that cannot be asked: the next round tries again.
         finally:
             self._asking.discard(leader)
 
-    async def _request(self, queries: Iterable[_Query]) -> pb.DescribeLagsRequest:
-        request = pb.DescribeLagsRequest()
-        work = self._turns.work()
-        for (topic_partition, offset), leader_epoch in queries:
-            await work.give_way()
-            request.partitions.add(
-                topic_partition=NamedPartition(
-                    topic_id=topic_partition.topic_id, partition=topic_partition.partition
-                ),
-                current_leader_epoch=leader_epoch,  # P6
-                offset=offset,
-            )
-        return request
 
-
-def _unread(place: Place, lag: pb.Lag) -> Unread:
+def _unread(offset: int, lag: MeasuredLag) -> Unread:
     return Unread(
-        unread_records(place[1], lag.log_start_offset, lag.end_offset),
+        unread_records(offset, lag.log_start_offset, lag.end_offset),
         lag.unread_bytes,
-        lag.unread_ms if lag.unread_ms >= 0 else None,
+        lag.unread_ms,
     )

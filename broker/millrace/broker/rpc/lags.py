@@ -5,12 +5,14 @@ Readers ask on the listeners of clients, and coordinators of groups on the one o
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
 
 from millrace.broker import events
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.rpc.requests import checked_topic_id
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
@@ -18,16 +20,21 @@ from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog, Unread
 from millrace.core.errors import (
     CorruptLogError,
+    MalformedRequestError,
     MillraceError,
     OffsetOutOfRangeError,
     UnknownServerError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition, WallMs
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.metadata.model import Listener
+from millrace.proto.lags import LagQuery, MeasuredLag, lags_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
-from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
+from millrace.proto.v1.common_pb2 import Error
 
 _log = logging.getLogger(__name__)
+
+_QUERIES_A_TURN: Final = 16
+"""So many are looked at in a row: less than a millisecond."""
 
 
 class Lags:
@@ -51,57 +58,82 @@ class Lags:
     async def describe(
         self, request: pb.DescribeLagsRequest, _: object = None
     ) -> pb.DescribeLagsResponse:
-        """Answer a request."""
-        lags = [pb.Lag() for _ in request.partitions]
+        """Answer a request.
+
+        Raises:
+            MalformedRequestError: columns do not fit together, or an id is none.
+        """
+        answers: list[MeasuredLag | Error] = []
         asked: dict[str, list[_Unread]] = {}
         work = self._turns.work()
-        for query, lag in zip(request.partitions, lags, strict=True):
-            await work.give_way()
+        for number, query in enumerate(_queries(request)):
+            if number % _QUERIES_A_TURN == 0:
+                await work.give_way(_QUERIES_A_TURN)
             try:
-                partition = self._partitions.get(_checked(query.topic_partition))
+                partition = self._partitions.get(query.topic_partition)
                 leader, log = partition.leader, partition.log
-                leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+                leader.check_epoch(query.leader_epoch)
                 leader.check_end_offset()
-                end = leader.last_stable_offset
-                if not 0 <= query.offset <= end:
+                offset, end = Offset(query.offset), leader.last_stable_offset
+                if not 0 <= offset <= end:
                     raise OffsetOutOfRangeError(
-                        f"the log ends at {end}, before the position {query.offset}: records that "
-                        "were read are lost, or it is a position of another topic"
+                        f"the log ends at {end}, before the position {offset}: records that were "
+                        "read are lost, or it is a position of another topic"
                     )
             except MillraceError as error:
-                self._refuse(lag, query.topic_partition, error)
+                answers.append(self._refusal(query.topic_partition, error))
                 continue
-            lag.log_start_offset, lag.end_offset = log.log_start_offset, end
-            if query.offset < end:
-                unread = _Unread(query.topic_partition, lag, log, Offset(query.offset), end)
-                asked.setdefault(log.log_dir_of(unread.offset), []).append(unread)
+            start = log.log_start_offset
+            answers.append(MeasuredLag(start, end, 0, 0))
+            if offset < end:
+                unread = _Unread(number, query.topic_partition, log, start, offset, end)
+                asked.setdefault(log.log_dir_of(offset), []).append(unread)
         reads = (self._reader.call(log_dir, _measure, some) for log_dir, some in asked.items())
         await asyncio.gather(*reads)
         now = wall_now()
         for each in chain.from_iterable(asked.values()):
             match each.found:
                 case Unread() as measured:
-                    each.lag.unread_bytes = measured.size
-                    each.lag.unread_ms = _age_ms(measured, now)
+                    answers[each.number] = MeasuredLag(
+                        each.log_start_offset, each.end, measured.size, _age_ms(measured, now)
+                    )
                 case MillraceError() as damage:
-                    each.lag.Clear()
-                    self._refuse(each.lag, each.named, damage)
-        return pb.DescribeLagsResponse(lags=lags)
+                    answers[each.number] = self._refusal(each.topic_partition, damage)
+        return lags_to_wire(answers)
 
-    def _refuse(self, lag: pb.Lag, named: NamedPartition, error: MillraceError) -> None:
+    def _refusal(self, topic_partition: TopicPartition, error: MillraceError) -> Error:
         if isinstance(error, CorruptLogError):  # Damaged for all readers (P65).
-            self._partitions.take_offline(_checked(named), error)
-        place = TopicPartition(TopicId(named.topic_id), named.partition)
-        lag.error.CopyFrom(wire_error(self._partitions, error, place, self._listener))
+            self._partitions.take_offline(topic_partition, error)
+        return wire_error(self._partitions, error, topic_partition, self._listener)
+
+
+def _queries(request: pb.DescribeLagsRequest) -> Iterator[LagQuery]:
+    """Return the queries of a request; its faults are found at once."""
+    topics, partitions = request.topics, request.partitions
+    epochs, offsets = request.current_leader_epochs, request.offsets
+    if not len(topics) == len(partitions) == len(epochs) == len(offsets):
+        raise MalformedRequestError(
+            f"the columns have {len(topics)} topics, {len(partitions)} partitions, {len(epochs)} "
+            f"leader epochs and {len(offsets)} offsets: each needs a value for each partition"
+        )
+    ids = [checked_topic_id(topic_id) for topic_id in request.topic_ids]
+    if topics and max(topics) >= len(ids):
+        raise MalformedRequestError(
+            f"the request names topic number {max(topics)}, counted from 0, of {len(ids)}"
+        )
+    places = map(TopicPartition, (ids[number] for number in topics), partitions)
+    return map(LagQuery, places, map(LeaderEpoch, epochs), offsets)
 
 
 @dataclass(slots=True)
 class _Unread:
     """What a look-up of a lag asks about one log, and the answer, in the thread that reads it."""
 
-    named: NamedPartition
-    lag: pb.Lag
+    number: int
+    """Of the query."""
+    topic_partition: TopicPartition
     log: PartitionLog
+    log_start_offset: Offset
     offset: Offset
     end: Offset
     found: Unread | MillraceError | None = None
@@ -120,14 +152,10 @@ def _measure(asked: list[_Unread]) -> None:
             )
 
 
-def _age_ms(unread: Unread, now: WallMs) -> int:
-    """Return `unread_ms` of an answer."""
+def _age_ms(unread: Unread, now: WallMs) -> int | None:
+    """Return `unread_ms` of an answer; None: unknown."""
     if unread.size == 0:  # All of it was deleted or cut.
         return 0
     if unread.timestamp < 0:
-        return -1
+        return None
     return max(1, now - unread.timestamp)  # 0 would be: all is read.
-
-
-def _checked(named: NamedPartition) -> TopicPartition:
-    return checked_topic_partition(named.topic_id, named.partition)

@@ -55,8 +55,8 @@ def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
     return request
 
 
-def checked_topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
-    """Return a partition as a request names it.
+def checked_topic_id(topic_id: bytes) -> TopicId:
+    """Return a topic's id as a request names it.
 
     Raises:
         MalformedRequestError: that is no topic id.
@@ -65,4 +65,13 @@ def checked_topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
         raise MalformedRequestError(
             f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(topic_id)} came"
         )
-    return TopicPartition(TopicId(topic_id), partition)
+    return TopicId(topic_id)
+
+
+def checked_topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
+    """Return a partition as a request names it.
+
+    Raises:
+        MalformedRequestError: that is no topic id.
+    """
+    return TopicPartition(checked_topic_id(topic_id), partition)

@@ -31,7 +31,7 @@ from millrace.client._admin.groups import (
     Lag,
     describe_members,
     kind_of,
-    lag_from_wire,
+    lag_at,
     list_groups,
 )
 from millrace.client._admin.health import ClusterHealth, health_of
@@ -1081,7 +1081,7 @@ class Admin:
             self._cluster, {places[place]: at for place, at in positions.items()}, errors
         )
         return {
-            place: lag_from_wire(at, found[places[place]])
+            place: lag_at(at, found[places[place]])
             if places[place] in found
             else errors[places[place]]
             for place, at in positions.items()

@@ -16,7 +16,8 @@ from millrace.core.groups.lags import unread_records
 from millrace.core.ids import Offset, TopicId
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
-from millrace.proto.v1 import fetch_pb2, groups_pb2, positions_pb2
+from millrace.proto.lags import MeasuredLag
+from millrace.proto.v1 import groups_pb2, positions_pb2
 
 GroupKind = Literal["consumer", "spark", "standalone"]
 """A group that consumers joined; a Spark query, or another reader that stores where it began; a
@@ -161,15 +162,10 @@ def kind_of(epoch: int, initial: Mapping[PartitionName, Position]) -> GroupKind:
     return "spark" if initial else "standalone"
 
 
-def lag_from_wire(position: int, lag: fetch_pb2.Lag) -> Lag:
-    """Return a lag from a leader's answer."""
-    return Lag(
-        position=Offset(position),
-        log_start_offset=Offset(lag.log_start_offset),
-        end_offset=Offset(lag.end_offset),
-        bytes=lag.unread_bytes,
-        milliseconds=lag.unread_ms if lag.unread_ms >= 0 else None,
-    )
+def lag_at(position: int, measured: MeasuredLag) -> Lag:
+    """Return the lag of a position, as its leader has measured it."""
+    start, end, unread_bytes, unread_ms = measured
+    return Lag(Offset(position), Offset(start), Offset(end), unread_bytes, unread_ms)
 
 
 async def list_groups(coordinators: Coordinators) -> list[GroupListing]:

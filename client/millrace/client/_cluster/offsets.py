@@ -23,8 +23,17 @@ from millrace.core.errors import (
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, Leader, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    Leader,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.pauses import pause_after
+from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2
 
 
@@ -114,7 +123,7 @@ async def describe_lags(
     cluster: Cluster,
     positions: Mapping[TopicPartition, int],
     refused: dict[TopicPartition, MillraceError],
-) -> dict[TopicPartition, fetch_pb2.Lag]:
+) -> dict[TopicPartition, MeasuredLag]:
     """Return how much of each partition lies behind a position; `refused` collects the errors."""
     return await ask_leaders(cluster, positions, _describe_lags, refused)
 
@@ -176,7 +185,7 @@ async def ask_leaders(
     missing = dict(wanted)
     while True:
         asked = {place: cluster.leader_of(place) for place in missing}
-        errors = await _ask_each_once(cluster, missing, ask, found)
+        errors = await _ask_each_once(cluster, missing, asked, ask, found)
         now = host.monotonic_s()
         in_vain_ms = int((now - began_at) * 1000)
         pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms, fraction=_PAUSE_FRACTION) / 1000
@@ -224,14 +233,14 @@ def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
 async def _ask_each_once(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, Wanted],
+    leaders: Mapping[TopicPartition, Leader | None],
     ask: _Ask[Wanted, Found],
     found: dict[TopicPartition, Found],
 ) -> dict[TopicPartition, MillraceError]:
     """Ask each leader once; return the errors by partition."""
     errors: dict[TopicPartition, MillraceError] = {}
     by_broker: dict[BrokerId, list[TopicPartition]] = {}
-    for place in wanted:
-        leader = cluster.leader_of(place)
+    for place, leader in leaders.items():
         if leader is None or leader.broker_id < 0:
             errors[place] = NotLeaderError(
                 f"partition {place.partition} of topic "
@@ -341,27 +350,20 @@ async def _find_epoch_ends(
 
 async def _describe_lags(
     cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, int]
-) -> list[fetch_pb2.Lag | MillraceError]:
-    request = fetch_pb2.DescribeLagsRequest(
-        partitions=[
-            fetch_pb2.LagQuery(
-                topic_partition=wire.partition_to_wire(place),
-                current_leader_epoch=known_epoch(cluster, place),
-                offset=offset,
-            )
-            for place, offset in wanted.items()
-        ]
+) -> list[MeasuredLag | MillraceError]:
+    request = queries_to_wire(
+        [LagQuery(place, known_epoch(cluster, place), offset) for place, offset in wanted.items()]
     )
     response: fetch_pb2.DescribeLagsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.fetch.DescribeLags(request)
     )
-    return [wire.error_of(lag) or lag for lag in response.lags]
+    return lags_from_wire(response)
 
 
-def known_epoch(cluster: Cluster, place: TopicPartition) -> int:
+def known_epoch(cluster: Cluster, place: TopicPartition) -> LeaderEpoch:
     """Return the leader epoch to name to a partition's leader (P6)."""
     leader = cluster.leader_of(place)
-    return -1 if leader is None else leader.leader_epoch
+    return NO_LEADER_EPOCH if leader is None else leader.leader_epoch
 
 
 def _query(

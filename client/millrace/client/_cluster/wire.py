@@ -174,9 +174,9 @@ def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionI
             BrokerId(leader.broker_id) if known else NO_BROKER, LeaderEpoch(leader.leader_epoch)
         ),
         leader.address,
-        tuple(BrokerId(broker) for broker in partition.replicas),
-        tuple(BrokerId(broker) for broker in partition.isr),
-        tuple(BrokerId(broker) for broker in partition.offline_replicas),
+        tuple(map(BrokerId, partition.replicas)),
+        tuple(map(BrokerId, partition.isr)),
+        tuple(map(BrokerId, partition.offline_replicas)),
     )
 
 

@@ -234,39 +234,39 @@ class LeaderEpochResult(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., end: _Optional[_Union[EpochEndOffset, _Mapping]] = ...) -> None: ...
 
 class DescribeLagsRequest(_message.Message):
-    __slots__ = ("partitions", "isolation_level")
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("topic_ids", "isolation_level", "topics", "partitions", "current_leader_epochs", "offsets")
+    TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    partitions: _containers.RepeatedCompositeFieldContainer[LagQuery]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
     isolation_level: IsolationLevel
-    def __init__(self, partitions: _Optional[_Iterable[_Union[LagQuery, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
-
-class LagQuery(_message.Message):
-    __slots__ = ("topic_partition", "current_leader_epoch", "offset")
-    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
-    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    topic_partition: _common_pb2.TopicPartition
-    current_leader_epoch: int
-    offset: int
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    topics: _containers.RepeatedScalarFieldContainer[int]
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    current_leader_epochs: _containers.RepeatedScalarFieldContainer[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_ids: _Optional[_Iterable[bytes]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., topics: _Optional[_Iterable[int]] = ..., partitions: _Optional[_Iterable[int]] = ..., current_leader_epochs: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeLagsResponse(_message.Message):
-    __slots__ = ("lags",)
-    LAGS_FIELD_NUMBER: _ClassVar[int]
-    lags: _containers.RepeatedCompositeFieldContainer[Lag]
-    def __init__(self, lags: _Optional[_Iterable[_Union[Lag, _Mapping]]] = ...) -> None: ...
-
-class Lag(_message.Message):
-    __slots__ = ("error", "log_start_offset", "end_offset", "unread_bytes", "unread_ms")
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("log_start_offsets", "end_offsets", "unread_bytes", "unread_ms", "refused")
+    LOG_START_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     UNREAD_MS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    log_start_offsets: _containers.RepeatedScalarFieldContainer[int]
+    end_offsets: _containers.RepeatedScalarFieldContainer[int]
+    unread_bytes: _containers.RepeatedScalarFieldContainer[int]
+    unread_ms: _containers.RepeatedScalarFieldContainer[int]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedLag]
+    def __init__(self, log_start_offsets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., unread_bytes: _Optional[_Iterable[int]] = ..., unread_ms: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[RefusedLag, _Mapping]]] = ...) -> None: ...
+
+class RefusedLag(_message.Message):
+    __slots__ = ("index", "error")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    index: int
     error: _common_pb2.Error
-    log_start_offset: int
-    end_offset: int
-    unread_bytes: int
-    unread_ms: int
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., unread_bytes: _Optional[int] = ..., unread_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...

@@ -13,6 +13,7 @@ from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import GroupCoordinator
 from millrace.core.ids import BrokerId, Offset, TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import Position, PositionsConfig
+from millrace.proto.lags import MeasuredLag, lags_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
 
 TOPIC_ID = TopicId(b"t" * 16)
@@ -52,13 +53,11 @@ class Leader:
         self.may_answer.set()
 
     async def measure(self, request: pb.DescribeLagsRequest) -> pb.DescribeLagsResponse:
-        self.asked.append([each.offset for each in request.partitions])
+        self.asked.append(list(request.offsets))
         self.is_asked.set()
-        assert {each.current_leader_epoch for each in request.partitions} == {3}
+        assert set(request.current_leader_epochs) == {3}
         await self.may_answer.wait()
-        return pb.DescribeLagsResponse(
-            lags=[pb.Lag(end_offset=10, unread_bytes=7) for _ in request.partitions]
-        )
+        return lags_to_wire([MeasuredLag(0, 10, 7, 0) for _ in request.offsets])
 
 
 class World:

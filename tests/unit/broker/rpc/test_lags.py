@@ -12,12 +12,16 @@ from millrace.broker.rpc.lags import Lags
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import Unread
-from millrace.core.errors import NotLeaderError, UnknownServerError
-from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
+from millrace.core.errors import (
+    MalformedRequestError,
+    MillraceError,
+    NotLeaderError,
+    UnknownServerError,
+)
+from millrace.core.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, TopicPartition, WallMs
 from millrace.core.metadata.model import Listener
-from millrace.proto.errors import error_from_wire
+from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
-from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 
 class Log:
@@ -62,50 +66,89 @@ class ReadThreads:
         return job(*args)
 
 
-def lags(*outcomes: Unread | Exception, asked: int | None = None) -> list[pb.Lag]:
-    """Ask for the lag of a reader at offset 5 in each partition."""
-    measured = Lags(
+def leaders_of(*outcomes: Unread | Exception) -> Lags:
+    """Return the lags of a broker that leads a partition of each log."""
+    return Lags(
         Partitions([Log(each) for each in outcomes]),  # type: ignore[arg-type]
         ReadThreads(),  # type: ignore[arg-type]
         Turns(),
         Listener.CLIENTS,
     )
-    queries = [
-        pb.LagQuery(
-            topic_partition=NamedPartition(topic_id=TOPIC_PARTITION.topic_id, partition=number),
-            current_leader_epoch=-1,
-            offset=5,
-        )
+
+
+def lags(
+    *outcomes: Unread | Exception, asked: int | None = None
+) -> list[MeasuredLag | MillraceError]:
+    """Ask for the lag of a reader at offset 5 in each partition."""
+    places = [
+        TopicPartition(TOPIC_PARTITION.topic_id, number)
         for number in range(len(outcomes) if asked is None else asked)
     ]
-    request = pb.DescribeLagsRequest(partitions=queries)
-    return list(asyncio.run(measured.describe(request)).lags)
+    request = queries_to_wire([LagQuery(place, NO_LEADER_EPOCH, 5) for place in places])
+    return lags_from_wire(asyncio.run(leaders_of(*outcomes).describe(request)))
+
+
+def measured(*outcomes: Unread | Exception) -> list[MeasuredLag]:
+    """As `lags`; all of them are known."""
+    found = [each for each in lags(*outcomes) if isinstance(each, MeasuredLag)]
+    assert len(found) == len(outcomes)
+    return found
 
 
 def test_a_lag_is_as_old_as_the_first_record_that_is_not_read() -> None:
-    (lag,) = lags(Unread(700, WallMs(wall_now() - 5000)))
+    (lag,) = measured(Unread(700, WallMs(wall_now() - 5000)))
     assert (lag.end_offset, lag.unread_bytes) == (80, 700)
+    assert lag.unread_ms is not None
     assert 5000 <= lag.unread_ms < 60_000
-    (of_the_future,) = lags(Unread(700, WallMs(wall_now() + 60_000)))
+    (of_the_future,) = measured(Unread(700, WallMs(wall_now() + 60_000)))
     assert of_the_future.unread_ms == 1
 
 
 def test_nothing_is_unread_where_all_of_it_was_deleted() -> None:
-    (lag,) = lags(Unread(0, NO_TIMESTAMP))
+    (lag,) = measured(Unread(0, NO_TIMESTAMP))
     assert (lag.unread_bytes, lag.unread_ms) == (0, 0)
 
 
 def test_the_age_of_records_without_a_time_is_unknown() -> None:
-    (lag,) = lags(Unread(700, NO_TIMESTAMP))
-    assert (lag.unread_bytes, lag.unread_ms) == (700, -1)
+    (lag,) = measured(Unread(700, NO_TIMESTAMP))
+    assert (lag.unread_bytes, lag.unread_ms) == (700, None)
 
 
 def test_a_failure_concerns_its_partition_alone(caplog: pytest.LogCaptureFixture) -> None:
     sound, failed, elsewhere = lags(Unread(9, WallMs(1)), RecursionError("a bug"), asked=3)
+    assert isinstance(sound, MeasuredLag)
     assert sound.unread_bytes == 9
-    assert isinstance(error_from_wire(failed.error), UnknownServerError)
-    assert failed.end_offset == 0
-    assert isinstance(error_from_wire(elsewhere.error), NotLeaderError)
+    assert isinstance(failed, UnknownServerError)
+    assert isinstance(elsewhere, NotLeaderError)
     (said,) = caplog.records
     assert said.exc_info is not None
     assert said.exc_info[0] is RecursionError
+
+
+def test_many_partitions_are_answered_in_the_order_of_the_request() -> None:
+    found = measured(*(Unread(number + 1, WallMs(1)) for number in range(40)))
+    assert [lag.unread_bytes for lag in found] == list(range(1, 41))
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (pb.DescribeLagsRequest(topic_ids=[b"t" * 16], topics=[0]), "1 topics, 0 partitions"),
+        (
+            pb.DescribeLagsRequest(
+                topic_ids=[b"t" * 16],
+                topics=[1],
+                partitions=[0],
+                current_leader_epochs=[-1],
+                offsets=[0],
+            ),
+            "topic number 1, counted from 0, of 1",
+        ),
+        (pb.DescribeLagsRequest(topic_ids=[b"short"]), "a topic id is 16 bytes, but 5 came"),
+    ],
+)
+def test_a_request_whose_columns_do_not_fit_is_refused(
+    request_: pb.DescribeLagsRequest, problem: str
+) -> None:
+    with pytest.raises(MalformedRequestError, match=problem):
+        asyncio.run(leaders_of().describe(request_))
