@@ -669,7 +669,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=[
             "batches are stamped with no leader's epoch",
             "where an epoch began is not on the disk before its batches are",
-            "an epoch ends where the log ends",
             "requests of any leader epoch are answered",
             "what a follower reported in an earlier leader epoch counts",
             "a member that has said nothing in this epoch is not waited for",
@@ -806,7 +805,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=again("F11", 6, 13, 2, 8),
         mutants=[
             "a follower cuts its log once, and does not ask again whether it diverges",
-            "an epoch ends where the log ends",
             "a leader serves followers whose log is no prefix of its own",
             "a follower cuts its log at its high watermark",
             "producer states are those of before the log was cut",

@@ -882,7 +882,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="leaders change faster than they can write",
         cluster=Busy,
         steps=again("F02", 6, 0.9, 16, 0.7),
-        mutants=["an epoch ends where the log ends"],
     ),
     Scenario(
         about="B4",
@@ -948,10 +947,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="the last replica in sync loses what it had not flushed, and is back first",
         cluster=Written,
         steps=again("F07", 6, 16, 3, 12),
-        mutants=[
-            "who may have lost records stays eligible",
-            "a broker that crashed is taken for one that was shut down",
-        ],
     ),
     Scenario(
         about="B10",
@@ -991,7 +986,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
             *again("F29", 8, 6, 4, 0.1),
             *again("F02", 9, 6, 4, 1),
         ],
-        mutants=["a log that lost flushed batches is cut to what is left"],
     ),
     Scenario(
         about="P65",

@@ -1,6 +1,7 @@
 """The named scenarios: each is clean, and some of them fail if the product lacks a rule.
 
-`make mutants` checks that every scenario catches the mutants that it names.
+`make mutants` runs the scenarios against each mutant, first those that name it, until one catches
+it.
 """
 
 import pytest
