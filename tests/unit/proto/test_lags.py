@@ -43,9 +43,11 @@ def test_a_request_names_each_topic_once(queries: list[LagQuery]) -> None:
 
 @given(st.lists(LAGS | REFUSALS))
 def test_answers_and_refusals_come_back_in_their_order(answers: list[MeasuredLag | Error]) -> None:
-    found = lags_from_wire(lags_to_wire(answers))
-    for sent, come in zip(answers, found, strict=True):
+    response = lags_to_wire(answers)
+    found = lags_from_wire(response)
+    for sent, come, end in zip(answers, found, response.end_offsets, strict=True):
         if isinstance(sent, Error):
+            assert end == 0
             assert isinstance(come, NotLeaderError)
             assert come.message == sent.message
         else:
