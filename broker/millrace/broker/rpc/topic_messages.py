@@ -1,9 +1,9 @@
 """Topics as clients see them."""
 
+from millrace.broker.rpc.requests import checked_topic_id
 from millrace.core import settings
 from millrace.core.controller.partitions.elections import UNCLEAN_ELECTIONS
-from millrace.core.errors import MalformedRequestError
-from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
+from millrace.core.ids import BrokerId, TopicId
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -18,9 +18,7 @@ def topic_id_of(data: bytes) -> TopicId | None:
     Raises:
         MalformedRequestError: that is no topic id.
     """
-    if data and len(data) != TOPIC_ID_BYTES:
-        raise MalformedRequestError(f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(data)} came")
-    return TopicId(data) if data else None
+    return checked_topic_id(data) if data else None
 
 
 class TopicDescriptions:
