@@ -52,6 +52,7 @@ class CallContext:
         self.details = ""
         self.trailers: Any = ()
         self._metadata = metadata
+        self._aborted: grpc.aio.AbortError | None = None
         self._peer = peer
         self._identities = identities
 
@@ -75,7 +76,8 @@ class CallContext:
 
     async def abort(self, status: grpc.StatusCode, details: str, trailers: Any) -> None:
         self.status, self.details, self.trailers = status, details, trailers
-        raise grpc.aio.AbortError
+        self._aborted = grpc.aio.AbortError()  # gRPC keeps it, too.
+        raise self._aborted
 
 
 def calls_of(

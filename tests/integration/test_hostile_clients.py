@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import grpc
 import pyarrow as pa
 import pytest
+from grpc_health.v1 import health_pb2
 from tests.integration.hostile_http2 import (
     CANCEL,
     DATA,
@@ -42,7 +43,7 @@ from tests.integration.running_broker import RunningBroker, wait_until
 from millrace.client.page_server import CONNECTIONS_MAX
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import HEADER_BYTES
-from millrace.proto.v1 import cluster_pb2, fetch_pb2, produce_pb2
+from millrace.proto.v1 import cluster_pb2, fetch_pb2, groups_pb2, positions_pb2, produce_pb2
 from millrace.proto.v1 import common_pb2 as common
 from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
 
@@ -564,6 +565,37 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
             fetch_pb2.ListOffsetsRequest(partitions=[fetch_pb2.ListOffsetsPartition()]), timeout=10
         )
         assert empty.offsets[0].error.code == E.ERROR_CODE_MALFORMED_REQUEST
+
+
+def test_refused_calls_of_every_method_leave_nothing_in_memory(
+    broker: RunningBroker, attack: Attack
+) -> None:
+    """3,000 MB are refused: a call that stays until the garbage collector comes is too much."""
+    services = [
+        service
+        for module in (cluster_pb2, fetch_pb2, groups_pb2, positions_pb2, produce_pb2, health_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+    ]
+    paths = [
+        f"/{service.full_name}/{method.name}"
+        for service in services
+        for method in service.methods
+        if service.full_name != health_pb2.DESCRIPTOR.package + ".Health" or method.name == "Check"
+    ]
+    assert len(paths) >= 30
+    unknown = health_pb2.HealthCheckRequest(service="x" * (MIB - 100)).SerializeToString()
+    with RawClient(broker.address) as client:
+        for path in paths:
+            for _ in range(100):
+                stream = RawStream(client.channel, path)
+                stream.send(unknown if "health" in path else b"\xff" * (MIB - 100))
+                stream.half_close()
+                if path == PRODUCE:  # It refuses single requests.
+                    (answer,) = produce_pb2.ProduceResponse.FromString(stream.receive()).answers
+                    assert answer.error.code == E.ERROR_CODE_MALFORMED_REQUEST
+                else:
+                    assert stream.ended_with() is not grpc.StatusCode.OK, path
+    attack.assert_memory_is_bounded()
 
 
 def test_settings_that_nobody_knows_are_refused_in_few_words(broker: RunningBroker) -> None:

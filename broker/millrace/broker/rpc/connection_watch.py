@@ -2,6 +2,10 @@
 
 `connection_rules` decides which. gRPC reports only calls, through an interceptor; the connections
 are found among the process's own descriptors (`ListenerSockets`).
+
+Every call of every service passes this interceptor last, and with it every error that ends a call.
+gRPC keeps the error of an aborted call with the call, so here the error lets go of it
+(`without_call`).
 """
 
 import asyncio
@@ -16,6 +20,7 @@ import grpc
 
 from millrace.broker import events
 from millrace.broker.rpc.connection_rules import ConnectionRules
+from millrace.broker.rpc.errors import without_call
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.listener_sockets import ListenerSockets, peer_name
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -116,16 +121,24 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
 
     def _noted(self, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def noted(request: Any, context: Any) -> Any:
-            with self._call_of(context):
-                return await serve(request, context)
+            try:
+                with self._call_of(context):
+                    return await serve(request, context)
+            except grpc.aio.AbortError as aborted:
+                del request, context  # This frame goes into the traceback again.
+                raise without_call(aborted) from None
 
         return noted
 
     def _noted_stream(self, serve: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
         async def noted(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._call_of(context):
-                async for response in serve(request, context):
-                    yield response
+            try:
+                with self._call_of(context):
+                    async for response in serve(request, context):
+                        yield response
+            except grpc.aio.AbortError as aborted:
+                del request, context
+                raise without_call(aborted) from None
 
         return noted
 

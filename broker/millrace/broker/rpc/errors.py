@@ -32,3 +32,14 @@ def status_of(error: MillraceError) -> grpc.StatusCode:
 async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceError) -> NoReturn:
     """End a call as a whole, and name the error in the trailing metadata."""
     await context.abort(status_of(error), error.message, error_to_trailers(error))
+
+
+def without_call(aborted: grpc.aio.AbortError) -> grpc.aio.AbortError:
+    """Return the error of an aborted call without what it refers to: its frames and its cause.
+
+    gRPC's state of a call refers to the error until the call is gone; the frames refer to the call
+    and to its request. Together they are a cycle, and each refused request would stay in memory
+    until the garbage collector comes to its oldest generation, which is rare.
+    """
+    aborted.__context__ = aborted.__cause__ = None
+    return aborted.with_traceback(None)

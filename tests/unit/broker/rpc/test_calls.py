@@ -1,6 +1,10 @@
 """Who makes a call, and how it is ended where it is refused."""
 
 import asyncio
+import contextlib
+import gc
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -8,6 +12,7 @@ import pytest
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 
 from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -163,3 +168,40 @@ def test_a_stream_whose_client_goes_away_in_the_middle_of_a_message_just_ends() 
     handlers = calls_of().handlers("S", streams={"Follow": serve})
     asyncio.run(serve_call(handlers, "/S/Follow", context))
     assert context.status is None
+
+
+@pytest.mark.parametrize("method", ["Ask", "Follow"])
+def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(method: str) -> None:
+    class Held:
+        """What a handler holds, such as a decoded request."""
+
+    held: list[weakref.ref[Any]] = []
+
+    async def refuse(_: object, __: Caller) -> Any:
+        request = Held()
+        held.append(weakref.ref(request))
+        raise MalformedRequestError("it is none")
+
+    handlers: Any = calls_of().handlers(
+        "S", unary={"Ask": (refuse, GetMetadataRequest)}, streams={"Follow": refuse}
+    )
+    watch = ConnectionWatch(Listener.CLIENTS, LimitsConfig(), BrokerMetrics())
+
+    async def find(details: Any) -> Any:
+        return handlers.service(details)
+
+    async def call() -> None:
+        served: Any = await watch.intercept_service(find, SimpleNamespace(method=f"/S/{method}"))
+        context = CallContext()
+        held.append(weakref.ref(context))
+        with contextlib.suppress(grpc.aio.AbortError):
+            await (served.unary_unary or served.stream_stream)(b"", context)
+        assert context.status is grpc.StatusCode.INVALID_ARGUMENT
+        del context  # The error's traceback has this frame, too.
+
+    gc.disable()
+    try:
+        asyncio.run(call())
+        assert [each() for each in held] == [None, None]
+    finally:
+        gc.enable()
