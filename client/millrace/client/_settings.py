@@ -5,6 +5,7 @@ come from it to the client, to its docstring, and to docs/configuration.md. User
 keyword. The `...Settings` beside it tells their names and types to type checkers, and nothing else.
 """
 
+import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ def documents(config: type) -> Callable[[_Client], _Client]:
     def put(client: _Client) -> _Client:
         entries = "\n".join(map(_entry, settings.settings_of(config).values()))
         if client.__doc__ is not None:  # `python -OO` leaves none.
-            client.__doc__ = client.__doc__.replace("        {settings}", entries)
+            # From Python 3.13 on a docstring has no indentation of its own; so has none here.
+            client.__doc__ = inspect.cleandoc(client.__doc__).replace("    {settings}", entries)
         return client
 
     return put
@@ -126,7 +128,7 @@ def _entry(each: NamedSetting) -> str:
     meaning, default = each.description.documentation, settings.default_text(each)
     return textwrap.fill(
         f"{each.name}: {meaning} Default: {default}.",
-        width=100,
-        initial_indent=" " * 8,
-        subsequent_indent=" " * 12,
+        width=96,
+        initial_indent=" " * 4,
+        subsequent_indent=" " * 8,
     )

@@ -77,7 +77,8 @@ def test_units_are_those_of_brokers() -> None:
 def test_the_docstring_of_a_client_tells_of_each_setting() -> None:
     for client, config in zip(CLIENTS, [ProducerConfig, ConsumerConfig, AdminConfig], strict=True):
         for name in settings.settings_of(config):
-            assert f"        {name}: " in client.__doc__
+            assert f"\n    {name}: " in client.__doc__
+        assert "{settings}" not in client.__doc__
 
 
 def test_a_synchronous_client_takes_the_same_settings() -> None:

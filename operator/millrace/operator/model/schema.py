@@ -55,6 +55,8 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
                 found["x-kubernetes-validations"] = [each._asdict() for each in of_class]
             part = {**found, **part}
         part.pop("title", None)
+        if "description" in part:  # A docstring: its lines and their indentation are the source's.
+            part["description"] = " ".join(part["description"].split())
         options = [each for each in part.pop("anyOf", ()) if each.get("type") != "null"]
         kinds = {each.get("type") for each in options}
         if kinds == {"integer", "string"}:
