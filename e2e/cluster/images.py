@@ -38,7 +38,8 @@ SPARK = f"{REPOSITORY}-spark:dev"
 DOCKERFILE = ROOT / "images" / "Dockerfile"
 SPARK_DOCKERFILE = ROOT / "spark-on-k8s" / "image" / "Dockerfile"
 
-_SUITE = "bookworm"
+SUITE = "bookworm"
+"""The Debian of the product's image."""
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
 _INIT_SOURCE = Path(__file__).with_name("init.c")
@@ -48,9 +49,14 @@ def _folder() -> Path:
     return cache() / "images"
 
 
-def _buildah(*arguments: str | Path) -> str:
+def buildah_command(*arguments: str | Path) -> list[str | Path]:
+    """Return the command line of a buildah that has the images of this module."""
     places = (f"--root={_folder() / 'storage'}", f"--runroot={_folder() / 'run'}")
-    return run("buildah", *places, "--storage-driver=overlay", *arguments, seconds_max=1800.0)
+    return ["buildah", *places, "--storage-driver=overlay", *arguments]
+
+
+def _buildah(*arguments: str | Path) -> str:
+    return run(*buildah_command(*arguments), seconds_max=1800.0)
 
 
 @contextmanager
@@ -113,17 +119,23 @@ def _build_of_one_file(image: str, program: Path) -> None:
         _remember(image, recipe)
 
 
-def build_base() -> str:
-    """Build the base image of the product's image, unless it exists; return its name."""
-    recipe = f"{_SUITE} {_PACKAGES} {platform.machine()}"
-    image = f"{BASE}:{_SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+def build_base(suite: str = SUITE, *more_packages: str) -> str:
+    """Build an image of a Debian with Python, unless it exists; return its name.
+
+    Args:
+        suite: which Debian. That of the product's image by default.
+        more_packages: what it has beside Python.
+    """
+    packages = ",".join([_PACKAGES, *more_packages])
+    recipe = f"{suite} {packages} {platform.machine()}"
+    image = f"{BASE}:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with _locked():
         if image not in _recipes():
             container = _buildah("from", "scratch").strip()
             root = Path(_buildah("mount", container).strip())
-            choices = ("--variant=minbase", f"--include={_PACKAGES}")
+            choices = ("--variant=minbase", f"--include={packages}")
             mirror = (_mirror(),) if _mirror() else ()
-            run("debootstrap", *choices, _SUITE, root, *mirror, seconds_max=900.0)
+            run("debootstrap", *choices, suite, root, *mirror, seconds_max=900.0)
             for rest in ("var/cache/apt", "var/lib/apt/lists", "var/log"):
                 shutil.rmtree(root / rest)
                 (root / rest).mkdir()
@@ -137,10 +149,11 @@ def build_base() -> str:
 
 
 def _mirror() -> str:
-    """Return the source of this machine's Debian packages; empty: unknown."""
+    """Return the source of this machine's Debian packages, of any suite; empty: unknown."""
+    own = platform.freedesktop_os_release().get("VERSION_CODENAME", SUITE)
     for path in sorted(Path("/etc/apt").glob("sources.list.d/*.sources")):
         lines = path.read_text().splitlines()
-        if any(line.startswith("Suites:") and _SUITE in line.split() for line in lines):
+        if any(line.startswith("Suites:") and own in line.split() for line in lines):
             return next(line.split()[1] for line in lines if line.startswith("URIs:"))
     return ""
 
@@ -221,15 +234,17 @@ def build_secrets(folder: Path) -> list[str]:
     Args:
         folder: for the files of these options, which the build needs.
     """
-    for name, content in _pip_settings().items():
-        Path(folder, name).write_bytes(content)
+    write_pip_settings(folder)
     if _mirror():
-        Path(folder, "sources.list").write_text(f"deb {_mirror()} {_SUITE} main\n")
+        Path(folder, "sources.list").write_text(f"deb {_mirror()} {SUITE} main\n")
     return [f"--secret=id={path.name},src={path}" for path in sorted(folder.iterdir())]
 
 
-def _pip_settings() -> dict[str, bytes]:
-    """Return the settings of this machine's pip, as files."""
+def write_pip_settings(folder: Path) -> None:
+    """Write the settings of this machine's pip: `pip.conf`, and `authorities.crt` if it has some.
+
+    They are for a container that has the second one in `/run/secrets`.
+    """
     listed = run(sys.executable, "-m", "pip", "config", "list")
     pairs = {}
     for line in listed.splitlines():
@@ -238,12 +253,11 @@ def _pip_settings() -> dict[str, bytes]:
     authority = pairs.pop("cert", "")
     # The build does not see folders of this machine.
     pairs = {name: value for name, value in pairs.items() if not value.startswith("/")}
-    files = {}
     if authority:
         pairs["cert"] = "/run/secrets/authorities.crt"
-        files["authorities.crt"] = Path(authority).read_bytes()
-    files["pip.conf"] = "\n".join(["[global]", *(f"{k} = {v}" for k, v in pairs.items())]).encode()
-    return files
+        shutil.copyfile(authority, folder / "authorities.crt")
+    lines = ["[global]", *(f"{name} = {value}" for name, value in pairs.items())]
+    (folder / "pip.conf").write_text("\n".join(lines))
 
 
 def store() -> Path:
