@@ -41,7 +41,7 @@ def missing() -> str:
         )
     return (
         f"Spark needs Java {JAVA_VERSION_MIN} or later, found {found}. On Debian and Ubuntu: "
-        "sudo apt-get install openjdk-17-jre-headless"
+        "sudo apt-get install default-jre-headless"
     )
 
 

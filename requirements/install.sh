@@ -11,6 +11,8 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
 
+NO_RIGHTS=3 # The exit code where something is missing and nothing may be installed here.
+
 say() { echo "millrace: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
@@ -32,16 +34,18 @@ find_python() {
         "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
 }
 
-# install_packages PACKAGES WHY: from the system's package manager, where its rights allow that.
+# install_packages PACKAGES WHY: from the system's package manager, where its rights allow that; else exits with $NO_RIGHTS.
 install_packages() {
     if ! command -v apt-get >/dev/null 2>&1; then
-        fail "$2. Install your system's package of it, then try again."
+        say "$2. Install your system's package of it, then try again."
+        exit $NO_RIGHTS
     elif [ "$(id -u)" = 0 ]; then
         sudo=
     elif sudo -n true 2>/dev/null; then
         sudo=sudo
     else
-        fail "$2. Install what is missing, then try again: sudo apt-get install $1"
+        say "$2. Install what is missing, then try again: sudo apt-get install $1"
+        exit $NO_RIGHTS
     fi
     say "installing from the system's packages: $1"
     $sudo apt-get update -qq >/dev/null
@@ -57,13 +61,19 @@ ensure_venv_module() {
     install_packages "$package" "$1 has no ensurepip, so it cannot make a virtual environment"
 }
 
-# Spark wants Java 17 or later.
+java_version() {
+    "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+# Spark wants Java 17 or later. Each Debian has one of them, under another number: default-jre-headless is the one that is there.
 ensure_java() {
-    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-    version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+    version=$(java_version)
     [ "${version:-0}" -ge 17 ] && return
     [ -n "${JAVA_HOME:-}" ] && fail "JAVA_HOME names Java ${version:-none}, and Spark wants 17 or later: correct it, or unset it."
-    install_packages openjdk-17-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
+    install_packages default-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
+    version=$(java_version)
+    [ "${version:-0}" -ge 17 ] || fail "this system's default-jre-headless is Java ${version:-none}, and Spark wants 17 or later." \
+        "Install a later one, and name its folder in JAVA_HOME."
 }
 
 # list_missing PROGRAM:PACKAGE...: the packages of the programs that are not there.
@@ -89,6 +99,8 @@ ensure_cluster_tools() {
     missing=$(list_missing containerd:containerd runc:runc iptables:iptables conntrack:conntrack ip:iproute2 \
         mkfs.xfs:xfsprogs debootstrap:debootstrap buildah:buildah openssl:openssl cc:gcc | sort -u | xargs)
     [ -x /usr/lib/cni/ptp ] || missing="$missing containernetworking-plugins"
+    # Debian 13's buildah does not start without netavark, which its package only recommends.
+    [ -x /usr/lib/podman/netavark ] || missing="$missing netavark"
     [ -z "$missing" ] && return
     (install_packages "$missing" "no $missing: no cluster without them") || true
 }
@@ -137,8 +149,9 @@ install_group() {
     [ -e "$stamp" ] && return
     say "installing $files"
     for file in $files; do
-        # Without isolation a source distribution is built with the locked back end, not with the newest one.
-        pip_install --require-hashes --no-build-isolation -r "$file"
+        # Without isolation a source distribution is built with the locked back end, not with the newest one; by PEP 517, as
+        # pip 25.3 and later know no other way.
+        pip_install --require-hashes --no-build-isolation --use-pep517 -r "$file"
     done
     [ "$1" = runtime ] && pip_install --no-deps --no-build-isolation --editable .
     rm -f "$venv/.installed-$1-"*

@@ -27,7 +27,7 @@ SPARK_KAFKA_ARTIFACTS = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 """Without their dependencies: PySpark has those."""
-APT_PACKAGES = "openjdk-17-jre-headless maven"
+APT_PACKAGES = "default-jre-headless maven"
 INSTALL_TIMEOUT_S = 1200
 
 POM = """\
