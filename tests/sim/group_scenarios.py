@@ -367,6 +367,15 @@ GROUP_SCENARIOS: Final = (
         ],
     ),
     Scenario(
+        about="P55: resignations",
+        name="coordinators hand their group over and take it back, and nobody restarts",
+        seeds=2,
+        quiet_s=25,
+        cluster=Undisturbed,
+        steps=again("F48", 5, 11, 4, 10),
+        mutants=["a coordinator keeps the sessions of the time before it was replaced"],
+    ),
+    Scenario(
         about="P61: departures",
         name="members leave for good, or die",
         seeds=2,

@@ -102,6 +102,13 @@ MUTANTS = (
         "pass",
     ),
     mutant(
+        "a coordinator keeps the sessions of the time before it was replaced",
+        "P61",
+        "millrace.broker.runtime.groups:Groups.end_sessions",
+        "del self._sessions[place]  # Another broker leads it.",
+        "pass",
+    ),
+    mutant(
         "what a member had stays taken when it is gone",
         "P61",
         "millrace.core.groups.group:Group._own",
