@@ -367,8 +367,8 @@ class ControllerShell:
         is_held = self._election.is_held(monotonic_now())
         if self._machine is not None and not is_held:
             self._perform(self._machine, self._machine.resign("the lease was lost"))
-        if not is_held:
-            self._unusable = ""  # The lease's holder checks the store now.
+        if not is_held:  # The lease's holder checks the store now.
+            self._unusable, self._looks_again_at = "", monotonic_now()
         may_look = self._is_kept and monotonic_now() >= self._looks_again_at
         if self._machine is None and is_held and may_look:
             self._machine = Controller(

@@ -572,6 +572,21 @@ def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
     run(scenario, config=quickly)
 
 
+def test_a_new_lease_looks_at_the_store_at_once_whatever_an_earlier_one_found() -> None:
+    async def scenario(the: Running) -> None:
+        the.shell.on_serving()
+        the.store.outage = CorruptMetadataError("it is gone")
+        with pytest.raises(NotControllerError):
+            await the.create("t")
+        the.store.outage = None
+        the.store.take_lease("b")  # It would repair the store, or find nothing wrong.
+        await until(lambda: the.shell.holder[0] == "b")
+        the.store.take_lease(NOBODY)
+        await until(lambda: the.shell.is_controller)
+
+    run(scenario, config=replace(ClusterConfig(), broker_session_timeout_ms=60_000))
+
+
 def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def elect(the: Running) -> None:
         topic, machine = await the.create("t"), the.shell._machine
