@@ -22,6 +22,8 @@ _SOON: Final = 100 * MILLISECOND
 _LOAD: Final = (Load(every_us=10 * _SOON, burst_max=2),)
 _SETTLED_S: Final = 20
 """All static members have joined by then."""
+_ORPHANED_S_MAX: Final = 25
+"""A session of 10 s, the kills meanwhile, and the time in which a new coordinator hears members."""
 _RETENTION_S: Final = 20
 _LATE_COMMIT_US: Final = (2 * SECOND, 4_900 * MILLISECOND)
 """Almost until a client gives a call up, and so ends it at the broker, too."""
@@ -123,6 +125,20 @@ class Shrinking(ScenarioCluster):
     """All members but one leave for good, or die."""
 
     topics = (_topic(GroupPlan(members=4, polls=15, stays=1, returns=False)),)
+
+
+class Abandoned(ScenarioCluster):
+    """One member dies while coordinators come and go."""
+
+    topics = (_topic(GroupPlan(polls=15, stays=2, returns=False, dies=1.0)),)
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that others soon have what it had (P61)."""
+        measures = super().finish()
+        orphaned_s = self.ownership.orphaned_us / SECOND
+        if orphaned_s > _ORPHANED_S_MAX:
+            raise Violation(f"a dead member has kept its partitions for {orphaned_s:.0f} s (P61)")
+        return {**measures, "orphaned_s": orphaned_s}
 
 
 class Twins(ScenarioCluster):
@@ -239,6 +255,14 @@ def _kill_coordinator_at_a_step(scene: Scene) -> Undo | None:
     return undo
 
 
+def _kill_coordinator(scene: Scene) -> Undo | None:
+    coordinator = scene.pick("coordinator")
+    if coordinator is None:
+        return None
+    coordinator.kill()
+    return coordinator.start
+
+
 _LONG: Final = (12 * SECOND, 20 * SECOND)
 CUT_OFF: Final = Family(
     "F14", "a member is cut off for longer than its session", _cut_member, _LONG
@@ -255,6 +279,7 @@ LATE_COMMITS: Final = Family(
 STANDS_STILL: Final = Family(
     "F66", "a member stands still for longer than its session", _freeze_member, _LONG
 )
+KILLED: Final = Family("F67", "the coordinator is killed", _kill_coordinator, _LONG)
 COORDINATOR: Final = Family(
     "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
 )
@@ -374,6 +399,15 @@ GROUP_SCENARIOS: Final = (
         cluster=Undisturbed,
         steps=again("F48", 5, 11, 4, 10),
         mutants=["a coordinator keeps the sessions of the time before it was replaced"],
+    ),
+    Scenario(
+        about="P61: kills in a row",
+        name="a member dies while its coordinators are killed one after the other",
+        seeds=3,
+        quiet_s=25,
+        cluster=Abandoned,
+        steps=again(KILLED, 6, 6, 9, 2),
+        mutants=["a new coordinator forgets for how long a member was silent"],
     ),
     Scenario(
         about="P61: departures",

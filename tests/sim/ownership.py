@@ -92,6 +92,7 @@ class Ownership:
         next_offsets: up to where the group has handed out all records of each partition.
         moves: partitions that another member got than the one that had it before: when, and what.
         losses: members that were told of lost partitions, though they had heard of the group.
+        orphaned_us: for how long a partition had no owner after its owner was gone, at the most.
     """
 
     def __init__(
@@ -112,6 +113,8 @@ class Ownership:
         self.moves: list[tuple[int, str]] = []
         self.losses: list[str] = []
         self._members: dict[PartitionName, str] = {}  # Who had it last.
+        self.orphaned_us = 0
+        self._orphans: dict[PartitionName, int] = {}  # Since when.
 
     # --- What members are told ---------------------------------------------------------------
 
@@ -124,11 +127,12 @@ class Ownership:
             if before is not None and is_taken and not self._may_have_two():
                 raise Violation(f"{life.name} is given {place}, which {before.name} has (P61)")
             self.owners[place] = life
+            now = self.sites[place[0]].world.now
+            self.orphaned_us = max(self.orphaned_us, now - self._orphans.pop(place, now))
             self._tenures[place] = life.tenures[place] = self._tenures.get(place, 0) + 1
             self._begins[place] = _Begin(life, self.floor(place))
             last, self._members[place] = self._members.get(place, life.member), life.member
             if last != life.member:
-                now = self.sites[place[0]].world.now
                 self.moves.append((now, f"{place} moved from {last} to {life.name}"))
 
     def on_given_up(self, life: Life, places: Iterable[PartitionName]) -> None:
@@ -143,7 +147,9 @@ class Ownership:
 
     def on_ended(self, life: Life) -> None:
         """A consumer is closed or dead: it has nothing any more."""
-        self.on_given_up(life, [place for place, owner in self.owners.items() if owner is life])
+        places = [place for place, owner in self.owners.items() if owner is life]
+        self._orphans.update({place: self.sites[place[0]].world.now for place in places})
+        self.on_given_up(life, places)
 
     def on_set_back(self, places: Iterable[PartitionName]) -> None:
         """A member begins again, as records are gone: its positions go back."""

@@ -121,6 +121,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         turns: limit the time that replay takes in a turn of the loop.
         on_failure: called with an unexpected error.
         limits: of each partition.
+        on_ended: called when a partition is not served any more: another broker may serve it from
+            now on. What the caller keeps about it in memory ends here.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         turns: Turns,
         on_failure: Callable[[BaseException], None],
         limits: CoordinatorLimits,
+        on_ended: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
         self.topic = topic
         self.new_machine = new_machine
@@ -142,6 +145,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self.reader = reader
         self.turns = turns
         self.on_failure = on_failure
+        self.on_ended = on_ended
         self.limits = limits
         # By log directory: one partition of it is loaded at a time.
         self.loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -279,9 +283,11 @@ class _Shard(Generic[MachineT, RecordT]):
         """Stop serving; if this broker leads, load what the machine has not replayed."""
         if self._loading is not None:
             self._loading.cancel()
-        if self._ready is not None:
-            self._ready.fail(error)
-        self._loading = self._ready = self._failure = None
+        ended, self._ready = self._ready, None
+        if ended is not None:
+            ended.fail(error)
+            self.runtime.on_ended(self.partition.topic_partition)
+        self._loading = self._failure = None
         if self._epoch is not None:
             self._loading = asyncio.get_running_loop().create_task(self._load())
             self._loading.add_done_callback(self._on_loaded)

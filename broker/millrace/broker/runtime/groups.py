@@ -4,21 +4,22 @@ A member's heartbeat waits here until the member has another assignment to take.
 stable again as soon as its members have answered each other, however seldom they send heartbeats.
 A change wakes only the heartbeats that it concerns: a group may have ten thousand members.
 
-Sessions are kept in memory, from the last heartbeat on, or from the moment at which this broker has
-loaded the partition (P55). A member whose session has ended is removed, and so is one that does not
-confirm its assignment in time.
+Sessions are kept in memory (`core/groups/sessions.py`), and end when this broker stops to serve the
+partition: they say nothing about the time of another coordinator (P55). The heartbeats that wait
+are refused then, so that their members find the next coordinator at once. A member whose session
+has ended is removed, and so is one that does not confirm its assignment in time.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from millrace.broker.runtime.clock import wall_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, CoordinatorRuntime
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.tasks import Tasks
 from millrace.broker.runtime.turns import Turns, Work
 from millrace.client import host
 from millrace.core.coordinators import ResponseT, Result
@@ -27,10 +28,11 @@ from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Current, concerned
-from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
+from millrace.core.groups.group import Current, Group, concerned
+from millrace.core.groups.membership import FoundTopic, Heartbeat
 from millrace.core.groups.patterns import matching
-from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
+from millrace.core.groups.sessions import Sessions
+from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.positions.position import PositionsConfig
 from millrace.core.topics import POSITIONS_TOPIC, parse_topic_name
@@ -40,6 +42,8 @@ _EXPIRE_AT_ONCE: Final = 10
 """Names that one request looks at."""
 _END_AT_ONCE: Final = 500
 """Members that one request removes."""
+_SILENT_AT_ONCE: Final = 100
+"""Members whose silence one look stores: when a broker dies, all members may be silent at first."""
 _SESSIONS_SECONDS: Final = 0.25
 """Time between two looks at all sessions."""
 
@@ -47,27 +51,24 @@ _MATCHED_MAX: Final = 1000
 _FOUND_MAX: Final = 100_000
 """Regular expressions and names whose topics are remembered."""
 
-_STALL_SECONDS: Final = 1.0
+_STALL_MS: Final = 1000
 """A look that is so late says that the broker stood still."""
 
 GroupsRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
 
 
-@dataclass(slots=True)
-class _Session:
-    """What this broker heard of a member: seconds of the monotonic clock.
+class _Look(NamedTuple):
+    """Members of a group that were not heard.
 
     Attributes:
-        ends_at: when the member counts as dead.
-        epoch: of the last assignment that it was told.
-        told_at: when it was told that one first.
-        is_confirmed: whether it has taken that one.
+        name: of the group.
+        ended: those to remove.
+        silent: those whose silence is to be stored.
     """
 
-    ends_at: float
-    epoch: int = 0
-    told_at: float = 0.0
-    is_confirmed: bool = True
+    name: str
+    ended: Sequence[str]
+    silent: Sequence[str]
 
 
 class Groups:
@@ -101,12 +102,14 @@ class Groups:
             turns=turns,
             on_failure=on_failure,
             limits=limits,
+            on_ended=self._on_ended,
         )
-        self._sessions: dict[TopicPartition, dict[tuple[str, str], _Session]] = {}
-        # What ends the waits of a member's heartbeats.
-        self._waiting: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
+        self._sessions: dict[TopicPartition, Sessions] = {}
+        # What ends the waits of a member's heartbeats, by group and member id.
+        self._waiting: dict[TopicPartition, dict[tuple[str, str], set[asyncio.Event]]] = {}
         self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
-        self._looked_at = host.monotonic_s()
+        self._waking = Tasks(on_failure)
+        self._looked_at = monotonic_now()
         self._ending: dict[TopicPartition, asyncio.Task[None]] = {}
         self._found: dict[str, FoundTopic | None] = {}  # By name, in the metadata of `version`.
         self._matched: dict[str, list[str]] = {}  # By regular expression.
@@ -133,9 +136,10 @@ class Groups:
             MillraceError: it was refused, or this broker does not lead the partition.
         """
         until = host.monotonic_s() + wait_seconds
-        key = (place, name, heartbeat.member_id)
+        key = (name, heartbeat.member_id)
         change = asyncio.Event()
-        waiting = self._waiting.setdefault(key, set())
+        members = self._waiting.setdefault(place, {})
+        waiting = members.setdefault(key, set())
         waiting.add(change)
         try:
             while True:
@@ -152,13 +156,15 @@ class Groups:
         finally:
             waiting.remove(change)
             if not waiting:
-                self._waiting.pop(key, None)
+                members.pop(key, None)
 
     async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Current:
         def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, Current]:
             result = machine.handle_heartbeat(name, heartbeat, self, now)
             # Now, and not when it is committed: a commit may take longer than a session.
-            self._hear(place, name, heartbeat, result.response)
+            self._sessions_of(place).hear(
+                name, heartbeat.member_id, heartbeat.confirmed, result.response, monotonic_now()
+            )
             return result
 
         return await self._change(place, name, handle, by=heartbeat.member_id)
@@ -183,15 +189,19 @@ class Groups:
             name,
             lambda machine, now: machine.handle_leave(name, member_ids, self, now, for_now=for_now),
         )
-        sessions = self._sessions.get(place, {})
-        for each in gone:
-            sessions.pop((name, each), None)
+        self._forget(place, name, gone)
         return gone
+
+    def _forget(self, place: TopicPartition, name: str, member_ids: Iterable[str]) -> None:
+        sessions = self._sessions.get(place)
+        if sessions is not None:
+            for each in member_ids:
+                sessions.forget(name, each)
 
     def is_confirmed(self, place: TopicPartition, name: str, member_id: str) -> bool:
         """Whether a member has confirmed its assignment, as far as this broker knows."""
-        session = self._sessions.get(place, {}).get((name, member_id))
-        return session is not None and session.is_confirmed
+        sessions = self._sessions.get(place)
+        return sessions is not None and sessions.is_confirmed(name, member_id)
 
     async def _change(
         self,
@@ -219,8 +229,9 @@ class Groups:
             return result
 
         response = await self.runtime.ask(place, noting)
+        waiting = self._waiting.get(place, {})
         for member_id in woken - {by}:
-            for change in self._waiting.get((place, name, member_id), ()):
+            for change in waiting.get((name, member_id), ()):
                 change.set()
         self._assign_later(place, name)
         return response
@@ -244,17 +255,24 @@ class Groups:
                 place, name, lambda machine, now: machine.handle_assign(name, self, now)
             )
 
-    def _hear(
-        self, place: TopicPartition, name: str, heartbeat: Heartbeat, current: Current
-    ) -> None:
-        now = host.monotonic_s()
-        ends_at = now + self.config.session_timeout_ms / 1000
-        sessions = self._sessions.setdefault(place, {})
-        session = sessions.setdefault((name, heartbeat.member_id), _Session(ends_at))
-        session.ends_at = ends_at
-        session.is_confirmed = heartbeat.confirmed >= current.epoch
-        if session.epoch != current.epoch:
-            session.epoch, session.told_at = current.epoch, now
+    def _sessions_of(self, place: TopicPartition) -> Sessions:
+        """Return the sessions of a partition that is served."""
+        sessions = self._sessions.get(place)
+        if sessions is None:
+            sessions = self._sessions[place] = Sessions(self.config)
+        return sessions
+
+    def _on_ended(self, place: TopicPartition) -> None:
+        """This broker stops to serve a partition."""
+        self._sessions.pop(place, None)
+        if waiting := self._waiting.get(place):
+            self._waking.begin(self._wake([each for some in waiting.values() for each in some]))
+
+    async def _wake(self, changes: Sequence[asyncio.Event]) -> None:
+        work = self._turns.work()
+        for change in changes:
+            change.set()
+            await work.give_way()
 
     async def watch_sessions(self) -> None:
         """Remove members that are not heard, while the broker runs."""
@@ -263,6 +281,7 @@ class Groups:
                 await asyncio.sleep(_SESSIONS_SECONDS)
                 await self.end_sessions()
         finally:
+            await self._waking.cancel()
             for task in (*self._ending.values(), *self._assigning.values()):
                 task.cancel()
 
@@ -270,72 +289,83 @@ class Groups:
         """Look at all sessions once."""
         self._look_at_clock()  # Also where no group has members.
         work = self._turns.work()
-        served = dict(self.runtime.machines())
-        for place in self._sessions.keys() - served.keys():
-            del self._sessions[place]  # Another broker leads it.
-        for place, machine in served.items():
-            sessions = self._sessions.setdefault(place, {})
-            overdue = await self._overdue(machine.membership, sessions, work)
-            if overdue and place not in self._ending:
-                self._ending[place] = asyncio.create_task(self._end(place, overdue))
+        for place, machine in list(self.runtime.machines()):
+            looks = await self._looks(place, machine, work)
+            if looks and place not in self._ending:
+                self._ending[place] = asyncio.create_task(self._end(place, looks))
 
-    def _look_at_clock(self) -> float:
+    def _look_at_clock(self) -> MonotonicMs:
         """Return the time; prolong all sessions if the last look at it is too long ago.
 
         This broker stood still then: members may have been heard, and wait to be handled.
         """
-        now = host.monotonic_s()
-        stalled = now - self._looked_at - _SESSIONS_SECONDS
+        now = monotonic_now()
+        stalled_ms = now - self._looked_at - round(_SESSIONS_SECONDS * 1000)
         self._looked_at = now
-        if stalled > _STALL_SECONDS:
+        if stalled_ms > _STALL_MS:
             for sessions in self._sessions.values():
-                for session in sessions.values():
-                    session.ends_at += stalled
+                sessions.prolong(stalled_ms)
         return now
 
-    async def _end(self, place: TopicPartition, overdue: list[tuple[str, list[str]]]) -> None:
-        """Remove members. A partition that cannot commit holds up no other one."""
-        try:
-            for name, member_ids in overdue:
-                for at in range(0, len(member_ids), _END_AT_ONCE):
-                    await self.leave(place, name, member_ids[at : at + _END_AT_ONCE])
-        except MillraceError:
-            pass  # The next look, or the next leader, does it.
-        finally:
-            del self._ending[place]
-
-    async def _overdue(
-        self,
-        membership: MembershipMachine,
-        sessions: dict[tuple[str, str], _Session],
-        work: Work,
-    ) -> list[tuple[str, list[str]]]:
-        overdue: list[tuple[str, list[str]]] = []
+    async def _looks(
+        self, place: TopicPartition, machine: GroupCoordinator, work: Work
+    ) -> list[_Look]:
+        """Return what is to be done about members that are not heard."""
+        found: list[_Look] = []
+        membership = machine.membership
+        room = _SILENT_AT_ONCE
         for name in list(membership.occupied):
+            if self.runtime.machine(place) is not machine:
+                return []  # Another broker leads it.
             group = membership.occupied.get(name)
             if group is None:
                 continue  # All members have left meanwhile.
-            now = self._look_at_clock()
-            ends_at = now + self.config.session_timeout_ms / 1000
-            late = []
-            for member_id, member in group.members.items():
-                session = sessions.get((name, member_id))
-                if session is None:
-                    session = sessions[name, member_id] = _Session(ends_at)
-                is_slow = not session.is_confirmed and (
-                    now - session.told_at > member.rebalance_timeout_ms / 1000
-                )
-                if session.ends_at <= now or is_slow:
-                    late.append(member_id)
-            if late:
-                overdue.append((name, late))
+            now, sessions = self._look_at_clock(), self._sessions_of(place)
+            ended = sessions.ended(group, group.members, now)
+            silent = list(sessions.silent(group, group.members, now))[:room]
+            room -= len(silent)
+            if ended or silent:
+                found.append(_Look(name, ended, silent))
             await work.give_way(len(group.members))
-        if len(sessions) > membership.members:
-            groups = membership.groups
-            for name, member_id in list(sessions):
-                if name not in groups or member_id not in groups[name].members:
-                    del sessions[name, member_id]
-        return overdue
+        if place in self._sessions and len(self._sessions[place]) > membership.members:
+            self._sessions[place].retain(membership.groups)
+        return found
+
+    async def _end(self, place: TopicPartition, looks: Sequence[_Look]) -> None:
+        """Remove members, and store who is silent.
+
+        A partition that cannot commit holds up no other one. A commit takes time, in which others
+        may be heard: so each request looks at its members again.
+        """
+        try:
+            for name, ended, silent in looks:
+                for at in range(0, len(ended), _END_AT_ONCE):
+                    await self._remove(place, name, ended[at : at + _END_AT_ONCE])
+                if silent:
+                    await self._store_silence(place, name, silent)
+        except MillraceError:
+            pass  # The next look, or the next leader, does it.
+        finally:
+            self._ending.pop(place, None)
+
+    async def _remove(self, place: TopicPartition, name: str, member_ids: Sequence[str]) -> None:
+        def remove(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, list[str]]:
+            group = machine.membership.groups.get(name) or Group(name)
+            ended = self._sessions_of(place).ended(group, member_ids, monotonic_now())
+            return machine.handle_leave(name, ended, self, now)
+
+        gone = await self._change(place, name, remove)
+        self._forget(place, name, gone)
+
+    async def _store_silence(
+        self, place: TopicPartition, name: str, member_ids: Sequence[str]
+    ) -> None:
+        def store(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
+            group = machine.membership.groups.get(name) or Group(name)
+            silent = self._sessions_of(place).silent(group, member_ids, monotonic_now())
+            return machine.handle_silence(name, silent, now)
+
+        await self.runtime.ask(place, store)
 
     # --- The topics that members subscribe to ------------------------------------------------
 

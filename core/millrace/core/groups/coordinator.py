@@ -239,6 +239,12 @@ class GroupCoordinator:
             self.membership.handle_leave(name, member_ids, topics, now, for_now=for_now)
         )
 
+    def handle_silence(
+        self, name: str, silent: Mapping[str, int], now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """See `MembershipMachine.handle_silence`."""
+        return self._stored(self.membership.handle_silence(name, silent, now))
+
     def handle_assign(
         self, name: str, topics: TopicsView, now: WallMs
     ) -> Result[CoordinatorRecord, None]:

@@ -52,6 +52,7 @@ class Member:
         assignor: the assignor that it asks for; empty: any.
         rebalance_timeout_ms: how long it may take to give up a partition.
         is_away: it is static, has closed, and reads nothing; it may return within its session.
+        silent_ms: for how long coordinators had not heard it when this was stored (`sessions.py`).
     """
 
     instance_id: str = ""
@@ -63,6 +64,7 @@ class Member:
     assignor: str = ""
     rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
     is_away: bool = False
+    silent_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

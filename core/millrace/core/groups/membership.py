@@ -3,8 +3,7 @@
 A coordinator (`core/coordinators.py`) of all groups of one partition of the coordinators' topic. A
 member sends one heartbeat after the other; the broker answers when the member has another
 assignment, or after a while. A member that is not heard for its session is removed by the broker,
-which has the clock: sessions are not in the log, and begin again with each leader of the partition
-(P55).
+which has the clock (`sessions.py`). The log has only for how long silent members were not heard.
 
 The records of a request are made on a draft of the group, so that `replay` alone changes the state.
 A heartbeat that changes nothing makes no records, and computes nothing. A log may end in the middle
@@ -170,6 +169,8 @@ class MembershipMachine:
             self._join(draft, heartbeat)
         else:
             self._check_confirmed(draft.group, heartbeat)
+            if said is None and known.silent_ms:
+                draft.store_member(member_id, replace(known, silent_ms=0))
             if said is not None and said != known:
                 draft.store_member(member_id, said)
                 if _subscription(said) != _subscription(known):
@@ -215,6 +216,19 @@ class MembershipMachine:
             if not _wait_ms(draft.group, now):
                 draft.compute_target(topics)
         return Result(draft.records, there)
+
+    def handle_silence(
+        self, name: str, silent: Mapping[str, int], now: WallMs
+    ) -> Result[MembershipRecord, None]:
+        """Store for how many milliseconds members were not heard, for the next coordinator."""
+        group = self.groups.get(name)
+        members = {} if group is None else group.members
+        records: list[MembershipRecord] = [
+            MemberRecord(name, each, replace(members[each], silent_ms=silent_ms), now)
+            for each, silent_ms in silent.items()
+            if each in members
+        ]
+        return Result(records, None)
 
     def handle_assign(
         self, name: str, topics: TopicsView, now: WallMs

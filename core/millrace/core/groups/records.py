@@ -119,6 +119,7 @@ def _member_fields(member: Member) -> dict[str, Any]:
         "assignor": member.assignor,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "is_away": member.is_away,
+        "silent_ms": member.silent_ms,
     }
 
 
@@ -133,6 +134,7 @@ def _member(fields: Mapping[str, Any]) -> Member:
         assignor=str(fields["assignor"]),
         rebalance_timeout_ms=int(fields["rebalance_timeout_ms"]),
         is_away=bool(fields["is_away"]),
+        silent_ms=int(fields.get("silent_ms", 0)),  # Earlier releases do not store it.
     )
 
 

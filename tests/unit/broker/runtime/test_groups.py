@@ -14,7 +14,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, _read_records
-from millrace.broker.runtime.groups import Groups
+from millrace.broker.runtime.groups import Groups, _Look
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
@@ -31,7 +31,8 @@ from millrace.core.errors import (
 )
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Member, MemberRecord
+from millrace.core.groups.group import Current, Member, MemberRecord
+from millrace.core.groups.membership import Heartbeat
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -93,6 +94,7 @@ class Stage:
         self,
         config: PositionsConfig | None = None,
         limits: CoordinatorLimits = LIMITS,
+        groups: GroupsConfig | None = None,
     ) -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         self.disk = Disk()
@@ -101,6 +103,7 @@ class Stage:
         self.reader = NotedReader(mailbox)
         self.config = config or PositionsConfig()
         self.limits = limits
+        self.groups = groups or GroupsConfig()
         self.image: Any = None
         self.log_starts: list[Offset] = []
         self.partition = Partition(
@@ -130,7 +133,7 @@ class Stage:
             me,
             self.reader,
             self.config,
-            GroupsConfig(),
+            self.groups,
             turns=Turns(),
             on_failure=raise_it,
             limits=self.limits,
@@ -242,9 +245,11 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(
-    config: PositionsConfig | None = None, limits: CoordinatorLimits = LIMITS
+    config: PositionsConfig | None = None,
+    limits: CoordinatorLimits = LIMITS,
+    groups: GroupsConfig | None = None,
 ) -> AsyncIterator[Stage]:
-    the = Stage(config, limits)
+    the = Stage(config, limits, groups)
     try:
         yield the
     finally:
@@ -547,6 +552,68 @@ def test_a_look_at_many_sessions_gives_the_loop_back() -> None:
                 turns += 1
             assert turns > 1
             assert len(the.positions._sessions[TOPIC_PARTITION]) == 50_000
+
+    asyncio.run(story())
+
+
+async def join(the: Stage, wait_seconds: float) -> "asyncio.Task[Current]":
+    """Let the member `m` join, and wait with its next heartbeat."""
+    joining = asyncio.create_task(
+        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", 0, Member()), 0)
+    )
+    await the.written(1)
+    the.replicate()
+    epoch = (await joining).epoch
+    return asyncio.create_task(
+        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", epoch), wait_seconds)
+    )
+
+
+def test_a_coordinator_that_resigns_and_comes_back_knows_nothing_of_sessions() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await (await join(the, 0))
+            assert the.positions.is_confirmed(TOPIC_PARTITION, "g", "m")
+            assert len(the.positions._sessions[TOPIC_PARTITION]) == 1
+            the.lead(THERE)
+            the.lead()  # Before any look at sessions.
+            await the.loaded()
+            assert TOPIC_PARTITION not in the.positions._sessions
+
+    asyncio.run(story())
+
+
+def test_heartbeats_that_wait_are_refused_at_once_when_another_broker_leads() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = await join(the, 3600)
+            assert await is_waiting(waiting)
+            the.lead(THERE)
+            with pytest.raises(NotLeaderError):
+                async with asyncio.timeout(10):
+                    await waiting
+
+    asyncio.run(story())
+
+
+def test_a_member_that_is_heard_while_others_are_removed_stays() -> None:
+    """The commit of a removal takes time."""
+
+    async def story() -> None:
+        async with stage(groups=GroupsConfig(session_timeout_ms=1000)) as the:
+            the.lead()
+            await the.loaded()
+            await (await join(the, 0))
+            end = the.log.log_end_offset
+            await the.positions._end(TOPIC_PARTITION, [_Look("g", ["m"], [])])
+            machine = the.positions.runtime.machine(TOPIC_PARTITION)
+            assert machine is not None
+            assert list(machine.membership.groups["g"].members) == ["m"]
+            assert the.log.log_end_offset == end
 
     asyncio.run(story())
 

@@ -1,0 +1,133 @@
+"""Sessions of the members of one partition's groups: who counts as dead, and what the log is told.
+
+The broker that coordinates a group has the clock, so it has the sessions in memory. A new
+coordinator does not know when its predecessor has heard a member. With a whole session from each
+new coordinator, a dead member would keep its partitions for as long as coordinators come and go. So
+a coordinator that does not hear a member stores for how long (`Member.silent_ms`), in steps. Its
+successor goes on from there. Nothing is stored about members that are heard.
+
+All times are durations by the clock of one broker, so that clocks need not agree.
+
+Invariants:
+
+- A member is removed only if coordinators did not hear it for a whole session, all together, since
+  they have answered it (P61). The time without a coordinator does not count.
+- Each coordinator gives a member at least the interval of heartbeats, in which a living one comes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.groups.config import GroupsConfig
+from millrace.core.groups.group import Current, Group, Member
+from millrace.core.ids import MonotonicMs
+
+_STEPS: Final = 8
+"""Parts of a session in which silence is stored: so much of it is forgotten with a coordinator."""
+_LONG_AGO: Final = MonotonicMs(0)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What this coordinator knows of a member.
+
+    Attributes:
+        ends_at: when the member counts as dead.
+        is_heard: whether this coordinator has heard it.
+        epoch: of the last assignment that it was told.
+        told_at: when it was told that one first.
+        is_confirmed: whether it has taken that one.
+    """
+
+    ends_at: MonotonicMs
+    is_heard: bool = False
+    epoch: int = 0
+    told_at: MonotonicMs = _LONG_AGO
+    is_confirmed: bool = True
+
+
+class Sessions:
+    """See the module. Begins when a broker begins to coordinate, and ends with that."""
+
+    def __init__(self, config: GroupsConfig) -> None:
+        self._session_ms = config.session_timeout_ms
+        self._interval_ms = config.heartbeat_interval_ms
+        self._step_ms = config.session_timeout_ms // _STEPS
+        self._sessions: dict[tuple[str, str], _Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def hear(
+        self, group: str, member_id: str, confirmed: int, current: Current, now: MonotonicMs
+    ) -> None:
+        """A member is heard.
+
+        Args:
+            group: its group.
+            member_id: of the member.
+            confirmed: the epoch that it confirms.
+            current: what it is told.
+            now: the time.
+        """
+        ends_at = MonotonicMs(now + self._session_ms)
+        session = self._sessions.setdefault((group, member_id), _Session(ends_at))
+        session.ends_at, session.is_heard = ends_at, True
+        session.is_confirmed = confirmed >= current.epoch
+        if session.epoch != current.epoch:
+            session.epoch, session.told_at = current.epoch, now
+
+    def forget(self, group: str, member_id: str) -> None:
+        """A member has left; a static one may return within another session."""
+        self._sessions.pop((group, member_id), None)
+
+    def retain(self, groups: Mapping[str, Group]) -> None:
+        """Forget all who are no members of these groups."""
+        for name, member_id in list(self._sessions):
+            if name not in groups or member_id not in groups[name].members:
+                del self._sessions[name, member_id]
+
+    def prolong(self, milliseconds: int) -> None:
+        """This broker stood still: members may have been heard, and wait to be handled."""
+        for session in self._sessions.values():
+            session.ends_at = MonotonicMs(session.ends_at + milliseconds)
+
+    def is_confirmed(self, group: str, member_id: str) -> bool:
+        """Whether a member has confirmed its assignment, as far as this broker knows."""
+        session = self._sessions.get((group, member_id))
+        return session is not None and session.is_confirmed
+
+    def ended(self, group: Group, member_ids: Collection[str], now: MonotonicMs) -> list[str]:
+        """Return which of these members count as dead, or do not confirm their assignment."""
+        found = []
+        for member_id in member_ids:
+            if (member := group.members.get(member_id)) is not None:
+                session = self._of(group.name, member_id, member, now)
+                is_slow = not session.is_confirmed and (
+                    now - session.told_at > member.rebalance_timeout_ms
+                )
+                if session.ends_at <= now or is_slow:
+                    found.append(member_id)
+        return found
+
+    def silent(self, group: Group, member_ids: Collection[str], now: MonotonicMs) -> dict[str, int]:
+        """Return for how long these members were silent, as far as the log has to know it."""
+        found = {}
+        for member_id in member_ids:
+            if (member := group.members.get(member_id)) is not None:
+                session = self._of(group.name, member_id, member, now)
+                silent_ms = self._session_ms - (session.ends_at - now)
+                # Between two heartbeats a member need not be heard.
+                may_be_heard = self._interval_ms if session.is_heard else 0
+                if silent_ms >= max(member.silent_ms, may_be_heard) + self._step_ms:
+                    found[member_id] = silent_ms
+        return found
+
+    def _of(self, group: str, member_id: str, member: Member, now: MonotonicMs) -> _Session:
+        session = self._sessions.get((group, member_id))
+        if session is None:
+            left_ms = max(self._session_ms - member.silent_ms, self._interval_ms)
+            session = _Session(MonotonicMs(now + left_ms))
+            self._sessions[group, member_id] = session
+        return session
