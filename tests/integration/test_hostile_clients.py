@@ -525,6 +525,14 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
                 ),
             ),
             (
+                client.cluster.AlterTopics,
+                cluster_pb2.AlterTopicsRequest(
+                    topics=[
+                        cluster_pb2.TopicChange(set_config={f"k{each}": "" for each in range(many)})
+                    ]
+                ),
+            ),
+            (
                 client.cluster.DeleteTopics,
                 cluster_pb2.DeleteTopicsRequest(topics=[cluster_pb2.TopicRef()] * many),
             ),
@@ -604,7 +612,7 @@ def test_settings_that_nobody_knows_are_refused_in_few_words(broker: RunningBrok
         return cluster_pb2.NewTopic(name=f"t{number}", partitions=1, config=config)
 
     request = cluster_pb2.CreateTopicsRequest(
-        topics=[*(topic(number, 12) for number in range(900)), topic(900, 5000)],
+        topics=[*(topic(number, 12) for number in range(40)), topic(40, 520)],
         validate_only=True,
     )
     with RawClient(broker.address) as client:

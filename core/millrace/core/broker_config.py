@@ -540,7 +540,8 @@ class LimitsConfig:
     )
     request_entries_max: int = setting(
         10_000,
-        "Most partitions or topics that one request may name, produced ones too.",
+        "Most entries of one kind in a request, such as topics, partitions or settings; those of "
+        "all its topics count together. Produced partitions, too.",
         minimum=1,
         maximum=1_000_000,
     )

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from millrace.core.errors import MalformedRequestError
 from millrace.core.records.header import HEADER_BYTES
+from millrace.proto.entries import too_many_entries
 from millrace.proto.v1.fetch_pb2 import FetchHeader
 from millrace.proto.v1.produce_pb2 import ProduceHeader
 
@@ -27,6 +28,8 @@ _TAG_BYTES_MAX: Final = 5
 _FIELD_NUMBER_MAX: Final = 2**29 - 1
 FIELDS_MAX: Final = 16
 """Fields of a message, repeated and unknown ones too; two are known."""
+_SMALL_HEADER_BYTES: Final = 64 << 10
+"""A header that takes two milliseconds to decode, whatever it holds."""
 HEADER_MESSAGE_BYTES_MAX: Final = 1 << 20
 """Bytes of a header message: more than 10,000 partitions."""
 
@@ -45,14 +48,20 @@ def decode_produce_request(message: bytes) -> tuple[ProduceHeader, list[memoryvi
         MalformedRequestError: no protobuf, or lengths that do not add up.
     """
     data, batches = _split(message)
+    batches_max = len(batches) // HEADER_BYTES
     try:
-        header = ProduceHeader.FromString(data)
+        found = None
+        if len(data) > _SMALL_HEADER_BYTES:
+            found = too_many_entries(ProduceHeader.DESCRIPTOR, data, batches_max)
+        if found is None:
+            header = ProduceHeader.FromString(data)
+            if len(header.partitions) > batches_max:
+                found = f"{len(header.partitions)} partitions"
     except DecodeError as error:
         raise MalformedRequestError(f"the request's header is no protobuf: {error}") from error
-    if len(header.partitions) > len(batches) // HEADER_BYTES:
+    if found is not None:
         raise MalformedRequestError(
-            f"the request names {len(header.partitions)} partitions, but {len(batches)} bytes "
-            "cannot hold a batch for each"
+            f"the request names {found}, but {len(batches)} bytes cannot hold a batch for each"
         )
     return header, _slices(batches, [partition.length for partition in header.partitions])
 
@@ -76,6 +85,14 @@ def decode_fetch_response(message: bytes) -> tuple[FetchHeader, list[memoryview]
     except DecodeError as error:
         raise MalformedRequestError(f"the response's header is no protobuf: {error}") from error
     return header, _slices(batches, [partition.length for partition in header.partitions])
+
+
+def field_of(number: int, message: bytes) -> bytes:
+    """Return the bytes of a field with a message that is encoded already.
+
+    A message's bytes may be joined from those of its fields.
+    """
+    return bytes((*_varint(number << 3 | 2), *_varint(len(message)))) + message
 
 
 def _encode(header: bytes, batches: Iterable[bytes | bytearray | memoryview]) -> bytes:

@@ -58,6 +58,7 @@ from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.objects.store_versions import StoreVersions
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.proto.callers import caller_to_wire
+from millrace.proto.codec import field_of
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import controller_pb2 as pb
@@ -140,7 +141,7 @@ class ControllerChannel:
         self._is_registered = False
         self._is_up = asyncio.Event()
         self._is_heartbeat_due = asyncio.Event()
-        self._outgoing: deque[pb.SessionRequest] = deque()
+        self._outgoing: deque[bytes] = deque()
         self._has_outgoing = asyncio.Event()
         self._correlation_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.ControllerResponse]] = {}
@@ -330,9 +331,16 @@ class ControllerChannel:
         """
         return response_from_proto(await self._ask_for(caller, request_to_proto(request)))
 
-    async def forward(self, message: pb.ControllerRequest, caller: Caller) -> pb.ControllerResponse:
-        """Pass a client's request on; return its answer. See `request_for_client`."""
-        response = await self._ask_for(caller, message)
+    async def forward(self, name: str, request: bytes, caller: Caller) -> pb.ControllerResponse:
+        """Pass a client's request on as it came; return its answer. See `request_for_client`.
+
+        Args:
+            name: of the request's field in a `ControllerRequest`.
+            request: the bytes, which must be valid: the session would end otherwise.
+            caller: the client.
+        """
+        number = pb.ControllerRequest.DESCRIPTOR.fields_by_name[name].number
+        response = await self._ask_for(caller, pb.ControllerRequest(), field_of(number, request))
         response_from_proto(response)  # Raises the error, if it is one.
         return response
 
@@ -357,21 +365,24 @@ class ControllerChannel:
             raise NotControllerError("no controller can be reached: try again") from None
 
     async def _ask_for(
-        self, caller: Caller, message: pb.ControllerRequest
+        self, caller: Caller, message: pb.ControllerRequest, more: bytes = b""
     ) -> pb.ControllerResponse:
         message.caller.CopyFrom(caller_to_wire(caller))
-        return await self._ask(message, is_patient=False)
+        return await self._ask(message, more, is_patient=False)
 
     async def _ask(
-        self, message: pb.ControllerRequest, *, is_patient: bool
+        self, message: pb.ControllerRequest, more: bytes = b"", *, is_patient: bool
     ) -> pb.ControllerResponse:
+        """Send a request, with further fields as bytes; return the answer."""
         await self._until_up(is_patient=is_patient)
         message.correlation_id = next(self._correlation_ids)
         answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._silent_since = asyncio.get_running_loop().time()
         self._waiting[message.correlation_id] = answer
-        self._outgoing.append(pb.SessionRequest(request=message))
+        self._outgoing.append(
+            field_of(pb.SessionRequest.REQUEST_FIELD_NUMBER, message.SerializeToString() + more)
+        )
         self._has_outgoing.set()
         try:
             return await answer
@@ -384,7 +395,6 @@ class ControllerChannel:
         async with connect(address, self._limits) as connection:
             stream = connection.stream_stream(
                 _METHOD,
-                request_serializer=pb.SessionRequest.SerializeToString,
                 response_deserializer=pb.SessionResponse.FromString,
             )()
             seen = self.seen
@@ -445,7 +455,7 @@ class ControllerChannel:
         events.SESSION_LEFT.log(_log, at=address, reason=self._last_end)
 
     async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
-        await stream.write(pb.SessionRequest(opening=opening))
+        await stream.write(pb.SessionRequest(opening=opening).SerializeToString())
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()

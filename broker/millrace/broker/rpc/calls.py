@@ -32,6 +32,8 @@ Stream = grpc.aio.ServicerContext[bytes, bytes]
 """A call with a stream in each direction; its messages are bytes."""
 UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], type[Any]]
 """A method with one request and one response, and the class of its request."""
+ForwardMethod = tuple[Callable[[bytes, Caller], Awaitable[Message]], type[Any]]
+"""A method that passes its request on as it came, and the class of the request."""
 StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
 """A method with a stream in each direction."""
 
@@ -78,6 +80,7 @@ class Calls:
         service: str,
         *,
         unary: Mapping[str, UnaryMethod] | None = None,
+        forwards: Mapping[str, ForwardMethod] | None = None,
         streams: Mapping[str, StreamMethod] | None = None,
     ) -> grpc.GenericRpcHandler:
         """Return the handlers of a service.
@@ -87,17 +90,27 @@ class Calls:
             unary: its methods with one request and one response, by name. A request has at most
                 `request_entries_max` entries in a list, an answer at most `message_bytes_max`
                 bytes.
+            forwards: likewise, those that get the bytes of a request, which are valid.
             streams: its other methods, by name.
         """
         handlers: dict[str, Any] = {}
         for name, (method, kind) in (unary or {}).items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, method, kind))
+        for name, (forward, kind) in (forwards or {}).items():
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                self._unary(name, forward, kind, is_forward=True)
+            )
         for name, serve in (streams or {}).items():
             handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, serve))
         return grpc.method_handlers_generic_handler(service, handlers)
 
     def _unary(
-        self, name: str, method: Callable[[_R, Caller], Awaitable[Message]], kind: type[_R]
+        self,
+        name: str,
+        method: Callable[[Any, Caller], Awaitable[Message]],
+        kind: type[_R],
+        *,
+        is_forward: bool = False,
     ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
         async def call(data: bytes, context: Stream) -> bytes:
             begun = host.monotonic_s()
@@ -110,7 +123,9 @@ class Calls:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: Caller) -> bytes:
-            request = decode_request(kind, data, self._limits.request_entries_max)
+            request: _R | bytes = decode_request(kind, data, self._limits.request_entries_max)
+            if is_forward:
+                request = data
             response = await method(request, caller)
             self._check_size(response)
             return response.SerializeToString()

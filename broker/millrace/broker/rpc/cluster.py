@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.broker_settings import describe_settings
-from millrace.broker.rpc.calls import Calls, UnaryMethod
+from millrace.broker.rpc.calls import Calls, ForwardMethod
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
@@ -40,7 +40,6 @@ from millrace.proto.quotas import bucket_to_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
-from millrace.proto.v1.controller_pb2 import ControllerRequest
 
 _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
@@ -111,10 +110,9 @@ class ClusterService:
                 "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
                 "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
                 "DescribeQuotas": (self._describe_quotas, pb.DescribeQuotasRequest),
-                **{
-                    method: self._forwarded(name, kind)
-                    for method, (name, kind) in _FORWARDED.items()
-                },
+            },
+            forwards={
+                method: self._forwarded(name, kind) for method, (name, kind) in _FORWARDED.items()
             },
         )
 
@@ -236,11 +234,11 @@ class ClusterService:
             ],
         )
 
-    def _forwarded(self, name: str, kind: type[Message]) -> UnaryMethod:
+    def _forwarded(self, name: str, kind: type[Message]) -> ForwardMethod:
         """Return the method that passes a client's request on to the controller."""
 
-        async def forward(request: Any, caller: Caller) -> Message:
-            response = await self._channel.forward(ControllerRequest(**{name: request}), caller)
+        async def forward(request: bytes, caller: Caller) -> Message:
+            response = await self._channel.forward(name, request, caller)
             # Wait until this broker has applied it, too: the client's next request depends on it.
             await self._partitions.settled()
             answer = getattr(response, name)

@@ -1,8 +1,9 @@
 """Requests that carry no records, decoded within bounds.
 
 A message of empty entries is small on the wire and large in memory; eight megabytes of them would
-keep the loop busy for a minute. So bytes and entries of a request are bounded. Its answer may still
-be large; an answer beyond the largest message is not sent (`calls`).
+keep the loop busy for a minute. So bytes and entries of a request are bounded, and entries are
+counted before it is decoded: a refusal must cost less than an answer. Its answer may still be
+large; an answer beyond the largest message is not sent (`calls`).
 """
 
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
+from millrace.proto.entries import too_many_entries
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Bytes of a request that carries no records."""
@@ -19,9 +21,10 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 class Request(Protocol):
     """The message of a request."""
 
+    DESCRIPTOR: Any
+
     @classmethod
     def FromString(cls, data: bytes) -> Self: ...
-    def ListFields(self) -> Any: ...
 
 
 _R = TypeVar("_R", bound=Request)
@@ -33,7 +36,7 @@ def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
     Args:
         kind: class of the message.
         data: its bytes.
-        entries_max: how many entries each of its lists may have.
+        entries_max: how many entries each of its lists and maps may have; nested ones together.
 
     Raises:
         MalformedRequestError: no such message, or one that is too large.
@@ -43,16 +46,14 @@ def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
             f"a request without records is at most {REQUEST_BYTES_MAX} bytes, but {len(data)} came"
         )
     try:
-        request = kind.FromString(data)
+        if (found := too_many_entries(kind.DESCRIPTOR, data, entries_max)) is not None:
+            raise MalformedRequestError(
+                f"the request has {found}; at most {entries_max} may be asked for at once: send "
+                "several requests"
+            )
+        return kind.FromString(data)
     except DecodeError as error:
         raise MalformedRequestError(f"the request is no protobuf: {error}") from error
-    for field, value in request.ListFields():
-        if field.is_repeated and len(value) > entries_max:
-            raise MalformedRequestError(
-                f"the request has {len(value)} {field.name}; at most {entries_max} may be asked "
-                "for at once"
-            )
-    return request
 
 
 def checked_topic_id(topic_id: bytes) -> TopicId:

@@ -88,7 +88,7 @@ class Running:
 
     async def create(self, name: str) -> cluster_pb2.TopicResult:
         request = cluster_pb2.CreateTopicsRequest(topics=[cluster_pb2.NewTopic(name=name)])
-        response = await self.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
+        response = await self.channel.forward("create_topics", request.SerializeToString(), CALLER)
         return response.create_topics.results[0]
 
     @contextlib.asynccontextmanager
@@ -488,7 +488,7 @@ def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:
             for number in range(60):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=30)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
+                await the.channel.forward("create_topics", request.SerializeToString(), CALLER)
             for _ in range(1000):
                 call.room.release()
             newest = {key: stored.version for key, stored in the.shell.objects().items()}
@@ -576,7 +576,7 @@ def test_metadata_is_sent_whole_however_large_it_is() -> None:
             for number in range(20):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=200)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward(pb.ControllerRequest(create_topics=request), CALLER)
+                await the.channel.forward("create_topics", request.SerializeToString(), CALLER)
             whole = sum(len(stored.value) for stored in the.shell.objects().values())
             assert whole > limits.message_bytes_max
             async with the.another_channel(the.shell, limits) as another:
