@@ -44,20 +44,37 @@ class Loss:
         return self.read_on_at is None or self.is_other_topic
 
 
-def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
-    """Return where a batch begins; new partitions begin at their beginning.
+def as_planned(begin: Offsets, until: Offsets) -> Offsets:
+    """Return where a batch begins, as it was planned.
+
+    Args:
+        begin: where the batch before ended; initial offsets, looked up again, if there was none.
+        until: where this one ends; it has the beginnings of new partitions. A checkpoint of an
+            earlier release lacks them: there a new partition begins at 0.
+    """
+    if begin == until:  # A batch without new records; `until` tells of the batch before.
+        return begin
+    new = {place: LogPosition(0) for place in until.positions if place not in begin.positions}
+    planned = until.begin or Offsets({})
+    return Offsets(
+        {**new, **begin.positions, **planned.positions},
+        {**until.topic_ids, **begin.topic_ids, **planned.topic_ids},
+    )
+
+
+def losses_of_new(begin: Offsets, beginnings: Mapping[PartitionName, int]) -> Iterator[Loss]:
+    """Return the missing records of partitions that a query meets while it runs.
+
+    Kafka's source reports them likewise.
 
     Args:
         begin: where the batch before ended.
-        until: where this one ends; it has the topics of the new partitions.
-        log: the partitions as they are.
+        beginnings: where the logs of the new partitions begin.
     """
-    new = {
-        place: LogPosition(log.beginnings.get(place, 0))
-        for place in until.positions
-        if place not in begin.positions
-    }
-    return Offsets({**new, **begin.positions}, {**until.topic_ids, **begin.topic_ids})
+    for place, beginning in sorted(beginnings.items()):
+        if place not in begin.positions and beginning > 0:
+            why = f"the partition is new, and its log begins at {beginning} instead of 0"
+            yield Loss(place, why, beginning)
 
 
 def losses(at: Offsets, log: Log, lost_from: Mapping[PartitionName, int]) -> Iterator[Loss]:

@@ -5,12 +5,17 @@ In Kafka's form, so that people can read it, and with the identity of topic and 
     {"__meta": {"v": 1, "ids": {"clicks": "<topic id>"}, "epoch": {"clicks": {"0": 4}}},
      "clicks": {"0": 23, "1": 7}}
 
+Spark repeats a batch that failed by its end alone: it asks for the initial offsets again, and its
+last offsets lack partitions that came with the batch. By then retention or a deletion may have
+moved the beginning of a log. So the end of a batch also says where the batch begins, in partitions
+that no batch has read before: `__meta` then has `"begin"`, offsets of the same form.
+
 Spark compares offsets as texts: equal offsets must be written equally, or it sees new data where
 there is none. So all keys are in order, and unknown values are left out.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millrace.core.topics import PartitionName
@@ -37,6 +42,8 @@ class Offsets:
     positions: Mapping[PartitionName, LogPosition]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic ids in hex."""
+    begin: "Offsets | None" = None
+    """Of the end of a batch: where the batch begins in partitions that no batch has read before."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the offsets for the checkpoint, in their only form."""
@@ -50,7 +57,8 @@ class Offsets:
             if position.leader_epoch >= 0:
                 epochs.setdefault(topic, {})[str(partition)] = position.leader_epoch
         ids = {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids}
-        return {_META: {"epoch": epochs, "ids": ids, "v": _VERSION}, **offsets}
+        begin = {} if self.begin is None else {"begin": self.begin.to_dict()}
+        return {_META: {**begin, "epoch": epochs, "ids": ids, "v": _VERSION}, **offsets}
 
     @staticmethod
     def from_dict(value: Mapping[str, Any]) -> "Offsets":
@@ -77,7 +85,9 @@ class Offsets:
                 if topic != _META
                 for partition, offset in partitions.items()
             }
-            return Offsets(positions, {topic: str(each) for topic, each in meta["ids"].items()})
+            ids = {topic: str(each) for topic, each in meta["ids"].items()}
+            begin = Offsets.from_dict(meta["begin"]) if "begin" in meta else None
+            return Offsets(positions, ids, begin)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint's offsets are not of the source millrace: {str(value)[:200]}: "
@@ -95,7 +105,7 @@ class Offsets:
             else position
             for place, position in self.positions.items()
         }
-        return Offsets(positions, self.topic_ids)
+        return replace(self, positions=positions)
 
 
 @dataclass(slots=True, frozen=True)

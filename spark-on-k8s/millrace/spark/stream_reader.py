@@ -2,7 +2,7 @@
 
 Spark asks for an end, writes it to its log, and asks for tasks between the last end and that; after
 a restart it asks for the same tasks, by its log. So an end is decided once, and a range is always
-read up to it.
+read up to it; and where no batch has ended before, from the beginning that the end names.
 """
 
 import logging
@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -30,15 +31,16 @@ from millrace.core.topics import PartitionName
 from millrace.spark import events
 from millrace.spark.data_loss import (
     Loss,
+    as_planned,
     check_is_of_this_query,
     is_of_other_topic,
     losses,
     losses_before,
+    losses_of_new,
     raise_for,
     read_on,
     told,
     what_to_do,
-    with_new_partitions,
 )
 from millrace.spark.initial_offsets import keep_initial
 from millrace.spark.lookups import Lookups
@@ -137,8 +139,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CheckpointError: `start` is not of this query.
         """
         begin = Offsets.from_dict(start)
-        end = self._lookups.settle(lambda: self._next_end(begin, limit))
-        if end is None:
+        is_first = start == self._initial
+        end = self._lookups.settle(lambda: self._next_end(begin, limit, is_first=is_first))
+        if end is None or (end.positions, end.topic_ids) == (begin.positions, begin.topic_ids):
             return start
         self._last_batch_at = time.monotonic()
         self._decided = end.to_dict()
@@ -208,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = self._options.group_id
         return keep_initial(self._lookups, name, start, option, where) if name else start
 
-    def _next_end(self, begin: Offsets, limit: ReadLimit) -> Offsets | None:
+    def _next_end(self, begin: Offsets, limit: ReadLimit, *, is_first: bool) -> Offsets | None:
         """Return where the next batch ends; None: it is not due yet."""
         ends = self._wait_for_news(begin)
         self._latest = ends
@@ -231,7 +234,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place: LogPosition(until.get(place, each.offset), each.leader_epoch)
             for place, each in ends.positions.items()
         }
-        return Offsets(positions, ends.topic_ids).with_known_epochs(begin)
+        end = Offsets(positions, ends.topic_ids).with_known_epochs(begin)
+        starts = {
+            each.place: begin.positions.get(each.place, LogPosition(each.start))
+            for each in backlog
+            if is_first or each.place not in begin.positions
+        }
+        ids = {**ends.topic_ids, **begin.topic_ids}
+        return replace(end, begin=Offsets(starts, ids)) if starts else end
 
     def _ranges(
         self, begin: Offsets, until: Offsets, log: Log
@@ -239,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return what is to be read between two offsets, and of which topics."""
         for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
             check_is_of_this_query(each, self._options.subscription)
-        begin = self._without_losses(with_new_partitions(begin, until, log), log)
+        begin = self._without_losses(as_planned(begin, until), log)
         self._tell(list(losses_before(until, begin, log)))
         ranges = [
             Range(
@@ -309,6 +319,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if moved:
             begin = self._without_losses(begin, self._lookups.log(ends.positions))
         starts = self._lookups.offsets(dict.fromkeys(new, "beginning")) if new else {}
+        self._tell(
+            list(losses_of_new(begin, {place: each.offset for place, each in starts.items()}))
+        )
         return [
             Range(
                 *place,

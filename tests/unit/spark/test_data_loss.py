@@ -4,13 +4,14 @@ import pytest
 
 from millrace.spark.data_loss import (
     Loss,
+    as_planned,
     check_is_of_this_query,
     losses,
     losses_before,
+    losses_of_new,
     raise_for,
     read_on,
     what_to_do,
-    with_new_partitions,
 )
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets
@@ -59,7 +60,7 @@ def test_what_is_missing_is_told_and_where_it_goes_on(
 
 def test_a_partition_that_has_come_is_read_from_its_beginning_and_guarded_like_the_others() -> None:
     begin = Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"})
-    until = Offsets({("views", 0): LogPosition(4, 1), **at(15).positions}, at(15).topic_ids)
+    until = Offsets({("views", 0): LogPosition(4, 1), **at(15).positions}, at(15).topic_ids, at(10))
     now = Log(
         {("views", 0): 0, PLACE: 10},
         Offsets(
@@ -67,15 +68,40 @@ def test_a_partition_that_has_come_is_read_from_its_beginning_and_guarded_like_t
             {"views": "v", **at(20).topic_ids},
         ),
     )
-    whole = with_new_partitions(begin, until, now)
-    assert whole.positions == {**begin.positions, PLACE: LogPosition(10)}
+    whole = as_planned(begin, until)
+    assert whole.positions == {**begin.positions, **at(10).positions}
     assert list(losses(whole, now, {})) == []
     anew = Log(now.beginnings, Offsets(now.ends.positions, {"views": "v", "clicks": "newer"}))
-    (loss,) = losses(with_new_partitions(begin, until, anew), anew, {})
+    (loss,) = losses(as_planned(begin, until), anew, {})
     assert (loss.place, loss.read_on_at, loss.is_other_topic) == (PLACE, 10, True)
     gone = Log({("views", 0): 0}, Offsets(begin.positions, begin.topic_ids))
-    (loss,) = losses(with_new_partitions(begin, until, gone), gone, {})
+    (loss,) = losses(as_planned(begin, until), gone, {})
     assert (loss.place, loss.read_on_at) == (PLACE, None)
+
+
+@pytest.mark.parametrize("looked_up_again", [at(0), at(60), at(110, "newer")])
+def test_a_batch_that_is_repeated_begins_where_it_was_planned(looked_up_again: Offsets) -> None:
+    until = Offsets(at(110).positions, at(110).topic_ids, at(0))
+    assert as_planned(looked_up_again, until) == at(0)
+    (loss,) = losses(as_planned(looked_up_again, until), log(60, 200), {})
+    assert loss.why == "the log begins at 60, after 0"
+
+
+def test_a_batch_without_new_records_reads_nothing_again() -> None:
+    end = Offsets(at(110).positions, at(110).topic_ids, at(0))
+    assert as_planned(end, end) == end
+
+
+def test_a_new_partition_of_a_checkpoint_that_does_not_name_its_beginning_begins_at_0() -> None:
+    assert as_planned(Offsets({}), at(5)).positions == {PLACE: LogPosition(0)}
+
+
+def test_what_a_new_partition_has_lost_before_it_was_first_planned_is_missing() -> None:
+    assert list(losses_of_new(Offsets({}), {PLACE: 0})) == []
+    assert list(losses_of_new(at(3), {PLACE: 60})) == []
+    (loss,) = losses_of_new(Offsets({}), {PLACE: 60})
+    assert loss.why == "the partition is new, and its log begins at 60 instead of 0"
+    assert loss.read_on_at == 60
 
 
 def test_a_partition_that_is_gone_is_left_out() -> None:

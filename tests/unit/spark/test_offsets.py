@@ -1,6 +1,7 @@
 """Offsets in a checkpoint: one form for what is equal, and nothing else is taken for them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,6 +28,18 @@ def test_the_form_is_kafka_s_with_what_tells_a_topic_and_a_log_from_another() ->
         '{"__meta": {"epoch": {"clicks": {"2": 4}}, "ids": {"clicks": "clicks-id"}, "v": 1}, '
         '"clicks": {"2": 23, "10": 7}}'
     )
+
+
+def test_the_end_of_a_batch_names_where_the_batch_begins() -> None:
+    begin = offsets({("clicks", 2): LogPosition(3, 1)})
+    end = replace(offsets({("clicks", 2): LogPosition(23, 4)}), begin=begin)
+    written = json.dumps(end.to_dict())
+    assert written == (
+        '{"__meta": {"begin": {"__meta": {"epoch": {"clicks": {"2": 1}}, "ids": {"clicks": '
+        '"clicks-id"}, "v": 1}, "clicks": {"2": 3}}, "epoch": {"clicks": {"2": 4}}, "ids": '
+        '{"clicks": "clicks-id"}, "v": 1}, "clicks": {"2": 23}}'
+    )
+    assert Offsets.from_dict(json.loads(written)) == end
 
 
 @given(POSITIONS, st.randoms())
@@ -56,6 +69,7 @@ def test_a_new_leader_alone_is_no_news() -> None:
         {"__meta": {"v": 1, "ids": {}, "epoch": {}}, "clicks": {"0": "23"}},
         {"__meta": {"v": 1, "ids": {}, "epoch": {}}, "clicks": [23]},
         {"__meta": {"v": 1, "ids": [], "epoch": {}}},
+        {"__meta": {"v": 1, "ids": {}, "epoch": {}, "begin": 3}},
     ],
 )
 def test_what_is_not_of_this_source_is_refused(value: dict[str, Any]) -> None:
