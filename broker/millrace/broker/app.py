@@ -115,7 +115,7 @@ class BrokerAddress:
 
 
 def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
-    """Run a broker until SIGTERM or SIGINT; return the process's exit code.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP; return the process's exit code.
 
     Args:
         config: of this process.
@@ -138,8 +138,9 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
     duties = Duties()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: duties.on_unexpected(context))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, duties.stop_soon)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
+            loop.add_signal_handler(number, duties.stop_soon)
     async with AsyncExitStack() as endings:
         broker = Broker(
             config,

@@ -1,11 +1,12 @@
 """The output of brokers when they are ready: their addresses, and what to try next."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
-from millrace.cli.output import print_json, put
+from millrace.cli.output import announce_line
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
@@ -36,9 +37,9 @@ def announce(
                 "data": data,
                 "pid": os.getpid(),
             }
-            print_json(facts, indent=None)
+            announce_line(json.dumps(facts, ensure_ascii=False))
         else:
-            put(greeting(address, data, teach=teach, web_address=web_address))
+            announce_line(greeting(address, data, teach=teach, web_address=web_address))
 
     return on_ready
 

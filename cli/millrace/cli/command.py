@@ -11,7 +11,8 @@ from click.core import ParameterSource
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure, JsonFailure
-from millrace.cli.output import drop_output
+from millrace.cli.interruption import exit_code_of
+from millrace.cli.standard_streams import check_written, drop_output
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
 
@@ -36,6 +37,18 @@ class _Teaching(click.Command):
                     formatter.write(f"  {line}\n")
         super().format_epilog(ctx, formatter)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        # Of the outermost group, this includes the command line's words, and everything imported.
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as error:  # Abort: at a question.
+            _end_interrupted(ctx, exit_code_of(error))
+        except RuntimeError as error:
+            # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            _end_interrupted(ctx, exit_code_of(error))
+
 
 class Command(_Teaching):
     """A command that turns errors into one message, or with `--output json` into one document."""
@@ -50,24 +63,15 @@ class Command(_Teaching):
 
     def _invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            check_written()
+            return result
         except MillraceError as error:
             raise explain(error, ctx.params, writes=self.writes) from error
-        except BrokenPipeError:  # `millrace consume flights | head`: the reader has what it wanted.
-            drop_output()
-            ctx.exit(ExitCode.DONE)
         except OSError as error:
             if error.filename is not None:
                 raise Failure(f"{error.filename}: {error.strerror}") from error
-            drop_output()
             raise Failure(f"the operating system refused: {error.strerror}") from error
-        except (KeyboardInterrupt, click.Abort):  # Abort: at a question.
-            _end_interrupted(ctx)
-        except RuntimeError as error:
-            # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
-            if not isinstance(error.__context__, KeyboardInterrupt):
-                raise
-            _end_interrupted(ctx)
 
 
 class Group(_Teaching, click.Group):
@@ -89,11 +93,13 @@ def _failing_as_asked(ctx: click.Context) -> Iterator[None]:
         raise
 
 
-def _end_interrupted(ctx: click.Context) -> NoReturn:
+def _end_interrupted(ctx: click.Context, exit_code: ExitCode) -> NoReturn:
     # Ctrl-C between making a coroutine and starting it causes a warning that is no use.
     warnings.simplefilter("ignore", RuntimeWarning)
-    click.echo(err=True)  # The terminal shows `^C` on the current line.
-    ctx.exit(ExitCode.INTERRUPTED)
+    drop_output()  # Its reader may have stopped to read, and keep the process from its end.
+    if exit_code is ExitCode.INTERRUPTED:
+        click.echo(err=True)  # The terminal shows `^C` on the current line.
+    ctx.exit(exit_code)
 
 
 def _checked_bootstrap(value: str) -> str:

@@ -22,7 +22,10 @@ class ExitCode(IntEnum):
     TIMED_OUT = 5
     DAMAGED = 6
     UNHEALTHY = 7
+    HUNG_UP = 129
     INTERRUPTED = 130
+    READER_LEFT = 141
+    TERMINATED = 143
 
     @property
     def meaning(self) -> str:
@@ -39,7 +42,10 @@ _MEANINGS = {
     ExitCode.TIMED_OUT: "not done in time; a write may have been done all the same",
     ExitCode.DAMAGED: "damaged data was found",
     ExitCode.UNHEALTHY: "the cluster lacks a leader, a replica or a controller",
+    ExitCode.HUNG_UP: "its terminal was closed (SIGHUP)",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.READER_LEFT: "the reader of standard output left, as `head` does",
+    ExitCode.TERMINATED: "ended by SIGTERM",
 }
 
 

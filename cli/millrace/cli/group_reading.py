@@ -5,7 +5,7 @@ behind the last record whose output was flushed a second before.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -51,13 +51,15 @@ class Membership:
 
     Args:
         consumer: with a group, and without automatic commits.
-        passed: the next offset to read of each partition, behind records whose output was flushed;
+        passed: the next offset to read of each partition, whose output may not be flushed yet;
             partitions that the member loses are removed from it.
     """
 
     def __init__(self, consumer: "SyncConsumer", passed: dict[PartitionName, int]) -> None:
         self._consumer = consumer
         self._passed = passed
+        self._written: dict[PartitionName, int] = {}
+        """As `passed`, behind records whose output was flushed."""
         self._committed: dict[PartitionName, int] = {}
         self._due = time.monotonic() + _COMMIT_SECONDS
 
@@ -73,31 +75,34 @@ class Membership:
 
     def on_flushed(self) -> None:
         """Commit now and then; called when the output of all records is flushed."""
+        self._written = dict(self._passed)
         if time.monotonic() >= self._due:
             with suppress(RetriableError):  # The next commit includes this one.
-                self._commit(self._passed)
+                self._commit()
             self._due = time.monotonic() + _COMMIT_SECONDS
 
     def leave(self) -> None:
-        """Commit a last time, after the output was flushed."""
+        """Commit a last time."""
         try:
-            self._commit(self._passed)
+            self._commit()
         except MillraceError as error:
             say(f"the group may read the last records again: {error.message}")
 
     def _on_revoked(self, partitions: list[PartitionName]) -> None:
-        passed = self._passed
         with suppress(RetriableError):  # They are read again.
-            self._commit({each: passed[each] for each in partitions if each in passed})
+            self._commit(partitions)
         self._forget(partitions)
 
     def _forget(self, partitions: list[PartitionName]) -> None:
         for each in partitions:
             self._passed.pop(each, None)
+            self._written.pop(each, None)
             self._committed.pop(each, None)
 
-    def _commit(self, passed: dict[PartitionName, int]) -> None:
-        news = {each: at for each, at in passed.items() if self._committed.get(each) != at}
+    def _commit(self, partitions: Iterable[PartitionName] | None = None) -> None:
+        written = self._written
+        chosen = written if partitions is None else written.keys() & set(partitions)
+        news = {each: at for each in chosen if self._committed.get(each) != (at := written[each])}
         if news:
             with suppress(*_NO_MEMBER):
                 self._consumer.commit(news)

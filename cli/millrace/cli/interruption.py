@@ -1,21 +1,77 @@
-"""Delays Ctrl-C and SIGTERM until a piece of work is done, so that its result is complete."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command in order, in whatever command they come.
+
+All three raise a `KeyboardInterrupt`. Each has a handler, as the kernel keeps a signal without one
+from process 1, which a command is in a container. SIGHUP stays ignored where it was from the
+beginning: `nohup` asks for that.
+"""
 
 import signal
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+from millrace.cli.failures import ExitCode
+
+_EXIT_CODES: Final = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ends the command; one without a number, as Python raises it, is Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = _EXIT_CODES[signal.Signals(number)]
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that end a command."""
+    return [
+        number
+        for number in _EXIT_CODES
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+
+
+def end_by_signals() -> None:
+    """Let SIGTERM and SIGHUP end this process in order; Python does it for Ctrl-C."""
+    for number in stop_signals():
+        if number != signal.SIGINT:
+            signal.signal(number, _raise)
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Return the exit code for an interruption, or for an error that came of it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Interrupted):
+        cause = cause.__context__
+    return ExitCode.INTERRUPTED if cause is None else cause.exit_code
 
 
 class Interruption:
-    """Notes the first Ctrl-C or SIGTERM; a second one ends everything. A context manager."""
+    """Notes the first signal, so that a piece of work is done and its result complete.
+
+    A second one ends everything. A context manager.
+    """
 
     def __init__(self) -> None:
-        self.came = False
-        self._before: list[Any] = []
+        self._number: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def came(self) -> bool:
+        """Whether a signal came."""
+        return self._number is not None
+
+    def raise_if_came(self) -> None:
+        """End the command by the signal that came."""
+        if self._number is not None:
+            raise Interrupted(self._number)
 
     def __enter__(self) -> Self:
-        self._before = [signal.signal(number, self._on_signal) for number in _SIGNALS]
+        self._before = {each: signal.signal(each, self.on_signal) for each in stop_signals()}
         return self
 
     def __exit__(
@@ -24,10 +80,14 @@ class Interruption:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for number, before in zip(_SIGNALS, self._before, strict=True):
+        for number, before in self._before.items():
             signal.signal(number, before)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
-            raise KeyboardInterrupt
-        self.came = True
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Note a signal, the first one."""
+        self.raise_if_came()
+        self._number = number
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)

@@ -16,6 +16,8 @@ import click
 
 from millrace.cli.command import Command
 from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.interruption import end_by_signals
+from millrace.cli.standard_streams import standard_streams
 
 BROKERS: Final = "millrace.dev/cluster={},app.kubernetes.io/component=broker"
 """Selects the pods of a Cluster."""
@@ -113,4 +115,6 @@ def _become(program: list[str]) -> NoReturn:
 
 def main() -> None:
     """Run the plugin."""
-    command(prog_name="kubectl millrace")
+    end_by_signals()
+    with standard_streams():
+        command(prog_name="kubectl millrace")

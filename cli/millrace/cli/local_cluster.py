@@ -2,9 +2,9 @@
 
 All of them share one file of metadata and one directory. A broker that does not get ready at first
 ends the others, too, since its message says what to do. A broker that ends by itself later is
-restarted; when it does not get ready then, the others go on without it. SIGTERM and Ctrl-C end all
-of them cleanly; so does any end of this process: each broker watches a pipe whose other end is here
-(`standard_input`).
+restarted; when it does not get ready then, the others go on without it. SIGTERM, SIGHUP and Ctrl-C
+end all of them cleanly; so does any end of this process: each broker watches a pipe whose other end
+is here (`standard_input`).
 """
 
 import json
@@ -21,6 +21,8 @@ from types import FrameType
 from typing import Final
 
 import click
+
+from millrace.cli.interruption import stop_signals
 
 PORTS_APART: Final = 10
 """Between the ports of one broker and those of the next."""
@@ -114,7 +116,7 @@ class LocalCluster:
         Raises:
             StartFailedError: one did not get ready.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, self._on_signal)
         ready = []
         for path in self._paths:

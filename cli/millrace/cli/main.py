@@ -1,7 +1,6 @@
 """The entry of the `millrace` command."""
 
 import os
-import sys
 
 import click
 
@@ -29,6 +28,8 @@ from millrace.cli.commands import (
     web,
 )
 from millrace.cli.failures import ExitCode
+from millrace.cli.interruption import end_by_signals
+from millrace.cli.standard_streams import standard_streams
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
 
@@ -62,12 +63,12 @@ for _module in (
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    end_by_signals()
     # gRPC's core would write to standard error by itself; real errors come as exceptions.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_freed_memory()
-    if sys.stdout is None:  # As after `>&-`.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # To the end.
-    cli(prog_name="millrace")
+    with standard_streams():
+        cli(prog_name="millrace")
 
 
 if __name__ == "__main__":

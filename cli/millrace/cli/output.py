@@ -2,14 +2,16 @@
 error."""
 
 import json
-import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
+
+from millrace.cli.standard_streams import ReaderLeft, drop_output
 
 Row = Sequence[object]
 
@@ -24,15 +26,16 @@ def say(text: str = "") -> None:
 
 def put(text: str = "") -> None:
     """Print a part of the result; when its reader has left, the command goes on to its own end."""
+    with suppress(ReaderLeft):
+        click.echo(text)
+
+
+def announce_line(text: str) -> None:
+    """Print the news of a server, which serves on without a reader."""
     try:
         click.echo(text)
-    except BrokenPipeError:
+    except ReaderLeft:
         drop_output()
-
-
-def drop_output() -> None:
-    """Keep the interpreter from writing, at its end, output that could not be written before."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(document: Any, *, indent: int | None = 2) -> None:

@@ -53,6 +53,11 @@ class WholeFile:
     ) -> None:
         try:
             self._closing.close()
+        except OSError as failed:  # A full disk is noticed by a flush, which knows no name.
+            failed.filename = failed.filename or str(self._place)
+            raise
         finally:
+            if isinstance(error, OSError):
+                error.filename = error.filename or str(self._place)
             if self._beside is not None:
                 self._beside.unlink(missing_ok=True)

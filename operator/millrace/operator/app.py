@@ -76,7 +76,7 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
 
 
 def run(config: OperatorConfig) -> None:
-    """Run the operator until SIGTERM or SIGINT."""
+    """Run the operator until SIGTERM, SIGINT or SIGHUP."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     asyncio.run(Operator(config).run())
 
@@ -98,11 +98,12 @@ class Operator:
         self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {}
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
+        """Run until SIGTERM, SIGINT or SIGHUP."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
+                loop.add_signal_handler(number, stop.set)
         async with AsyncExitStack() as endings:
             page = TelemetryPage(self._metrics, self._signs, self._config.port)
             endings.callback(page.close)

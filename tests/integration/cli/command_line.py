@@ -1,7 +1,9 @@
 """The command line beside a broker."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -29,12 +31,25 @@ class CommandLine:
         return result.stdout
 
     def start(
-        self, *words: str, stdout: int | BinaryIO = subprocess.PIPE
+        self,
+        *words: str,
+        stdout: int | BinaryIO = subprocess.PIPE,
+        under: Sequence[str] = (),
+        is_unbuffered: bool = False,
     ) -> "subprocess.Popen[bytes]":
-        """Start a command as a process of its own."""
+        """Start a command as a process of its own.
+
+        Args:
+            words: the command.
+            stdout: its standard output.
+            under: the program that starts it, as `prlimit`.
+            is_unbuffered: with PYTHONUNBUFFERED, as in a container.
+        """
+        program = [*under, sys.executable, "-m", "millrace.cli.main"]
         return subprocess.Popen(
-            [sys.executable, "-m", "millrace.cli.main", *words, "--bootstrap", self.address],
+            [*program, *words, "--bootstrap", self.address],
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=subprocess.PIPE,
+            env=os.environ | ({"PYTHONUNBUFFERED": "1"} if is_unbuffered else {}),
         )

@@ -238,7 +238,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
         assert command.stderr is not None
         assert command.stdout.read(99) == b"x" * 99
         command.stdout.close()  # As `head` does.
-        assert command.wait(30) == ExitCode.DONE
+        assert command.wait(30) == ExitCode.READER_LEFT
         assert command.stderr.read() == b""
 
 
@@ -248,7 +248,9 @@ def test_a_full_disk_under_the_output_is_told_without_a_trace(
     millrace.ok("produce", topic, stdin="a\n")
     with open("/dev/full", "wb") as full, millrace.start("consume", topic, stdout=full) as command:
         assert command.stderr is not None
-        assert command.stderr.read().startswith(b"error: the operating system refused: No space")
+        assert command.stderr.read().startswith(
+            b"error: standard output cannot be written: No space"
+        )
         assert command.wait(30) == ExitCode.FAILED
 
 

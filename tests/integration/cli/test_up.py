@@ -139,7 +139,7 @@ def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path
         for folder, count in ((fast, 0), (large, 1)):
             for each in (folder, folder.with_name(f"{folder.name}-1")):
                 assert len(list(each.glob("*-0"))) == count
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)  # As when its terminal is closed.
         assert process.wait(60) == ExitCode.DONE
 
 

@@ -1,5 +1,6 @@
 """From where a copy goes on: behind what is acknowledged, and behind what was not to be copied."""
 
+import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,10 @@ class Copy:
         self.polls = [[fetched(*each) for each in batches]]
         stop = Interruption()
         self.reader.run(
-            self.copier, lambda: setattr(stop, "came", True), is_shown=False, interruption=stop
+            self.copier,
+            lambda: stop.on_signal(signal.SIGINT, None),
+            is_shown=False,
+            interruption=stop,
         )
 
     # As a consumer and a producer.

@@ -17,6 +17,7 @@ from millrace.cli.interruption import Interruption
 from millrace.cli.output import say
 from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Reader, ends_of, place
+from millrace.cli.standard_streams import check_output
 from millrace.cli.topic_selection import selected, topics_argument
 from millrace.cli.whole_file import WholeFile
 from millrace.core.errors import MillraceError
@@ -216,7 +217,7 @@ def command(
             _write_file(reader, path, opened, is_endless=ends is None)
         else:
             with opened(sys.stdout.buffer) as writer:
-                _write(reader, writer, sys.stdout.buffer)
+                _write(reader, writer, sys.stdout.buffer, check_output)
     if not reader.transfer.records and not follow:
         what = "such " if keys or until is not None else ""
         say(f"no {what}records there; --follow waits for new ones")
@@ -237,15 +238,15 @@ def _read_as_member(
     membership.join(topics, is_regex=is_regex)
 
     def flush() -> None:
-        stream.flush()
+        check_output()
         membership.on_flushed()
 
     with Interruption() as interruption:
         try:
             with opened(stream) as writer:
-                reader.run(writer, flush, is_shown=is_regular(stream), interruption=interruption)
+                _write(reader, writer, stream, flush, interruption)
+            flush()
         finally:
-            stream.flush()
             membership.leave()
 
 
@@ -278,10 +279,11 @@ def _write(
     reader: Reader,
     writer: "RecordWriter",
     stream: BinaryIO,
+    flush: Callable[[], None],
     interruption: Interruption | None = None,
 ) -> None:
     # No bar where the terminal shows records, or another program reads them and may draw there.
-    reader.run(writer, stream.flush, is_shown=is_regular(stream), interruption=interruption)
+    reader.run(writer, flush, is_shown=is_regular(stream), interruption=interruption)
 
 
 def _write_file(reader: Reader, path: str, opened: _OpenWriter, *, is_endless: bool) -> None:
@@ -293,7 +295,7 @@ def _write_file(reader: Reader, path: str, opened: _OpenWriter, *, is_endless: b
     with WholeFile(path) as file, Interruption() as interruption:
         with opened(file.stream, path) as writer:
             try:
-                _write(reader, writer, file.stream, interruption)
+                _write(reader, writer, file.stream, file.stream.flush, interruption)
             except (MillraceError, Failure) as error:
                 problem = error
         is_whole = is_endless or not (problem or interruption.came)
@@ -303,8 +305,7 @@ def _write_file(reader: Reader, path: str, opened: _OpenWriter, *, is_endless: b
     say(f"{count} to {path}" if is_whole else f"{count} read, and {path} left as it was")
     if problem is not None:
         raise problem
-    if interruption.came:
-        raise KeyboardInterrupt
+    interruption.raise_if_came()
 
 
 def _format_of(path: str | None) -> str:

@@ -152,7 +152,7 @@ def command(
                 raise
             if interruption.came:
                 _say_how_far(taker, name)
-                raise KeyboardInterrupt
+                interruption.raise_if_came()
     if output == "json":
         offsets = [
             {"partition": partition, "offset": offset}

@@ -1,6 +1,5 @@
 """`millrace group`: consumer groups, and other readers that keep positions under a name."""
 
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from millrace.cli.group_lag import (
 from millrace.cli.group_reset import Reset, plan_reset, read_positions
 from millrace.cli.output import print_json, print_result, print_table, put, say, table_lines
 from millrace.cli.partition_names import parse, say_refused
+from millrace.cli.standard_streams import wait
 from millrace.core.errors import GroupNotEmptyError, MillraceError
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
@@ -247,7 +247,7 @@ def lag(names: tuple[str, ...], watch: bool, interval: float, bootstrap: str, ou
         if output == "json":
             while True:
                 print_json(_lags(admin, names)[0], indent=None)
-                time.sleep(interval)
+                wait(interval)
         _watch(admin, names, interval)
 
 
@@ -297,7 +297,7 @@ def _watch(admin: "SyncAdmin", names: Sequence[str], interval: float) -> None:
             hidden = len(lines) - room
             lines = lines[:room] + ([f"... {hidden:,} more"] if hidden > 0 else [])
             live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
-            time.sleep(interval)
+            wait(interval)
 
 
 @command.command(

@@ -1,7 +1,6 @@
 """`millrace top`: brokers, topics and groups at a glance, with what is wrong on top."""
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, put
+from millrace.cli.standard_streams import wait
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _print(admin: "SyncAdmin", interval: float, output: str, *, once: bool) -> N
 
     before = look_at(admin)
     while True:
-        time.sleep(interval)
+        wait(interval)
         now = look_at(admin)
         summary = summarize(before, now)
         if output == "json":

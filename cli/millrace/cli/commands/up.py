@@ -1,5 +1,6 @@
 """`millrace up`: brokers with no configuration at all, everything in one directory."""
 
+import json
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,7 @@ from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
 from millrace.cli.failures import Failure
-from millrace.cli.output import print_json, put
+from millrace.cli.output import announce_line
 from millrace.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -239,9 +240,9 @@ def _run_cluster(
                 "data": str(folder),
                 "web_address": web_address or None,
             }
-            print_json(facts, indent=None)
+            announce_line(json.dumps(facts, ensure_ascii=False))
         else:
-            put(cluster_greeting(ready, str(folder), web_address))
+            announce_line(cluster_greeting(ready, str(folder), web_address))
         given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:

@@ -1,5 +1,6 @@
 """`millrace web`: the read-only web page of a cluster."""
 
+import json
 import socket
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,8 @@ import click
 from millrace.cli import standard_input
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.output import print_json, put
+from millrace.cli.interruption import stop_signals
+from millrace.cli.output import announce_line
 from millrace.core.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
@@ -75,21 +77,20 @@ def command(
         ) from error
     address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
     if output == "json":
-        print_json({"web_address": address}, indent=None)
+        announce_line(json.dumps({"web_address": address}))
     else:
-        put(f"The page is at {address}. Ctrl-C stops it.")
+        announce_line(f"The page is at {address}. Ctrl-C stops it.")
     asyncio.run(_serve(listening, clusters))
 
 
 async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until a signal."""
     import asyncio
-    import signal
 
     from millrace.web.server import WebServer
 
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     server = await WebServer.serve(listening, clusters)
     try:

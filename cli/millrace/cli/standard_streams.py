@@ -1,0 +1,198 @@
+"""Standard output and standard error of the command: each byte is written, or the command fails.
+
+One writer is below every command and every format: text, tables, JSON, CSV, Arrow and bytes.
+Python's own streams do not keep that promise. With `PYTHONUNBUFFERED`, which images of containers
+set, a short `write(2)` passes for a whole one, and on a descriptor that another process has made
+non-blocking a full pipe loses output.
+
+| what happens | what the command does |
+|---|---|
+| the kernel takes a part: a full pipe, a limit of file size | writes the rest |
+| a pipe is full and non-blocking | waits for room |
+| the disk or a limit leaves no room, or any other error | fails, `OutputFailure` |
+| the reader has left, as `head` does | ends quietly with 141, as by SIGPIPE: `ReaderLeft` |
+
+After the first error nothing more is written, so there is no hole in what a reader has: each later
+write raises the same error. Standard error is the place where errors are told, so its own are not.
+"""
+
+import errno
+import io
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO
+
+import click
+
+from millrace.cli.failures import ExitCode, Failure
+
+_LEFT: Final = (errno.EPIPE, errno.ECONNRESET)
+_BUFFER_BYTES: Final = 1 << 16
+
+
+class OutputFailure(Failure):
+    """Standard output cannot be written: the disk is full, for example."""
+
+
+class ReaderLeft(click.exceptions.Exit):
+    """Ends the command quietly: no process reads its standard output any more."""
+
+    def __init__(self) -> None:
+        super().__init__(ExitCode.READER_LEFT)
+
+
+class DescriptorWriter(io.RawIOBase):
+    """Writes to a descriptor, which stays open; see the module.
+
+    Args:
+        descriptor: where to write.
+        name: for messages; empty: of standard error, whose errors have no place to be told.
+    """
+
+    def __init__(self, descriptor: int, name: str = "") -> None:
+        self._descriptor, self._name = descriptor, name
+        self._failed: OutputFailure | ReaderLeft | None = None
+        self._is_dropped = False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        """Write a part of the data, at least a byte; a buffer above it writes the whole.
+
+        Raises:
+            OutputFailure: nothing more can be written.
+            ReaderLeft: no process reads it.
+        """
+        while not self._is_dropped:
+            self.check()
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                _poll(self._descriptor, select.POLLOUT, None)
+            except OSError as error:
+                self._fail(error)
+        return memoryview(data).nbytes
+
+    def check(self) -> None:
+        """Raise the error of an earlier write again."""
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)  # It would grow with each line.
+
+    def check_reader(self, seconds: float) -> None:
+        """Wait so long, unless the reader leaves meanwhile.
+
+        Raises:
+            ReaderLeft: it has left.
+        """
+        if _poll(self._descriptor, 0, seconds) & (select.POLLERR | select.POLLHUP):
+            self._failed = self._failed or ReaderLeft()
+        self.check()
+
+    def drop(self) -> None:
+        """Write nothing from now on, without an error."""
+        self._failed, self._is_dropped = None, True
+
+    def _fail(self, error: OSError) -> None:
+        if not self._name:
+            self.drop()
+        elif error.errno in _LEFT:
+            self._failed = ReaderLeft()
+        else:
+            self._failed = OutputFailure(f"{self._name} cannot be written: {error.strerror}")
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Put the writer below `sys.stdout` and `sys.stderr`, to the end of the process."""
+    if sys.stdout is None:  # As after `>&-`.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # To the end.
+    else:
+        sys.stdout = _on_writer(sys.stdout, "standard output")
+    if sys.stderr is not None:
+        sys.stderr = _on_writer(sys.stderr, "")
+    try:
+        yield
+    finally:
+        _write_the_rest()
+
+
+def check_output() -> None:
+    """Flush standard output.
+
+    Raises:
+        OutputFailure: it, or an earlier part, was not written.
+        ReaderLeft: the reader has left, also when nothing is to be written.
+    """
+    sys.stdout.flush()
+    wait(0)
+
+
+def wait(seconds: float) -> None:
+    """Sleep, but not on when the reader of standard output leaves.
+
+    Raises:
+        ReaderLeft: it has left.
+    """
+    writer = _writer_of(sys.stdout)
+    if writer is not None:
+        writer.check_reader(seconds)
+    else:  # In a test, or standard output is closed.
+        time.sleep(seconds)
+
+
+def check_written() -> None:
+    """Flush standard output, and raise the error of a write whose caller went on without it."""
+    sys.stdout.flush()
+    writer = _writer_of(sys.stdout)
+    if writer is not None:
+        writer.check()
+
+
+def drop_output() -> None:
+    """Give up the rest of standard output."""
+    writer = _writer_of(sys.stdout)
+    if writer is not None:
+        writer.drop()
+
+
+def _on_writer(stream: TextIO, name: str) -> TextIO:
+    buffered = io.BufferedWriter(DescriptorWriter(stream.fileno(), name), _BUFFER_BYTES)
+    return io.TextIOWrapper(
+        buffered,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=not name or stream.isatty(),
+        write_through=True,
+    )
+
+
+def _writer_of(stream: TextIO) -> DescriptorWriter | None:
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return raw if isinstance(raw, DescriptorWriter) else None
+
+
+def _write_the_rest() -> None:
+    """Flush, so that the interpreter finds nothing to write at its end: it would print a trace."""
+    try:
+        check_written()
+    except (OutputFailure, ReaderLeft):  # A command has told it, or has failed for another reason.
+        drop_output()
+
+
+def _poll(descriptor: int, events: int, seconds: float | None) -> int:
+    """Wait for events of a descriptor; return what came, also errors and the end of the reader."""
+    waiting = select.poll()  # `select.select` takes no descriptor above 1023.
+    waiting.register(descriptor, events)
+    came = waiting.poll(None if seconds is None else seconds * 1000)
+    return came[0][1] if came else 0
