@@ -24,10 +24,11 @@ class Inputs:
     Args:
         names: the files.
         file_format: their format; None: by the name of each.
+        first: the first row, line or element of the first file that is read.
     """
 
-    def __init__(self, names: Sequence[str], file_format: str | None) -> None:
-        self._names, self._format = names, file_format
+    def __init__(self, names: Sequence[str], file_format: str | None, first: int = 1) -> None:
+        self._names, self._format, self._first = names, file_format, first
         self._streams: list[BinaryIO] = []
         self._contents: list[BinaryIO] = []
         self._closing = ExitStack()
@@ -79,10 +80,12 @@ class Inputs:
         from millrace.cli.records.file_names import format_of
         from millrace.cli.records.sources import read_records
 
+        first = self._first
         for name, contents in zip(self._names, self._contents, strict=True):
             shown = "standard input" if name == STDIN else name
             file_format = self._format or format_of(name)
-            yield from read_records(contents, shown, file_format, mapping)
+            yield from read_records(contents, shown, file_format, mapping, first)
+            first = 1
 
 
 def _standard_input() -> BinaryIO:

@@ -1,6 +1,9 @@
+import bz2
 import gzip
 import io
+from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from millrace.cli.failures import Failure
@@ -44,6 +47,41 @@ def test_compressed_records_are_read_and_the_file_stays_open() -> None:
     (columns,) = read_records(inflated(file, "x.gz"), "x.gz", "lines", RecordMapping())
     assert columns.values.to_pylist() == [b"a", b"b"]
     assert not file.closed  # How far it is read is still to be told.
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": lambda data: zipped(data, "zstd"),
+    "lz4": lambda data: zipped(data, "lz4"),
+}
+
+
+def zipped(data: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_streams_one_behind_the_other_are_one_file_also_with_empty_ones_among_them(
+    ending: str,
+) -> None:
+    full, empty = COMPRESS[ending](TEXT), COMPRESS[ending](b"")
+    for data, count in ((empty + full + empty + empty + full + empty, 2), (empty, 0), (b"", 0)):
+        assert inflated(io.BytesIO(data), f"x.{ending}").read() == TEXT * count
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize("damage", ["cut off", "something behind it"])
+def test_a_stream_that_ends_early_or_is_followed_by_something_else_is_refused(
+    ending: str, damage: str
+) -> None:
+    full = COMPRESS[ending](TEXT)
+    data = full + (full[:-3] if damage == "cut off" else b"something else")
+    with pytest.raises(Failure, match=rf"x\.{ending} cannot be read as "):
+        inflated(io.BytesIO(data), f"x.{ending}").read()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from millrace.cli.failures import Failure
 from millrace.cli.records.headers import headers_of, with_added
+from millrace.cli.records.problems import RowError
 from millrace.core.records.columns import HEADERS_TYPE
 
 OWN = pa.array(
@@ -36,31 +36,32 @@ def test_headers_are_read_from_pairs_objects_and_their_json() -> None:
     cells = [
         [["a", "1"], ["a", None]],
         {"b": "x", "n": 17, "raw": {"base64": "//4="}},
-        '[["c", "2"]]',
+        '[["c", "2"], ["n", 1.10]]',
         "",
         None,
     ]
     expected = [
         [("a", b"1"), ("a", None)],
         [("b", b"x"), ("n", b"17"), ("raw", b"\xff\xfe")],
-        [("c", b"2")],
+        [("c", b"2"), ("n", b"1.10")],
         [],
         [],
     ]
-    assert pairs(headers_of(cells, "x")) == expected
-    assert pairs(headers_of(pa.array(['{"a": "1"}', None]), "x")) == [[("a", b"1")], []]
-    assert pairs(headers_of(OWN, "x")) == pairs(OWN)
+    assert pairs(headers_of(cells)) == expected
+    assert pairs(headers_of(pa.array(['{"a": "1"}', None]))) == [[("a", b"1")], []]
+    assert pairs(headers_of(OWN)) == pairs(OWN)
 
 
 @pytest.mark.parametrize(
     "cell", ["nonsense", "17", 17, [["a"]], [[1, "a"]], {"a": {"base64": "?"}}]
 )
 def test_what_is_no_headers_is_refused_with_what_is(cell: object) -> None:
-    with pytest.raises(Failure, match=r"orders\.json: .* is not headers") as refused:
-        headers_of([cell], "orders.json")
+    with pytest.raises(RowError, match="is not headers") as refused:
+        headers_of([[], cell])
+    assert refused.value.index == 1
     assert "[[" in refused.value.hint
 
 
 def test_a_column_of_lists_of_something_else_is_refused() -> None:
-    with pytest.raises(Failure, match="holds no headers"):
-        headers_of(pa.array([[1]]), "x")
+    with pytest.raises(RowError, match="holds no headers"):
+        headers_of(pa.array([[1]]))

@@ -9,6 +9,7 @@ import pytest
 
 from millrace.cli.failures import Failure
 from millrace.cli.records.json_arrays import blocks_of_elements
+from millrace.cli.records.json_texts import text_of
 
 ROWS = [
     {"a": 1, "text": 'x ] , "y" \\ {'},
@@ -35,7 +36,8 @@ def elements(data: bytes, cut: int = 1 << 20) -> list[tuple[int, bytes, dict[str
 @pytest.mark.parametrize("write", [json.dumps, lambda rows: json.dumps(rows, indent="\t")])
 def test_every_element_comes_once_with_its_number(write: Callable[[Any], str], cut: int) -> None:
     found = elements(f" \n{write(ROWS)}\n".encode(), cut)
-    assert [(number, row) for number, _, row in found] == list(enumerate(ROWS, 1))
+    assert [number for number, _, _ in found] == [1, 2, 3, 4]
+    assert [json.loads(text_of(row)) for _, _, row in found] == ROWS
     assert [json.loads(text) for _, text, _ in found] == ROWS
 
 
@@ -64,6 +66,8 @@ def test_an_empty_array_has_no_elements() -> None:
         (b"[{}, ", "x, element 2: the array does not end"),
         (b"[{}] {}", "x: something follows the array"),
         (b'[{"a": "\xff"}]', "x: not UTF-8"),
+        (b'[{}, {"a": 1, "a": 2}]', "x, element 2: an object with the name 'a' twice"),
+        (b'[{}, {"a": NaN}]', "x, element 2: NaN is not JSON"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_element(data: bytes, problem: str, cut: int) -> None:
@@ -76,3 +80,11 @@ def test_an_error_is_told_where_it_is_and_not_at_the_end_of_the_file() -> None:
     with pytest.raises(Failure, match="element 1"):
         list(blocks_of_elements(stream.read, 1000, "x"))
     assert stream.tell() <= 2000
+
+
+def test_the_elements_before_a_wrong_one_are_yielded() -> None:
+    stream = io.BytesIO(b'[{"a": 1}, {"a": 2}, 3]')
+    blocks = blocks_of_elements(stream.read, 1 << 20, "x")
+    assert [text for text, _ in next(blocks)[1]] == [b'{"a":1}', b'{"a":2}']
+    with pytest.raises(Failure, match="x, element 3: not a JSON object"):
+        next(blocks)

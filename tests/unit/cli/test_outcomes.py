@@ -38,3 +38,12 @@ def test_what_may_be_written_or_nobody_waits_for_is_not_known() -> None:
     assert outcomes.summary() == (
         "1 record written, the last from x.txt, line 1; of 3 it is not known"
     )
+
+
+def test_an_input_goes_on_behind_its_last_record_only_if_all_before_it_are_written() -> None:
+    outcomes = Outcomes()
+    assert outcomes.how_to_go_on() == ""
+    outcomes.add(block(1, 3), {})
+    assert outcomes.how_to_go_on() == "--from-row 4 goes on behind x.txt, line 3"
+    outcomes.add(block(4, 2), {0: LARGE})
+    assert outcomes.how_to_go_on() == ""

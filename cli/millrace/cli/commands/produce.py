@@ -57,6 +57,7 @@ def _header_value(
     millrace produce greetings --key-separator : < pairs.txt         # lines of key:value
     millrace produce greetings --header source=shell --header run=17 < names.txt
     millrace produce flights flights.csv --key tailnum --null-value NA
+    millrace produce flights flights.csv --from-row 150001 --as-text   # go on at a refused row
     millrace produce events events.jsonl.gz --key user_id --timestamp at
     millrace produce orders orders.parquet --key id --value payload --compression zstd
     curl https://example.org/orders | millrace produce orders --format json    # also [{...}, ...]
@@ -95,6 +96,13 @@ def _header_value(
 @click.option("--key-separator", metavar="TEXT", help=r"In lines: what ends the key; \t is a tab.")
 @click.option("--null-value", metavar="TEXT", help="Text that stands for null in keys and values.")
 @click.option("--as-text", is_flag=True, help="CSV: take every cell as text, recognise no numbers.")
+@click.option(
+    "--from-row",
+    type=click.IntRange(1),
+    default=1,
+    metavar="NUMBER",
+    help="Begin at this row of the first file, or line, or element: to go on where a run ended.",
+)
 @click.option("--partition", type=click.IntRange(0), help="Partition.  [default: by the key]")
 @acks_option
 @compression_option
@@ -113,6 +121,7 @@ def command(
     key_separator: str | None,
     null_value: str | None,
     as_text: bool,
+    from_row: int,
     partition: int | None,
     acks: Acks,
     compression: str,
@@ -123,8 +132,10 @@ def command(
 
     Lines are sent as they come. JSON is an object a line, or one array of objects, of which each
     element is a record. Files of any format may be compressed, as their names say (.gz,
-    .bz2, .zst, .lz4). The command ends when every record is acknowledged, and says how many were
-    when something goes wrong on the way.
+    .bz2, .zst, .lz4). The first MiB of a CSV file says which columns hold numbers, and JSON has
+    their digits as the file has them. The command ends when every record is acknowledged, and says
+    how many were when something goes wrong on the way. When a row cannot be read, all rows before
+    it are written, and the message says how to go on.
     """
     from millrace.cli.records.sources import RecordMapping
 
@@ -142,7 +153,7 @@ def command(
         as_text=as_text,
     )
     with (
-        Inputs(files, file_format) as inputs,
+        Inputs(files, file_format, from_row) as inputs,
         open_producer(bootstrap, acks=acks, compression=compression) as producer,
     ):
         check_topic(producer, topic, partition)
@@ -210,9 +221,10 @@ def _produce(
                 if outcomes.problem is not None:
                     break  # Outcomes in flight are reported; nothing more is sent.
             settle_all()
-        except Failure:  # The rest of the input cannot be read; earlier records are good.
+        except Failure as failure:  # The rest of the input cannot be read; earlier rows are good.
             settle_all()
             say(outcomes.summary())
+            failure.hint = "; ".join(filter(None, (failure.hint, outcomes.how_to_go_on())))
             raise
         except MillraceError as error:  # Refused before it was sent, as it can never be.
             settle_all()

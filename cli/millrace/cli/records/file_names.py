@@ -1,5 +1,6 @@
 """The format of a file's records, and its compression, by the file's name."""
 
+import bz2
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any, BinaryIO, Final, cast
 import pyarrow as pa
 
 from millrace.cli.failures import Failure
+from millrace.cli.records.problems import explained
 
 BLOCK_BYTES: Final = 1 << 20
 
@@ -112,13 +114,39 @@ class Unbuffered(io.RawIOBase):
 
 class _Inflating(Unbuffered):
     def __init__(self, stream: BinaryIO, name: str, codec: str) -> None:
-        super().__init__(pa.CompressedInputStream(Unbuffered(stream), codec))
+        # Arrow's reader fails where an empty stream of bzip2 stands among others.
+        super().__init__(
+            _Bzip2(stream)
+            if codec == "bz2"
+            else pa.CompressedInputStream(Unbuffered(stream), codec)
+        )
         self._name, self._codec = name, codec
 
     def readinto(self, buffer: Any) -> int:
-        try:
+        with explained(lambda: self._name, self._codec):
             return super().readinto(buffer)
-        except OSError as error:
-            if error.errno is not None:  # The disk's, and not the decompressor's.
-                raise
-            raise Failure(f"{self._name} cannot be read as {self._codec}: {error}") from error
+
+
+class _Bzip2:
+    """The contents of streams of bzip2, one behind the other."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._compressed = Unbuffered(stream)
+        self._stream = bz2.BZ2Decompressor()
+        self._is_begun = False
+
+    def read(self, count: int) -> bytes:
+        """Return so many bytes at the most; none at the end."""
+        while True:
+            data = self._stream.unused_data
+            if self._stream.eof:
+                self._stream, self._is_begun = bz2.BZ2Decompressor(), False
+            if not data and self._stream.needs_input:
+                data = self._compressed.read(BLOCK_BYTES)
+                if not data:
+                    if self._is_begun:
+                        raise EOFError("Truncated compressed stream")
+                    return b""
+            self._is_begun = True
+            if contents := self._stream.decompress(data, count):
+                return contents

@@ -7,16 +7,17 @@ line however the file was laid out, and no number or text in it changes.
 import codecs
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from millrace.cli.failures import Failure
+from millrace.cli.records.json_texts import DECODER
+from millrace.cli.records.problems import TOO_DEEP
 
 ELEMENT_CHARACTERS_MAX: Final = 64 << 20
 _TOKEN_CHARACTERS_MAX: Final = 16
 """More than the longest word or escape of JSON, which the end of a block may cut."""
-_scan: Final = json.JSONDecoder().raw_decode
+_scan: Final = DECODER.raw_decode
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _TOKENS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^" \t\n\r]+')
 
@@ -45,35 +46,28 @@ def blocks_of_elements(
         try:
             text += decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise Failure(f"{name}: not UTF-8 behind element {number}") from error
+            raise Failure(f"{name}: not UTF-8 behind element {number - 1:,}") from error
         at = _after_space(text, 0)
         if not is_open and at < len(text):
             is_open, at = True, _after_space(text, at + 1)
         elements: list[Element] = []
+        problem: Failure | None = None
         while at < len(text) and text[at] != "]":
-            where = f"{name}, element {number + len(elements)}"
             try:
-                row, end = _scan(text, at)
-            except json.JSONDecodeError as error:
-                if not data or not _may_go_on(error, text):
-                    raise Failure(f"{where}: not JSON: {error.msg}") from error
+                found = _element(text, at, is_last=not data)
+            except (ValueError, RecursionError) as error:
+                why = TOO_DEEP if isinstance(error, RecursionError) else error
+                problem = Failure(f"{name}, element {number + len(elements):,}: {why}")
+                problem.__cause__ = error
                 break
-            except ValueError as error:  # Python's bound on the digits of an integer.
-                raise Failure(
-                    f"{where}: a number of more than {sys.get_int_max_str_digits():,} digits",
-                    "write it as a text, in quotes",
-                ) from error
-            if not isinstance(row, dict):
-                raise Failure(f"{where}: not a JSON object")
-            following = _after_space(text, end)
-            if following == len(text):
-                break  # The next block says what follows, which also ends a number.
-            if text[following] not in ",]":
-                raise Failure(f"{where}: a comma or ] must follow it")
-            elements.append(("".join(_TOKENS.findall(text, at, end)).encode(), row))
-            at = _after_space(text, following + (text[following] == ","))
+            if found is None:
+                break
+            element, at = found
+            elements.append(element)
         if elements:
             yield number, elements
+        if problem is not None:
+            raise problem
         number, text = number + len(elements), text[at:]
         if text.startswith("]"):
             rest = text[1:].encode()
@@ -83,9 +77,40 @@ def blocks_of_elements(
                 raise Failure(f"{name}: something follows the array")
             return
         if not data or len(text) > ELEMENT_CHARACTERS_MAX:
-            problem = "the array does not end" if not data else "too long"
-            raise Failure(f"{name}, element {number}: {problem}")
+            why = "the array does not end" if not data else "too long"
+            raise Failure(f"{name}, element {number:,}: {why}")
         wanted = max(block_bytes, len(text))  # So that a long element is scanned a few times only.
+
+
+def _element(text: str, at: int, *, is_last: bool) -> tuple[Element, int] | None:
+    """Return the element that begins there, and where the next one does.
+
+    Args:
+        text: some of the array.
+        at: where in it.
+        is_last: nothing follows the text.
+
+    Returns:
+        None if more of the text is needed.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        row, end = _scan(text, at)
+    except json.JSONDecodeError as error:
+        if is_last or not _may_go_on(error, text):
+            raise ValueError(f"not JSON: {error.msg}") from error
+        return None
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    following = _after_space(text, end)
+    if following == len(text):
+        return None  # The next block says what follows, which also ends a number.
+    if text[following] not in ",]":
+        raise ValueError("a comma or ] must follow it")
+    element = "".join(_TOKENS.findall(text, at, end)).encode(), row
+    return element, _after_space(text, following + (text[following] == ","))
 
 
 def _may_go_on(error: json.JSONDecodeError, text: str) -> bool:

@@ -17,6 +17,7 @@ class Outcomes:
         """The error of the first refused record, with its place in the input."""
         self._last = ""
         """Place of the last record that was written."""
+        self._last_number = 0
         self._refused = 0
         self._unknown = 0
 
@@ -37,7 +38,8 @@ class Outcomes:
             self.problem.message = f"{columns.place(index)}: {self.problem.message}"
         if len(errors) < count:
             self.written.records += count - len(errors)
-            self._last = columns.place(max(set(range(count)).difference(errors)))
+            last = max(set(range(count)).difference(errors))
+            self._last, self._last_number = columns.place(last), columns.numbers[last]
         if not errors:  # Bytes of failed records are not reported.
             self.written.size_bytes += columns.size_bytes
 
@@ -55,3 +57,10 @@ class Outcomes:
         if self._unknown:
             text += f"; of {self._unknown:,} it is not known"
         return text
+
+    def how_to_go_on(self) -> str:
+        """Return the option that goes on behind the last record; empty if some before are not
+        written."""
+        if not self._last or self._refused or self._unknown:
+            return ""
+        return f"--from-row {self._last_number + 1} goes on behind {self._last}"
