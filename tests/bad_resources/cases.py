@@ -251,7 +251,7 @@ TOPICS: Final = (
         name="more replicas than brokers",
         resource=topic(replicas=3),
         reason="InvalidReplicationFactor",
-        says=("3 replicas need as many brokers", "ask for fewer replicas or start brokers"),
+        says=("3 replicas need as many brokers", "ask for fewer replicas or add brokers"),
     ),
     Case(
         name="more in-sync replicas than replicas",

@@ -14,6 +14,7 @@ from millrace.core.controller.effects import (
     Resigned,
     Respond,
     TopicGone,
+    TopicRaised,
     WriteObject,
 )
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
@@ -62,6 +63,7 @@ class ControllerDriver:
         lacking: reports of eligible replicas that lack records.
         unclean: reports of unclean elections.
         gone: reports of deleted topics that are gone for good.
+        raised: reports of internal topics that get more replicas.
         now: the time; only `pass_time` moves it.
         resigned: why the machine resigned.
     """
@@ -95,6 +97,7 @@ class ControllerDriver:
         self.lacking: list[LackingCommitted] = []
         self.unclean: list[ElectedUncleanly] = []
         self.gone: list[TopicGone] = []
+        self.raised: list[TopicRaised] = []
         self.resigned: str | None = None
         self.now = 0
         self._requests = 0
@@ -121,6 +124,8 @@ class ControllerDriver:
                     self.unclean.append(effect)
                 case TopicGone():
                     self.gone.append(effect)
+                case TopicRaised():
+                    self.raised.append(effect)
                 case Respond(request_id, result):
                     assert request_id not in self.results
                     self.results[request_id] = result

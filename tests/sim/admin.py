@@ -86,7 +86,7 @@ class Administration:
                 return lambda admin: self._trim(admin, (name, key.partition), key)
             case CreateTopics(topics=[new]):
                 return lambda admin: admin.create_topic(
-                    new.name, new.partitions, new.replication_factor, new.config
+                    new.name, new.partitions, new.replication_factor or None, new.config
                 )
             case DeleteTopics(topics=[ref]) if name := self._name(ref.topic_id):
                 return lambda admin: admin.delete_topic(name)

@@ -113,6 +113,7 @@ class TopicPlan:
     """A topic of the cluster, and the load on it.
 
     Attributes:
+        replication_factor: 0: the cluster's default.
         loads: of its producers, each of which writes to all partitions.
         polls_every_us: the mean pause between two polls.
         reads_followers: whether an additional reader reads from the replica in its zone.
@@ -340,7 +341,7 @@ class SimulatedCluster:
         if not missing:
             return
         missing = [each for each in missing if each.made_at_us <= self._world.now]
-        if self.stored_brokers() >= len(self.machines):
+        if self._is_time_for_topics():
             for each in missing:
                 new = NewTopic(
                     name=each.name,
@@ -350,6 +351,9 @@ class SimulatedCluster:
                 )
                 self._administration.ask(CreateTopics(topics=[new], topic_ids=[]))
         self._world.after(2 * SECOND, "admin asks", self._create_topics)
+
+    def _is_time_for_topics(self) -> bool:
+        return self.stored_brokers() >= len(self.machines)
 
     def disposable(self) -> list[TopicId]:
         return [
@@ -412,7 +416,9 @@ class SimulatedCluster:
 
     def stored_brokers(self) -> int:
         """How many brokers are registered and not fenced."""
-        return 0 if self.stored_cluster is None else len(self.stored_cluster.usable_brokers())
+        if self.stored_cluster is None:
+            return 0
+        return sum(each.is_there for each in self.stored_cluster.brokers.values())
 
     def may_be_cut(self, topic_partition: TopicPartition) -> bool:
         """Whether records may be lost, by an unclean election of the partition that is stored."""

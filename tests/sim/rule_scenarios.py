@@ -5,7 +5,7 @@ directly as possible, a situation in which only one rule prevents a forbidden st
 them first for a mutant of that rule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -40,6 +40,7 @@ from millrace.core.ids import TopicPartition
 from millrace.core.lease import LeaseRecord
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES
+from millrace.core.topics import POSITIONS_TOPIC, TopicName
 
 _DATA: Final = "/data"
 _MARKER: Final = f"{_DATA}/clean-shutdown"
@@ -222,6 +223,55 @@ class BroughtBack(ScenarioCluster):
     )
 
 
+class ManyDisks(ScenarioCluster):
+    """In the end each record and each position is on three disks, in sync."""
+
+    topics = (TopicPlan(partitions=2, replication_factor=0, keeps_positions=True),)
+
+    def _is_judged(self, name: TopicName) -> bool:
+        return True
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        images = [node.metadata for node in self.nodes().values() if node.metadata is not None]
+        topics = max(images, key=lambda each: each.epoch).topics
+        for topic in filter(lambda each: self._is_judged(each.name), topics.values()):
+            for state in topic.partitions:
+                if len(state.replicas) != 3 or len(state.isr) != 3:
+                    raise Violation(f"{topic.name} is not on three disks: {state}")
+        if POSITIONS_TOPIC not in topics:
+            raise Violation("no position was ever kept")
+        return measures
+
+
+class MadeInAnOutage(ManyDisks):
+    """A topic, and the first position, are made while most brokers are away."""
+
+    topics = (replace(ManyDisks.topics[0], made_at_us=8 * SECOND),)
+
+    def _is_time_for_topics(self) -> bool:
+        return self.stored_brokers() < len(self.machines)
+
+
+class Growing(ManyDisks):
+    """A cluster begins with one broker, which keeps the first positions; two more come later."""
+
+    topics = (replace(ManyDisks.topics[0], replication_factor=1),)
+
+    def _is_judged(self, name: TopicName) -> bool:
+        return name.is_internal
+
+    def start(self) -> None:
+        first, *others = self.machines.values()
+        first.start()
+        self._create_topics()
+        for number, each in enumerate(others):
+            self._world.after((10 + 5 * number) * SECOND, "another broker comes", each.start)
+
+    def _is_time_for_topics(self) -> bool:
+        return True
+
+
 # --- Faults ----------------------------------------------------------------------------------
 
 
@@ -301,6 +351,20 @@ def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
     return undo
 
 
+def _two_are_away(scene: Scene) -> Undo:
+    """Two brokers are killed, and stay away."""
+    away = [scene.machines[name] for name in scene.dice.sample(list(scene.machines), 2)]
+    for each in away:
+        each.kill()
+
+    def undo() -> None:
+        for each in away:
+            each.start()
+
+    return undo
+
+
+TWO_ARE_AWAY: Final = Family("F02", "two brokers are away", _two_are_away, _ANY)
 TWO_DIE: Final = Family(
     "F02", "a follower dies, and then its leader", partial(_two_die, is_slow=False), _ANY
 )
@@ -934,5 +998,18 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "brokers delete the files of a topic that may be brought back",
             "a deleted topic is gone before its time",
         ],
+    ),
+    Scenario(
+        about="P77",
+        name="a topic and the first position are made while most brokers are away",
+        cluster=MadeInAnOutage,
+        steps=[(6, TWO_ARE_AWAY, 8)],
+        mutants=["only living brokers count for the usual number of replicas"],
+    ),
+    Scenario(
+        about="P77",
+        name="a cluster of one broker keeps positions, and grows",
+        cluster=Growing,
+        mutants=["positions stay on the disks that there were at first"],
     ),
 )

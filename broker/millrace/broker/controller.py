@@ -41,6 +41,7 @@ from millrace.core.controller.effects import (
     Resigned,
     Respond,
     TopicGone,
+    TopicRaised,
     WriteObject,
 )
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
@@ -483,6 +484,8 @@ class ControllerShell:
                     events.TOPIC_GONE.log(
                         _log, topic=str(topic), topic_id=topic_id.hex(), reason=reason
                     )
+                case TopicRaised(topic, _, partitions):
+                    events.TOPIC_RAISED.log(_log, topic=str(topic), partitions=partitions)
                 case Resigned(reason):
                     event = (
                         events.CONTROLLER_STOPPED if self._is_over else events.CONTROLLER_RESIGNED

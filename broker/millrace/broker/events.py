@@ -150,6 +150,15 @@ TOPIC_GONE: Final = Event(
     action=_NOTHING,
     fields=("topic", "topic_id", "reason"),
 )
+TOPIC_RAISED: Final = Event(
+    name="topic_raised",
+    level=Level.INFO,
+    text="partitions of an internal topic get more replicas",
+    meaning="The topic was made when the cluster had fewer brokers, or another setting. The "
+    "controller moves the partitions itself, as no client changes this topic.",
+    action=_NOTHING,
+    fields=("topic", "partitions"),
+)
 
 # --- Sessions with the controller ----------------------------------------------------------------
 

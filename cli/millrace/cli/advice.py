@@ -92,8 +92,8 @@ def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
         first = f"start another broker first, or add `--replication-factor-max {max(left, 1)}`: "
     return (
         f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, {first}"
-        f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
-        f"`millrace cluster unregister {number}`"
+        f"`millrace cluster drain {number}`, `millrace reassign plan --remove-broker {number} | "
+        f"millrace reassign apply -`, then `millrace cluster unregister {number}`"
     )
 
 

@@ -1,5 +1,5 @@
 """Mutants of the controller: elections, eligible replicas, registration, lease, reassignment,
-deleted topics.
+deleted topics, decisions that last.
 """
 
 from typing import Final
@@ -365,10 +365,28 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     ),
 )
 
+LASTING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "only living brokers count for the usual number of replicas",
+        "P77",
+        f"{_CORE}.controller.topic_changes:_usual_replication_factor",
+        "for each in cluster.members()",
+        "for each in cluster.members() if each.is_there",
+    ),
+    mutant(
+        "positions stay on the disks that there were at first",
+        "P77",
+        f"{_CORE}.controller.internal_topics:raised",
+        "if topic is None:",
+        "if True:",
+    ),
+)
+
 MUTANTS: Final = (
     *ISR_CHANGES,
     *ELECTIONS,
     *SHUTDOWN_AND_MOVES,
     *CONTROLLERS,
     *DELETED_TOPICS,
+    *LASTING,
 )

@@ -128,7 +128,7 @@ async def running(
         the = Running(shell, store, observing, failures)
         life = (await shell.request(registration())).life
         living = asyncio.create_task(the.live(life))
-        await until(lambda: bool(shell.metadata.cluster.usable_brokers()))
+        await until(lambda: any(each.is_there for each in shell.metadata.cluster.members()))
         yield the
     finally:
         if living is not None:
@@ -333,7 +333,7 @@ def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> None:
         assert the.shell.metadata is before  # Reads go on.
         the.store.take_lease(NOBODY)
         await until(lambda: the.shell.is_controller)
-        await until(lambda: bool(the.shell.metadata.cluster.usable_brokers()))
+        await until(lambda: any(each.is_there for each in the.shell.metadata.cluster.members()))
         after = the.shell.metadata
         assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
         # The same life goes on: nobody had to look for a new leader.
@@ -366,7 +366,7 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
         await until(lambda: the.shell.is_controller)
         epoch = the.shell.metadata.cluster.controller_epoch
         assert epoch == other.image.cluster.controller_epoch + 1
-        await until(lambda: bool(the.shell.metadata.cluster.usable_brokers()))
+        await until(lambda: any(each.is_there for each in the.shell.metadata.cluster.members()))
         assert isinstance(await the.create("t"), Topic)
 
     run(scenario)

@@ -62,7 +62,7 @@ def test_where_nobody_leads_though_all_brokers_are_there_a_disk_is_missing() -> 
 
 def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
     (line,) = advice(health(under_replicated=[lacking(2)], fenced=[2]))
-    assert "reassign plan --remove-broker 2 | millrace reassign apply -" in line
+    assert "cluster drain 2`, `millrace reassign plan --remove-broker 2 | millrace reassign" in line
     assert "millrace cluster unregister 2" in line
 
 

@@ -53,7 +53,7 @@ def command() -> None:
 
     \b
     To service a broker's machine:   drain, stop it, ..., start it, undrain
-    To remove a broker for good:     reassign plan --remove-broker, reassign apply, stop it,
+    To remove a broker for good:     drain, reassign plan --remove-broker, reassign apply, stop it,
                                      unregister
     """
 
@@ -442,6 +442,7 @@ def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[P
     "unregister",
     writes=True,
     examples="""
+    millrace cluster drain 2
     millrace reassign plan --remove-broker 2 | millrace reassign apply -
     millrace cluster unregister 2                # once its process is stopped
     """,

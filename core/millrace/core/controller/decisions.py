@@ -3,7 +3,7 @@
 Each decision names the objects that its answer rests on; the answer is sent when these are stored
 (see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The
 rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`renewal`, `topic_changes`, `deleted_topics`, `quota_changes`, and `balance`.
+`renewal`, `topic_changes`, `internal_topics`, `deleted_topics`, `quota_changes`, and `balance`.
 """
 
 from collections import Counter
@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from millrace.core.controller import deleted_topics, quota_changes, topic_changes
+from millrace.core.controller import (
+    deleted_topics,
+    internal_topics,
+    quota_changes,
+    topic_changes,
+)
 from millrace.core.controller.brokers.membership import Membership, led_unwillingly
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch, decide_each
@@ -20,6 +25,7 @@ from millrace.core.controller.effects import (
     ElectedUncleanly,
     LackingCommitted,
     TopicGone,
+    TopicRaised,
 )
 from millrace.core.controller.partitions import (
     closing,
@@ -118,7 +124,7 @@ class Decisions:
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
         self._quota_shares = QuotaShares()
-        self._gone: list[TopicGone] = []
+        self._told: list[TopicGone | TopicRaised] = []
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
@@ -174,12 +180,12 @@ class Decisions:
         """A broker's connection broke: its session ends soon."""
         self._membership.on_connection_broken(life, now)
 
-    def take_reports(self) -> list[tuple[str, ElectedUncleanly | TopicGone]]:
+    def take_reports(self) -> list[tuple[str, ElectedUncleanly | TopicGone | TopicRaised]]:
         """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
-        gone, self._gone = self._gone, []
-        reports: list[tuple[str, ElectedUncleanly | TopicGone]] = [
-            (SHARD_KEYS[shard_of(each.topic_id)], each) for each in gone
+        told, self._told = self._told, []
+        reports: list[tuple[str, ElectedUncleanly | TopicGone | TopicRaised]] = [
+            (SHARD_KEYS[shard_of(each.topic_id)], each) for each in told
         ]
         for key, state in elected.items():
             topic, life = self._decided.topic(key.topic_id), state.leader_life
@@ -278,9 +284,32 @@ class Decisions:
         effects = self._recover(touched)
         if not is_settled:
             self._put_untouched(leadership.balanced(self._decided, self._config), touched)
+            touched.update(self._raise_internal_topics(touched))
         # Those that were touched have had their one step, and may need another.
         self._settled_at = -1 if touched else self._decided.changes
         return effects
+
+    def _raise_internal_topics(self, touched: set[TopicPartition]) -> list[TopicPartition]:
+        """Add replicas that internal topics should have (P77); what is refused is tried again."""
+        asked = [
+            each
+            for each in internal_topics.raised(self._decided, self._config)
+            if TopicPartition(each.topic_id, each.partition) not in touched
+        ]
+        if not asked:
+            return []
+        answers = self._reassign_partitions(ReassignPartitions(reassignments=asked)).result
+        assert isinstance(answers, list)
+        begun = [
+            TopicPartition(each.topic_id, each.partition)
+            for each, answer in zip(asked, answers, strict=True)
+            if not isinstance(answer, MillraceError)
+        ]
+        for topic_id, partitions in Counter(key.topic_id for key in begun).items():
+            topic = self._decided.topic(topic_id)
+            assert topic is not None
+            self._told.append(TopicRaised(topic.name, topic_id, partitions))
+        return begun
 
     def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
         decision = self._membership.heartbeat(request, now)
@@ -387,7 +416,7 @@ class Decisions:
 
     def _purge(self, topic_id: TopicId, reason: str) -> None:
         name = self._decided.deleted[topic_id].topic.name
-        self._gone.append(TopicGone(name, topic_id, reason))
+        self._told.append(TopicGone(name, topic_id, reason))
         self._decided.purge(topic_id)
 
     def _let_deleted_topics_give_way(self) -> None:

@@ -104,6 +104,15 @@ class TopicGone:
 
 
 @dataclass(slots=True)
+class TopicRaised:
+    """Effect: tell people that partitions of an internal topic get more replicas (P77)."""
+
+    topic: TopicName
+    topic_id: TopicId
+    partitions: int
+
+
+@dataclass(slots=True)
 class Resigned:
     """Effect, the last one: this machine is over."""
 
@@ -119,5 +128,6 @@ Effect = (
     | LackingCommitted
     | ElectedUncleanly
     | TopicGone
+    | TopicRaised
     | Resigned
 )

@@ -5,6 +5,7 @@ topics may be in two objects, and a crash between the two writes must not leave 
 name (P37).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +24,13 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.ids import (
+    TOPIC_ID_BYTES,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+)
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.broker_levels import check_settings
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -31,6 +38,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     PartitionState,
+    Reluctance,
     Topic,
 )
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
@@ -78,7 +86,8 @@ def created(
     Raises:
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
-        BrokerBusyError: the deletion of a topic of this name is not stored yet.
+        BrokerBusyError: the deletion of a topic of this name is not stored yet, the cluster's first
+            brokers have not registered yet, or none that can hold the topic is there.
         MalformedRequestError: the id is or was another topic's, or is zero.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers that can hold them.
@@ -115,7 +124,7 @@ def positions_topic(decided: DecidedMetadata, config: ClusterConfig, topic_id: T
     """Return the topic of positions: the existing one, or a new one.
 
     Raises:
-        InvalidPartitionsError, InvalidReplicationFactorError: as in `created`.
+        InvalidPartitionsError, InvalidReplicationFactorError, BrokerBusyError: as in `created`.
     """
     there = decided.topic_named(POSITIONS_TOPIC)
     if there is not None:
@@ -123,13 +132,10 @@ def positions_topic(decided: DecidedMetadata, config: ClusterConfig, topic_id: T
     new = NewTopic(
         name=str(POSITIONS_TOPIC),
         partitions=config.positions_partitions,
-        replication_factor=(
-            _usual_replication_factor(decided.cluster.usable_brokers())
-            if config.positions_replication_factor == -1
-            else config.positions_replication_factor
-        ),
+        replication_factor=positions_replication_factor(config, decided.cluster),
         config=_POSITIONS_CONFIG,
     )
+    _check_has_begun(decided.cluster, config, POSITIONS_TOPIC)
     return _made(decided, config, POSITIONS_TOPIC, new, topic_id)
 
 
@@ -145,11 +151,12 @@ def _made(
     overrides = canonical_overrides(new.config)
     check_settings(decided.cluster, str(name), overrides)
     media = parse_overrides(overrides).media
-    replication_factor = new.replication_factor or _default_replication_factor(
-        config, decided.cluster.usable_brokers(media)
-    )
-    brokers = _brokers_for(decided, name, replication_factor, media)
-    states = _placed(decided, partitions, replication_factor, brokers)
+    replication_factor = new.replication_factor
+    if not replication_factor:
+        _check_has_begun(decided.cluster, config, name)
+        replication_factor = _default_replication_factor(config, decided.cluster, media)
+    brokers = _brokers_for(decided, config, name, replication_factor, media)
+    states = _placed(decided, partitions, replication_factor, brokers, overrides)
     check_broker_loads(decided, config, name, states)
     topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
     check_shard_size(decided, config, topic, topic_bytes(topic))
@@ -174,7 +181,7 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
     partitions = _under_new_config(decided, config, topic, overrides)
     media = parse_overrides(overrides).media
     if media not in (topic.config.media, TopicMedia.ANY):
-        _brokers_for(decided, topic.name, topic.replication_factor, media)
+        _brokers_for(decided, config, topic.name, topic.target_replication_factor, media)
     if change.partitions:
         more = change.partitions - len(partitions)
         if more < 0:
@@ -184,8 +191,9 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
             )
         _check_partition_count(topic.name, change.partitions, config)
         if more:
-            brokers = _brokers_for(decided, topic.name, topic.replication_factor, media)
-            states = _placed(decided, more, topic.replication_factor, brokers)
+            factor = topic.target_replication_factor
+            brokers = _brokers_for(decided, config, topic.name, factor, media)
+            states = _placed(decided, more, factor, brokers, overrides)
             check_broker_loads(decided, config, topic.name, states)
             partitions += states
     after = replace(topic, partitions=partitions, overrides=overrides)
@@ -282,14 +290,46 @@ def _client_topic_name(text: str) -> TopicName:
     return name
 
 
-def _default_replication_factor(config: ClusterConfig, brokers: list[BrokerRegistration]) -> int:
+def positions_replication_factor(config: ClusterConfig, cluster: ClusterState) -> int:
+    """Return how many replicas the topic of positions should have."""
+    if config.positions_replication_factor != -1:
+        return config.positions_replication_factor
+    return _usual_replication_factor(cluster, TopicMedia.ANY)
+
+
+def _default_replication_factor(
+    config: ClusterConfig, cluster: ClusterState, media: TopicMedia
+) -> int:
     if config.default_replication_factor != -1:
         return config.default_replication_factor
-    return _usual_replication_factor(brokers)
+    return _usual_replication_factor(cluster, media)
 
 
-def _usual_replication_factor(brokers: list[BrokerRegistration]) -> int:
-    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(brokers)))
+def _usual_replication_factor(cluster: ClusterState, media: TopicMedia) -> int:
+    """Return three, or as many as there are brokers, also if these are away now (P77).
+
+    A broker that has just registered has not told its media yet: it counts.
+    """
+    may_hold = [
+        each
+        for each in cluster.members()
+        if media.is_among(each.media) or (each.is_fenced and not each.media)
+    ]
+    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(may_hold)))
+
+
+def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicName) -> None:
+    """Refuse defaults before the cluster's first brokers have registered (P77).
+
+    Ids are never given again, so the next one tells how many brokers there ever were.
+    """
+    if cluster.next_broker_id < config.initial_brokers:
+        raise BrokerBusyError(
+            f"topic {str(name)!r}: the cluster is just starting: {cluster.next_broker_id} of its "
+            f"first {config.initial_brokers} brokers have registered (the setting "
+            "cluster.initial_brokers), so the usual number of replicas is not known: try again, or "
+            "name a replication factor"
+        )
 
 
 def _check_partition_count(name: TopicName, partitions: int, config: ClusterConfig) -> None:
@@ -301,24 +341,37 @@ def _check_partition_count(name: TopicName, partitions: int, config: ClusterConf
 
 
 def _brokers_for(
-    decided: DecidedMetadata, name: TopicName, replication_factor: int, media: TopicMedia
+    decided: DecidedMetadata,
+    config: ClusterConfig,
+    name: TopicName,
+    replication_factor: int,
+    media: TopicMedia,
 ) -> list[BrokerRegistration]:
-    """Return the brokers that can take partitions of a topic, enough of them."""
-    brokers = decided.cluster.usable_brokers(media)
+    """Return the brokers that can take partitions of a topic, enough of them, one of them there."""
+    cluster = decided.cluster
+    brokers = cluster.members(media)
     if 1 <= replication_factor <= len(brokers):
+        if not any(each.is_there for each in brokers):
+            raise BrokerBusyError(
+                f"topic {str(name)!r}: none of the brokers that can hold it is there now: "
+                f"{_media_of_brokers(cluster)}. Start one, or try again"
+            )
         return brokers
     if media is TopicMedia.ANY:
+        if 1 <= replication_factor <= config.initial_brokers:
+            _check_has_begun(cluster, config, name)
         raise InvalidReplicationFactorError(
-            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
-            f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
+            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and the "
+            f"cluster has {len(brokers)} that are not drained: ask for fewer replicas or add "
+            "brokers"
         )
     is_tiered = media is TopicMedia.TIERED
     it = "both ssd and hdd" if is_tiered else "it"
     wanted = "ssd:PATH and one hdd:PATH" if is_tiered else f"{media}:PATH"
     raise InvalidReplicationFactorError(
         f"topic {str(name)!r}: {replication_factor} replicas with media={media} need as many "
-        f"brokers that have {it}, and {len(brokers)} of those can take partitions now: "
-        f"{_media_of_brokers(decided.cluster)}. Ask for fewer replicas or another media, or give "
+        f"brokers that have {it}, and the cluster has {len(brokers)} of those that are not "
+        f"drained: {_media_of_brokers(cluster)}. Ask for fewer replicas or another media, or give "
         f"brokers a log directory {wanted} (the setting log_dirs)"
     )
 
@@ -326,7 +379,15 @@ def _brokers_for(
 def _media_of_brokers(cluster: ClusterState) -> str:
     said = []
     for broker_id, broker in sorted(cluster.brokers.items())[:_BROKERS_NAMED_MAX]:
-        state = " (fenced)" if broker.is_fenced else " (draining)" if broker.is_draining else ""
+        state = (
+            " (drained)"
+            if broker.is_drained
+            else " (fenced)"
+            if broker.is_fenced
+            else " (draining)"
+            if broker.is_draining
+            else ""
+        )
         said.append(f"broker {broker_id} has {', '.join(broker.media) or 'none'}{state}")
     more = len(cluster.brokers) - len(said)
     return "; ".join([*said, f"and {more} more"] if more else said)
@@ -363,28 +424,46 @@ def _placed(
     partitions: int,
     replication_factor: int,
     brokers: list[BrokerRegistration],
+    overrides: Mapping[str, str],
 ) -> tuple[PartitionState, ...]:
-    """Return new partitions, led by their preferred leaders with all replicas in sync."""
-    willing = [each for each in brokers if each.is_willing]
-    if len(willing) >= replication_factor:  # Else the reluctant ones are better than none.
-        brokers = willing
+    """Return new partitions; the replicas on brokers that are there are in sync.
+
+    The first of them leads, which is the preferred leader if it is there.
+    """
     replicas = place(
         partitions,
         replication_factor,
-        [Candidate(each.broker_id, each.rack) for each in brokers],
+        [candidate(each) for each in brokers],
         replica_counts=decided.replica_counts,
         leader_counts=decided.leader_counts,
         follower_counts=decided.follower_counts,
         heir_counts=decided.heir_counts,
+        in_sync_min=parse_overrides(overrides).effective_min_insync_replicas(replication_factor),
     )
-    lives = {each.broker_id: each.life for each in brokers}
-    return tuple(
-        PartitionState(
-            replicas=each,
-            leader=each[0],
-            leader_epoch=LeaderEpoch(0),
-            partition_epoch=PartitionEpoch(0),
-            isr=tuple(lives[broker_id] for broker_id in each),
-        )
-        for each in replicas
+    there = {each.broker_id: each for each in brokers if each.is_there}
+    return tuple(_new_partition(each, there) for each in replicas)
+
+
+def candidate(broker: BrokerRegistration) -> Candidate:
+    """Return a broker as a place for replicas."""
+    return Candidate(
+        broker.broker_id,
+        broker.rack,
+        broker.media,
+        is_there=broker.is_there,
+        has_bad_disk=broker.reluctance in (Reluctance.SLOW_DISK, Reluctance.FULL_DISK),
+    )
+
+
+def _new_partition(
+    replicas: tuple[BrokerId, ...], there: Mapping[BrokerId, BrokerRegistration]
+) -> PartitionState:
+    in_sync = [there[each] for each in replicas if each in there]
+    leader = next((each for each in in_sync if each.is_willing), in_sync[0])
+    return PartitionState(
+        replicas=replicas,
+        leader=leader.broker_id,
+        leader_epoch=LeaderEpoch(0),
+        partition_epoch=PartitionEpoch(0),
+        isr=tuple(each.life for each in in_sync),
     )

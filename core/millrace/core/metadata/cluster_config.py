@@ -19,11 +19,21 @@ class ClusterConfig:
     )
     default_replication_factor: int = setting(
         -1,
-        "Replicas of a topic that is created without a replication factor.",
+        "Replicas of a topic that is created without a replication factor. Brokers that are away "
+        "count, drained ones do not.",
         minimum=1,
         maximum=32_767,
-        minus_one="3, or the number of brokers when there are fewer",
+        minus_one="3, or the number of brokers that the cluster has when there are fewer",
         kafka="default.replication.factor",
+    )
+    initial_brokers: int = setting(
+        1,
+        "How many brokers a new cluster begins with. Before so many have registered for the first "
+        "time, the cluster does not know how many replicas it can keep: topics without a "
+        "replication factor and `__positions` wait for them. The operator for Kubernetes sets it "
+        "to what the Cluster asks for, 3 at the most.",
+        minimum=1,
+        maximum=1000,
     )
     positions_partitions: int = setting(
         16,
@@ -36,11 +46,12 @@ class ClusterConfig:
     positions_replication_factor: int = setting(
         -1,
         "Replicas of `__positions`. With a number, the topic is not created before there are that "
-        "many brokers.",
+        "many brokers. While it has fewer replicas than this, the controller adds some on each "
+        "broker that comes.",
         kafka="offsets.topic.replication.factor",
         minimum=1,
         maximum=32_767,
-        minus_one="3, or the number of brokers when there are fewer",
+        minus_one="3, or the number of brokers that the cluster has when there are fewer",
     )
     topic_partitions_max: int = setting(
         10_000,
@@ -183,12 +194,16 @@ class ClusterConfig:
         return replace(self, **{name: getattr(other, name) for name in own})
 
     def differences(self, other: "ClusterConfig") -> dict[str, tuple[str, str]]:
-        """Return the differences by name: the value here, and the other one."""
+        """Return the differences by name: the value here, and the other one.
+
+        Brokers that were added later may know another number of the first ones, which no longer
+        counts then.
+        """
         theirs = other.texts()
         return {
             name: (value, theirs[name])
             for name, value in self.texts().items()
-            if value != theirs[name]
+            if value != theirs[name] and name != "initial_brokers"
         }
 
     def validate(self) -> Iterator[str]:

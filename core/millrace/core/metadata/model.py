@@ -245,6 +245,11 @@ class Topic:
         """Replicas of each partition; of the first, if the partitions differ."""
         return self.partitions[0].replication_factor
 
+    @property
+    def target_replication_factor(self) -> int:
+        """Replicas of each partition once moves are done; the most, if the partitions differ."""
+        return max(len(each.target) for each in self.partitions)
+
     def replica_holders(self) -> Iterator[BrokerId]:
         """Yield the broker of each replica of each partition."""
         for partition in self.partitions:
@@ -312,6 +317,11 @@ class BrokerRegistration:
     level: int = 1
 
     @property
+    def is_there(self) -> bool:
+        """Whether it can be in sync now: it lives, and does not stop."""
+        return not self.is_fenced and not self.is_draining
+
+    @property
     def is_willing(self) -> bool:
         """Whether neither the broker nor an operator objects to its leading."""
         return not self.is_draining and not self.reluctance
@@ -358,12 +368,16 @@ class ClusterState:
         broker = self.brokers.get(life.broker_id)
         return broker is not None and broker.life == life
 
-    def usable_brokers(self, media: TopicMedia = TopicMedia.ANY) -> list[BrokerRegistration]:
-        """Return the brokers that can get replicas of a topic with this media, by id."""
+    def members(self, media: TopicMedia = TopicMedia.ANY) -> list[BrokerRegistration]:
+        """Return the brokers that are to hold replicas of a topic with this media, by id (P77).
+
+        A broker that is away or restarts is among them: it will be back, and replicas stay where
+        they are put. A drained one is not.
+        """
         return [
             each
             for _, each in sorted(self.brokers.items())
-            if not each.is_fenced and not each.is_draining and media.is_among(each.media)
+            if not each.is_drained and media.is_among(each.media)
         ]
 
 

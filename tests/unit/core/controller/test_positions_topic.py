@@ -4,17 +4,21 @@ import pytest
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import (
+    BrokerBusyError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TopicId, WallMs
+from millrace.core.ids import BrokerId, TopicId, WallMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
+    AlterPartition,
+    AlterPartitions,
     AlterTopics,
     CreatePositionsTopic,
     DeleteTopics,
+    DrainBroker,
     RegisterBroker,
     TopicChange,
     TopicRef,
@@ -100,3 +104,90 @@ def test_clients_neither_alter_nor_delete_it() -> None:
         cluster(1).ask(DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(name="__positions")]))
     )
     assert isinstance(error, UnknownTopicOrPartitionError)
+
+
+def kill(driver: ControllerDriver, *numbers: int) -> None:
+    for number in numbers:
+        driver.kill(BrokerId(number))
+
+
+def positions(driver: ControllerDriver) -> Topic:
+    return driver.image.topics[POSITIONS_TOPIC]
+
+
+def join(driver: ControllerDriver, *members: int) -> None:
+    """Let the leaders take these brokers into the in-sync replicas, and let the moves end."""
+    brokers = driver.image.cluster.brokers
+    for number, state in enumerate(positions(driver).partitions):
+        leader = state.leader_life
+        assert leader is not None
+        isr = {*(life.broker_id for life in state.isr), *members} & {*state.replicas}
+        change = AlterPartition(
+            topic_id=positions(driver).topic_id,
+            partition=number,
+            leader=leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            isr=tuple(brokers[BrokerId(each)].life for each in sorted(isr)),
+        )
+        driver.ask(AlterPartitions(changes=[change]))
+    driver.pass_time(600)
+
+
+def test_the_first_position_during_an_outage_goes_on_as_many_disks_as_ever() -> None:
+    driver = cluster(3, ClusterConfig(positions_partitions=2))
+    kill(driver, 0, 2)
+    topic = driver.ask(asked())
+    assert isinstance(topic, Topic)
+    for each in topic.partitions:
+        assert sorted(each.replicas) == [0, 1, 2]
+        assert [life.broker_id for life in each.isr] == [each.leader] == [1]
+
+
+def test_it_gets_more_replicas_when_more_brokers_come() -> None:
+    driver = cluster(1, ClusterConfig(positions_partitions=2))
+    driver.ask(asked())
+    for number in (1, 2, 3):
+        start(driver, number)
+        driver.pass_time(600)
+        join(driver, number)
+    assert [len(each.replicas) for each in positions(driver).partitions] == [3, 3]
+    assert [(str(each.topic), each.partitions) for each in driver.raised] == [
+        ("__positions", 2)
+    ] * 2
+    assert not any(each.is_reassigning for each in positions(driver).partitions)
+
+
+def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None:
+    driver = cluster(1, ClusterConfig(positions_partitions=2))
+    driver.ask(asked())
+    start(driver, 1)
+    successor = ControllerDriver(driver.objects, ClusterConfig(positions_partitions=2)).take_over()
+    for life in driver.live():
+        successor.beat(life)
+    successor.pass_time(600)
+    assert [sorted(each.replicas) for each in positions(successor).partitions] == [[0, 1]] * 2
+
+
+def test_a_drained_broker_or_one_that_is_away_gets_no_more_replicas_of_it() -> None:
+    driver = cluster(1, ClusterConfig(positions_partitions=2))
+    driver.ask(asked())
+    for number in (1, 2):
+        driver.now += 1  # Both come at once, before the controller looks.
+        start(driver, number)
+    driver.ask(DrainBroker(broker_id=BrokerId(1), is_drained=True))
+    kill(driver, 2)
+    driver.pass_time(1200)
+    assert all(len(each.replicas) <= 2 for each in positions(driver).partitions)
+    assert all(1 not in each.replicas for each in positions(driver).partitions)
+
+
+def test_a_cluster_that_is_just_starting_lets_the_first_position_wait() -> None:
+    driver = cluster(2, ClusterConfig(initial_brokers=3))
+    error = driver.ask(asked())
+    assert isinstance(error, BrokerBusyError)
+    assert "2 of its first 3 brokers have registered" in error.message
+    start(driver, 2)
+    topic = driver.ask(asked())
+    assert isinstance(topic, Topic)
+    assert topic.replication_factor == 3

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.cluster import Cluster
+from tests.fakes.cluster import Cluster, registration
 
 from millrace.core.errors import (
     InvalidConfigError,
@@ -18,6 +18,7 @@ from millrace.core.metadata.model import PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
+    DrainBroker,
     NewTopic,
     Reassignment,
     ReassignPartitions,
@@ -89,12 +90,22 @@ def test_the_default_replication_factor_counts_the_brokers_with_the_media(cluste
     assert set(cluster.state(topic).replicas) == {1, 2}
 
 
+def test_a_broker_that_has_not_told_its_media_yet_counts_for_the_default_factor(
+    cluster: Cluster,
+) -> None:
+    cluster.give_media(4, SSD)
+    cluster.driver.ask(registration(6))
+    error = refusal(cluster, replication_factor=0, config={"media": "hdd"})
+    assert isinstance(error, InvalidReplicationFactorError)
+    assert "3 replicas with media=hdd" in error.message
+
+
 def test_too_few_brokers_with_the_media_are_refused_with_what_each_has(cluster: Cluster) -> None:
-    cluster.driver.kill(BrokerId(2))
+    cluster.driver.ask(DrainBroker(broker_id=BrokerId(2), is_drained=True))
     error = refusal(cluster, replication_factor=3, config={"media": "hdd"})
     assert isinstance(error, InvalidReplicationFactorError)
-    assert "3 replicas with media=hdd need as many brokers that have it, and 2" in error.message
-    assert "broker 0 has ssd; broker 1 has ssd, hdd; broker 2 has hdd (fenced)" in error.message
+    assert "need as many brokers that have it, and the cluster has 2 of those" in error.message
+    assert "broker 0 has ssd; broker 1 has ssd, hdd; broker 2 has hdd (drained)" in error.message
     assert "broker 5 has none" in error.message
     assert "hdd:PATH" in error.message
 

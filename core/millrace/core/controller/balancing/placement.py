@@ -3,6 +3,11 @@
 Leaders and replicas are spread evenly over brokers, and a partition's replicas over as many zones
 as possible. Among equals, the followers of one leader are spread, too, so that the leaderships of a
 dead broker go to all the others and not only to its neighbour.
+
+Replicas stay where they are put. So a broker that is away for a moment gets its part, and its zone
+counts (P77). Each partition has at least one replica on a broker that is there. If the zones allow
+it, as many replicas are there as a write needs; the others join when their brokers are back. A
+broker with a bad disk gets replicas only if no other broker of the zone can take them.
 """
 
 from collections import Counter
@@ -14,11 +19,18 @@ from millrace.core.media import Media
 
 
 class Candidate(NamedTuple):
-    """A broker that can take replicas."""
+    """A broker that can take replicas.
+
+    Attributes:
+        is_there: it can be in sync at once.
+        has_bad_disk: its disk is slow or full.
+    """
 
     broker_id: BrokerId
     zone: str
     media: tuple[Media, ...] = ()
+    is_there: bool = True
+    has_bad_disk: bool = False
 
 
 def place(
@@ -30,38 +42,46 @@ def place(
     leader_counts: Counter[BrokerId],
     follower_counts: Counter[tuple[BrokerId, BrokerId]],
     heir_counts: Counter[tuple[BrokerId, BrokerId]],
+    in_sync_min: int = 1,
 ) -> list[tuple[BrokerId, ...]]:
     """Return the replicas of each new partition, the preferred leader first.
 
     Args:
-        candidates: ascending by id, at least `replication_factor`.
+        candidates: ascending by id, at least `replication_factor`; one of them is there.
         replica_counts: replicas that each broker holds already.
         leader_counts: partitions of which each broker is the preferred leader already.
         follower_counts: how many partitions one broker leads and another follows, by preference.
         heir_counts: in how many of these the other is the first follower.
+        in_sync_min: how many replicas have to be in sync for a write.
     """
     assert 1 <= replication_factor <= len(candidates)
+    assert any(each.is_there for each in candidates)
     replicas_by_broker = Counter(replica_counts)
     leaders_by_broker = Counter(leader_counts)
     followed = Counter(follower_counts)
     inherited = Counter(heir_counts)
     placed = []
     for _ in range(partitions):
+        chosen: list[Candidate] = []
         leader = min(
-            candidates,
+            _able(candidates, chosen, replication_factor),
             key=lambda each: (
+                _is_missed(each, chosen, replication_factor, in_sync_min),
+                each.has_bad_disk,
                 leaders_by_broker[each.broker_id],
                 replicas_by_broker[each.broker_id],
                 each.broker_id,
             ),
         )
-        chosen = [leader]
+        chosen.append(leader)
         while len(chosen) < replication_factor:
             zones = Counter(each.zone for each in chosen)
             follower = min(
-                (each for each in candidates if each not in chosen),
+                _able(candidates, chosen, replication_factor),
                 key=lambda each: (
                     zones[each.zone],
+                    _is_missed(each, chosen, replication_factor, in_sync_min),
+                    each.has_bad_disk,
                     replicas_by_broker[each.broker_id],
                     followed[leader.broker_id, each.broker_id],
                     # The next ones after the leader, in a ring.
@@ -79,3 +99,23 @@ def place(
         replicas_by_broker.update((leader_id, *followers))
         placed.append((leader_id, *followers))
     return placed
+
+
+def _able(
+    candidates: Sequence[Candidate], chosen: Sequence[Candidate], replication_factor: int
+) -> list[Candidate]:
+    """Return the brokers that the next replica may go to: the last one needs a leader."""
+    must_be_there = len(chosen) == replication_factor - 1 and not any(
+        each.is_there for each in chosen
+    )
+    return [
+        each for each in candidates if each not in chosen and (each.is_there or not must_be_there)
+    ]
+
+
+def _is_missed(
+    candidate: Candidate, chosen: Sequence[Candidate], replication_factor: int, in_sync_min: int
+) -> bool:
+    """Whether writes would have to wait for this broker."""
+    there = sum(each.is_there for each in chosen)
+    return not candidate.is_there and in_sync_min - there >= replication_factor - len(chosen)

@@ -16,6 +16,8 @@ def placed(
     candidates: list[Candidate],
     replica_counts: dict[int, int] | None = None,
     leader_counts: dict[int, int] | None = None,
+    *,
+    in_sync_min: int = 1,
 ) -> list[tuple[BrokerId, ...]]:
     return place(
         partitions,
@@ -25,6 +27,7 @@ def placed(
         leader_counts=Counter({BrokerId(k): v for k, v in (leader_counts or {}).items()}),
         follower_counts=Counter(),
         heir_counts=Counter(),
+        in_sync_min=in_sync_min,
     )
 
 
@@ -71,6 +74,46 @@ def test_the_leaderships_of_a_dead_broker_would_fall_to_all_the_others() -> None
         heirs = Counter(each[1] for each in replicas if each[0] == dead)
         assert len(heirs) == 3
         assert spread(heirs) <= 1
+
+
+def away(candidates: list[Candidate], *broker_ids: int) -> list[Candidate]:
+    return [each._replace(is_there=each.broker_id not in broker_ids) for each in candidates]
+
+
+def test_a_broker_that_is_away_gets_its_part() -> None:
+    replicas = placed(100, 3, away(brokers("", "", "", "", ""), 4), in_sync_min=2)
+    assert spread(Counter(broker for each in replicas for broker in each)) <= 2
+    assert spread(Counter(each[0] for each in replicas)) <= 1
+
+
+@pytest.mark.parametrize("gone", [(2,), (2, 5), (4, 5), (1, 2)])
+def test_a_zone_that_is_away_gets_its_replica(gone: tuple[int, ...]) -> None:
+    zones = ("a", "b", "c", "a", "b", "c")
+    for each in placed(60, 3, away(brokers(*zones), *gone), in_sync_min=2):
+        assert {zones[broker] for broker in each} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("factor", "in_sync_min", "gone"),
+    [(3, 2, (0, 1)), (3, 2, (3, 4)), (3, 3, (0, 1)), (1, 1, (0, 1, 2, 3)), (2, 1, (1, 2, 3, 4))],
+)
+def test_as_many_replicas_are_there_as_a_write_needs(
+    factor: int, in_sync_min: int, gone: tuple[int, ...]
+) -> None:
+    for each in placed(50, factor, away(brokers(*[""] * 5), *gone), in_sync_min=in_sync_min):
+        assert len({*each}.difference(gone)) >= in_sync_min
+
+
+def test_a_partition_has_a_replica_that_can_lead_even_if_its_zone_has_another_one() -> None:
+    zones = ("a", "a", "b", "c")
+    for each in placed(20, 2, away(brokers(*zones), 1, 2, 3)):
+        assert 0 in each
+
+
+def test_a_bad_disk_is_avoided_within_its_zone_and_counts_less_than_the_zones() -> None:
+    zones = ("a", "a", "b", "c")
+    bad = [each._replace(has_bad_disk=each.broker_id in (1, 3)) for each in brokers(*zones)]
+    assert {frozenset(each) for each in placed(20, 3, bad)} == {frozenset({0, 2, 3})}
 
 
 def test_the_same_input_gives_the_same_places() -> None:

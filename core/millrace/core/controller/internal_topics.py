@@ -1,0 +1,58 @@
+"""The replicas of topics that belong to the cluster itself: they grow with the cluster (P77).
+
+A cluster may begin with one broker, and its first position makes `__positions` with one replica.
+No person can ask for more: clients do not change this topic. So the controller compares what there
+is with what there should be, after each change of the metadata, and moves the difference. It never
+takes replicas away.
+
+Zones count as for new topics. Where the broker that should get a replica is away, the partition
+waits for it; but among brokers of one zone, one that is there is taken.
+
+Source: Redpanda raises the replication of its internal topics likewise.
+"""
+
+from collections import Counter
+
+from millrace.core.controller.decided.decided_metadata import DecidedMetadata
+from millrace.core.controller.topic_changes import candidate, positions_replication_factor
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import Reassignment
+from millrace.core.topics import POSITIONS_TOPIC
+
+
+def raised(decided: DecidedMetadata, config: ClusterConfig) -> list[Reassignment]:
+    """Return the partitions that get more replicas now, the preferred leader first."""
+    topic = decided.topic_named(POSITIONS_TOPIC)
+    if topic is None:
+        return []
+    wanted = positions_replication_factor(config, decided.cluster)
+    candidates = [candidate(each) for each in decided.cluster.members()]
+    zones_of = {each.broker_id: each.rack for each in decided.cluster.brokers.values()}
+    loads = Counter(decided.replica_counts)
+    found = []
+    for number, partition in enumerate(topic.partitions):
+        if partition.is_reassigning:
+            continue
+        replicas = list(partition.replicas)
+        while len(replicas) < wanted:
+            zones = Counter(zones_of.get(each, "") for each in replicas)
+            chosen = min(
+                (each for each in candidates if each.broker_id not in replicas),
+                key=lambda each: (
+                    zones[each.zone],
+                    not each.is_there,
+                    each.has_bad_disk,
+                    loads[each.broker_id],
+                    each.broker_id,
+                ),
+                default=None,
+            )
+            if chosen is None or not chosen.is_there:
+                break
+            replicas.append(chosen.broker_id)
+            loads[chosen.broker_id] += 1
+        if len(replicas) > len(partition.replicas):
+            found.append(
+                Reassignment(topic_id=topic.topic_id, partition=number, replicas=tuple(replicas))
+            )
+    return found
