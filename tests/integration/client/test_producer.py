@@ -1155,3 +1155,26 @@ def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets
             assert broker.log("orders").values() == [b"after"]
 
     run(story())
+
+
+def test_records_for_a_partition_that_is_new_wait_for_a_look_up_and_keep_their_order(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 2)
+            await producer.send("orders", b"first", partition=0)
+            broker.grow("orders", 3)
+            for number in range(10):
+                producer.send("orders", b"%d" % number, partition=2)
+                producer.send("orders", b"%d" % number, partition=1)
+            await producer.flush()
+            for partition in (1, 2):
+                assert broker.log("orders", partition).values() == [b"%d" % n for n in range(10)]
+            none = producer.send("orders", b"x", partition=3)
+            there = producer.send("orders", b"y", partition=2)
+            with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 2"):
+                await none
+            assert (await there).offset == 10
+
+    run(story())

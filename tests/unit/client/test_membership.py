@@ -11,10 +11,10 @@ import pytest
 from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._consumer.counters import ConsumerCounters
-from millrace.client._consumer.membership import Callback, Callbacks, Membership
+from millrace.client._consumer.membership import Begun, Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import GroupFullError, InvalidGroupError, UnknownMemberIdError
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.settings import parse
 from millrace.proto.errors import error_to_wire
@@ -29,10 +29,14 @@ def place(number: int) -> TopicPartition:
 
 
 def given(
-    epoch: int, *partitions: int, session_ms: int = 5_000
+    epoch: int, *partitions: int, session_ms: int = 5_000, later_from: int | None = None
 ) -> groups_pb2.GroupHeartbeatResponse:
     """An assignment."""
-    assigned = [groups_pb2.TopicPartitions(topic_id=TOPIC_ID, partitions=partitions, topic="t")]
+    assigned = [
+        groups_pb2.TopicPartitions(
+            topic_id=TOPIC_ID, partitions=partitions, topic="t", later_from=later_from
+        )
+    ]
     return groups_pb2.GroupHeartbeatResponse(
         epoch=epoch,
         assigned=assigned if partitions else [],
@@ -102,10 +106,12 @@ class Reading:
 
     def __init__(self) -> None:
         self.read: dict[TopicPartition, Position | None] = {}
+        self.begun: dict[TopicPartition, Begun] = {}
         self.wakes = 0
 
-    def begin(self, places: Mapping[TopicPartition, tuple[str, Position | None]]) -> None:
-        self.read.update({each: position for each, (_, position) in places.items()})
+    def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
+        self.begun.update(places)
+        self.read.update({each: begun.position for each, begun in places.items()})
 
     def end(self, places: Any) -> None:
         for each in list(places):
@@ -277,3 +283,50 @@ def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
         assert it.coordinator.commits == [[5]]
 
     run(story, enable_auto_commit=True, auto_commit_interval_ms=500)
+
+
+def test_partitions_that_came_later_begin_at_their_start_unless_a_position_is_committed() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.committed = {3: 7}
+        it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=2)
+        await it.until(lambda: it.reading.read, polls=True)
+        later = {each.partition: begun.is_later for each, begun in it.reading.begun.items()}
+        assert later == {0: False, 1: False, 2: True, 3: True}
+        assert it.reading.begun[place(3)].position == Position(7, 0)
+
+    run(story)
+
+
+def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.committed = {0: 7}
+        it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=3)
+        await it.until(lambda: it.reading.read, polls=True)
+        for number in range(4):
+            it.member.on_end_found(place(number), Offset(10 + number))
+        await it.until(lambda: it.coordinator.commits)
+        it.member.on_end_found(place(1), Offset(20))  # The user has moved to the end.
+        await it.member.commit({("t", 1): Position(15)})
+        assert it.coordinator.commits == [[11, 12], [15]]
+
+    run(story, auto_offset_reset="latest")
+
+
+def test_an_end_is_not_committed_over_a_later_position() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.on_end_found(place(0), Offset(10))
+        await it.member.commit({("t", 0): Position(15)})
+        await it.until(lambda: it.member._pinning is not None and it.member._pinning.done())
+        assert it.coordinator.commits == [[15]]
+
+    run(story, auto_offset_reset="latest")
+
+
+def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.on_end_found(place(0), Offset(10))
+        assert it.member._pinning is None
+
+    run(story)

@@ -1,7 +1,8 @@
 """The Groups service: heartbeats of members, at the leader of the group's partition."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
+from types import MappingProxyType
 
 import grpc
 
@@ -62,13 +63,13 @@ class GroupsService:
             check_group_name(name)
             place = await self._names.find_or_make(name, caller)
             heartbeat = Heartbeat(request.member_id, request.confirmed, said)
-            current = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
+            told = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
         except MillraceError as error:
             return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
         return pb.GroupHeartbeatResponse(
-            epoch=current.epoch,
-            assigned=_to_wire(current.assigned, self._groups.topic_name),
-            revoking=_to_wire(current.revoking, self._groups.topic_name),
+            epoch=told.current.epoch,
+            assigned=_to_wire(told.current.assigned, self._groups.topic_name, told.later),
+            revoking=_to_wire(told.current.revoking, self._groups.topic_name),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
         )
@@ -161,12 +162,16 @@ def _described(group: Group, after: str) -> pb.DescribeGroupResponse:
 
 
 def _to_wire(
-    partitions: Partitions, name_of: Callable[[TopicId], str] = lambda _: ""
+    partitions: Partitions,
+    name_of: Callable[[TopicId], str] = lambda _: "",
+    later: Mapping[TopicId, int] = MappingProxyType({}),
 ) -> Iterable[pb.TopicPartitions]:
     by_topic: dict[TopicId, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
     return [
-        pb.TopicPartitions(topic_id=each, partitions=some, topic=name_of(each))
+        pb.TopicPartitions(
+            topic_id=each, partitions=some, topic=name_of(each), later_from=later.get(each)
+        )
         for each, some in by_topic.items()
     ]

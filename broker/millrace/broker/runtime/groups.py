@@ -11,7 +11,7 @@ has ended is removed, and so is one that does not confirm its assignment in time
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
@@ -55,6 +55,18 @@ _STALL_MS: Final = 1000
 """A look that is so late says that the broker stood still."""
 
 GroupsRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
+
+
+class Assignment(NamedTuple):
+    """What a member is told.
+
+    Attributes:
+        current: what it owns.
+        later: the first later partition of each topic that has some (`core/groups/group.py`).
+    """
+
+    current: Current
+    later: Mapping[TopicId, int]
 
 
 class _Look(NamedTuple):
@@ -123,7 +135,7 @@ class Groups:
 
     async def heartbeat(
         self, place: TopicPartition, name: str, heartbeat: Heartbeat, wait_seconds: float
-    ) -> Current:
+    ) -> Assignment:
         """Handle a heartbeat; answer when the member has another assignment, or the time is over.
 
         Args:
@@ -144,10 +156,10 @@ class Groups:
         try:
             while True:
                 change.clear()
-                current = await self._ask(place, name, heartbeat)
+                told = await self._ask(place, name, heartbeat)
                 left = until - host.monotonic_s()
-                if current.epoch != heartbeat.confirmed or left <= 0:
-                    return current
+                if told.current.epoch != heartbeat.confirmed or left <= 0:
+                    return told
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await change.wait()
@@ -158,8 +170,11 @@ class Groups:
             if not waiting:
                 members.pop(key, None)
 
-    async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Current:
+    async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Assignment:
+        asked: list[GroupCoordinator] = []
+
         def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, Current]:
+            asked.append(machine)
             result = machine.handle_heartbeat(name, heartbeat, self, now)
             # Now, and not when it is committed: a commit may take longer than a session.
             self._sessions_of(place).hear(
@@ -167,7 +182,10 @@ class Groups:
             )
             return result
 
-        return await self._change(place, name, handle, by=heartbeat.member_id)
+        current = await self._change(place, name, handle, by=heartbeat.member_id)
+        # Also when this broker leads no longer: its answer is about what is committed.
+        group = asked[-1].membership.groups.get(name)
+        return Assignment(current, {} if group is None else dict(group.epochs.later))
 
     async def leave(
         self,

@@ -705,14 +705,13 @@ class Admin:
 
     async def _places(self, named: Iterable[PartitionName]) -> dict[PartitionName, TopicPartition]:
         named = [checked_place(place) for place in named]
-        topics = dict.fromkeys(topic for topic, _ in named)
+        topics = {topic for topic, _ in named}
         if topics:
             await self._cluster.refresh(sorted({str(parse_topic_name(topic)) for topic in topics}))
-        found = {topic: await self._cluster.topic(topic) for topic in topics}
-        return {place: _place_in(found[place[0]], place[1]) for place in named}
+        return {place: await self._place(*place) for place in named}
 
     async def _place(self, topic: str, number: int) -> TopicPartition:
-        return _place_in(await self._cluster.topic(topic), number)
+        return _place_in(await self._cluster.topic_with(topic, number), number)
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers; of one topic or of all.

@@ -484,6 +484,26 @@ class Cluster:
             )
         return info
 
+    async def topic_with(self, name: str, partition: int) -> TopicInfo:
+        """Return a topic, looked up again if it has no partition of this number.
+
+        It may have grown since, and the broker that is asked first may not have heard of that. The
+        answer may have no such partition either.
+
+        Raises:
+            As `topic`.
+        """
+        name = str(parse_topic_name(name))
+
+        def has_it() -> bool:
+            return name in self.topics and partition < len(self.topics[name].partitions)
+
+        if name in self.topics and not has_it():
+            await self.refresh([name])
+            if name in self.topics and not has_it():
+                await self.ask_all_brokers([name], has_it)
+        return await self.topic(name)
+
     async def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look up brokers and topics; None: all topics. Concurrent equal look-ups are one."""
         wanted = frozenset(names) if names is not None else frozenset([""])

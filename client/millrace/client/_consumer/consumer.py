@@ -112,7 +112,7 @@ class Consumer:
             pattern: a regular expression (RE2) for a member of a group: it reads the topics whose
                 whole name matches, besides `topics`, and those that are created later.
             start: as for `assign`; a group begins where it has committed, or by
-                `auto_offset_reset`.
+                `auto_offset_reset`. Partitions that come later are read from their start.
             on_assigned: called in `poll` with partitions that the group gave to this member; it may
                 `seek` there.
             on_revoked: called in `poll` with partitions that the group takes; it may commit.
@@ -255,7 +255,7 @@ class Consumer:
         partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
         of the dead, and its partition goes on when that is acknowledged. Automatic commits count
         only records that are done, so the function need not commit; with `enable_auto_commit=False`
-        nothing is committed. Cancel the task to stop: the record that is interrupted comes again.
+        no record is. Cancel the task to stop: the record that is interrupted comes again.
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less

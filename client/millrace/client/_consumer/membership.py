@@ -10,6 +10,8 @@ Invariants:
   answer the member hands out nothing, as the group may have given its partitions away (P61, P62).
 - The member commits only what it has handed out before the poll that commits.
 - It numbers its commits, so that the coordinator knows an attempt that arrives late (P62).
+- Where the group begins at the end of a partition, the member commits that end as soon as it knows
+  it. Without that, the next owner would begin at a later end, and skip what came between.
 - Heartbeats and polls meet in three fields alone: `_told`, `_is_lost` and `_failure`. A poll that
   waits in the middle of an assignment looks at them again, as the member may have lost it.
 
@@ -26,6 +28,7 @@ from itertools import count
 from typing import Final, Protocol, TypeAlias
 
 from millrace.client import events, host
+from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
@@ -40,7 +43,7 @@ from millrace.core.errors import (
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2 as pb
@@ -52,6 +55,8 @@ _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
+_PINNING_S: Final = 1.0
+"""How long a member that closes waits until the ends at which it began are committed."""
 _OFTEN_S: Final = 0.05
 """A user that polls again within this time gives heartbeats enough turns of the loop."""
 _HEARTBEATS_SHARE: Final = 0.02
@@ -72,11 +77,27 @@ class Callbacks:
     on_lost: Callback | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A partition that a member begins to read.
+
+    Attributes:
+        topic: its name.
+        position: that the group has committed; None: none.
+        is_later: it appeared after the group had begun to read the topic: without a position it is
+            read from its start.
+    """
+
+    topic: str
+    position: Position | None = None
+    is_later: bool = False
+
+
 class Reading(Protocol):
     """What a member needs of its consumer."""
 
-    def begin(self, places: dict[TopicPartition, tuple[str, Position | None]]) -> None:
-        """Read these partitions, too: their topic, and where to begin; None: at the default."""
+    def begin(self, places: dict[TopicPartition, Begun]) -> None:
+        """Read these partitions, too."""
 
     def end(self, places: Iterable[TopicPartition]) -> None:
         """Read these no more, and drop what was fetched of them."""
@@ -132,6 +153,12 @@ class Membership:
         self._has_warned = False  # Of a heartbeat that is refused again and again.
         self._commit_numbers = count(1)
         self._committing: asyncio.Task[None] | None = None
+        self._begins_at_end = log_end(config.auto_offset_reset) == "end"
+        self._unpinned: set[TopicPartition] = set()
+        """Partitions of which the group has no position, and this member looks up the end."""
+        self._ends: dict[TopicPartition, Position] = {}
+        """Those whose end is found, and not committed yet."""
+        self._pinning: asyncio.Task[None] | None = None
         self._beating = asyncio.get_running_loop().create_task(self._beat())
         self._beating.add_done_callback(self._on_beating_ended)
 
@@ -334,6 +361,7 @@ class Membership:
         lost = self._names(self.owned)
         self._reading.end(self.owned)
         self.owned = {}
+        self._unpinned.clear()
         await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
 
     async def _take(self, told: pb.GroupHeartbeatResponse) -> None:
@@ -353,6 +381,7 @@ class Membership:
             self._reading.end(revoked)
             for each in revoked:
                 del self.owned[each]
+            self._unpinned.difference_update(revoked)
         # A topic without a name was deleted since.
         begun = {
             each: topic for each, topic in assigned.items() if topic and each not in self.owned
@@ -360,12 +389,44 @@ class Membership:
         committed = await self._committed() if begun else {}
         if self._told is not told:
             return
-        self._reading.begin({each: (topic, committed.get(each)) for each, topic in begun.items()})
+        later = {
+            TopicPartition(TopicId(each.topic_id), partition)
+            for each in told.assigned
+            if each.HasField("later_from")
+            for partition in each.partitions
+            if partition >= each.later_from
+        }
+        beginning = {
+            each: Begun(topic, committed.get(each), each in later) for each, topic in begun.items()
+        }
         self.owned.update(begun)
+        if self._begins_at_end:
+            self._unpinned.update(beginning.keys() - committed.keys() - later)
+        self._reading.begin(beginning)
         self._confirmed, self._told = told.epoch, None
         self._counters.assignments += 1
         await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
+
+    def on_end_found(self, place: TopicPartition, end: Offset) -> None:
+        """Commit the end of a partition if the group begins there."""
+        if place in self._unpinned:
+            self._unpinned.remove(place)
+            self._ends[place] = Position(end)
+            if self._pinning is None or self._pinning.done():
+                self._pinning = asyncio.create_task(self._pin())
+
+    async def _pin(self) -> None:
+        await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
+        while self._ends:
+            ends, self._ends = self._ends, {}
+            await self._commit_or_log(
+                {
+                    (self.owned[each], each.partition): end
+                    for each, end in ends.items()
+                    if each in self.owned
+                }
+            )
 
     async def _committed(self) -> dict[TopicPartition, Position]:
         return await self._positions.fetch_by_id(
@@ -382,6 +443,9 @@ class Membership:
         if before is not None and before is not current:
             await asyncio.wait([before])  # Its positions are older.
         self._committed_at = host.monotonic_s()
+        await self._commit_or_log(positions)
+
+    async def _commit_or_log(self, positions: dict[PartitionName, Position]) -> None:
         try:
             await self.commit(positions)
         except (StaleMemberEpochError, UnknownMemberIdError):
@@ -413,6 +477,8 @@ class Membership:
         """
         if not positions:
             return
+        for each in [place for place in self._ends if self._name(place) in positions]:
+            del self._ends[each]  # This position is further on.
         begun = host.monotonic_s()
         try:
             await self._positions.commit(
@@ -428,7 +494,10 @@ class Membership:
         self._counters.commit_seconds.observe(host.monotonic_s() - begun)
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:
-        return [(self.owned[each], each.partition) for each in places]
+        return [self._name(each) for each in places]
+
+    def _name(self, place: TopicPartition) -> PartitionName:
+        return self.owned.get(place, ""), place.partition
 
     async def _call(self, callback: Callback | None, places: list[PartitionName]) -> None:
         if callback is not None and places:
@@ -447,9 +516,12 @@ class Membership:
                 return
             if self._config.enable_auto_commit:
                 await self._commit_by_itself(self._positions_of(self.owned))
+            elif self._pinning is not None:
+                await asyncio.wait([self._pinning], timeout=_PINNING_S)
             await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
-            if self._committing is not None:
-                self._committing.cancel()
+            for task in (self._committing, self._pinning):
+                if task is not None:
+                    task.cancel()
             with suppress(MillraceError):
                 await self._leave(self._member_id, for_now=True)

@@ -21,7 +21,7 @@ from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.fetch_stream import FetchStream
-from millrace.client._consumer.membership import Callbacks, Membership
+from millrace.client._consumer.membership import Begun, Callbacks, Membership
 from millrace.client._consumer.records import (
     FetchedRecords,
     LentRecords,
@@ -467,7 +467,7 @@ class ConsumerCore:
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
         for item in wanted:
             name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
-            info = await self.cluster.topic(name)
+            info = await self.cluster.topic_with(name, numbers[0] if numbers else 0)
             for number in range(len(info.partitions)) if numbers is None else numbers:
                 if not 0 <= number < len(info.partitions):
                     raise UnknownTopicOrPartitionError(
@@ -500,18 +500,20 @@ class ConsumerCore:
         self._streams.tell_leaders()
         self._step()
 
-    def begin(self, places: Mapping[TopicPartition, tuple[str, Position | None]]) -> None:
-        """Read these partitions, too: their topic, and where to begin; None: at the default."""
+    def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
+        """Read these partitions, too."""
         with self._lock:
-            for place, (topic, start) in places.items():
+            for place, begun in places.items():
+                start = begun.position
                 if start is None:
-                    self._fetcher.assign(topic, place, Reset.NONE)
+                    reset = Reset.EARLIEST if begun.is_later else Reset.NONE
+                    self._fetcher.assign(begun.topic, place, reset)
                 else:
                     epoch = LeaderEpoch(start.leader_epoch)
-                    self._fetcher.assign(topic, place, Offset(start.offset), epoch=epoch)
-        for place, (topic, _) in places.items():
-            self._topics[place] = topic
-            self.topic_ids[topic] = place.topic_id
+                    self._fetcher.assign(begun.topic, place, Offset(start.offset), epoch=epoch)
+        for place, begun in places.items():
+            self._topics[place] = begun.topic
+            self.topic_ids[begun.topic] = place.topic_id
         self._streams.tell_leaders()
         self._step()
 
@@ -811,7 +813,9 @@ class ConsumerCore:
             self._look_up_errors.pop(effect.topic_partition, None)
             with self._lock:
                 offset = found[effect.topic_partition].offset
-                self._fetcher.on_offset_found(effect.handle, offset)
+                is_taken = self._fetcher.on_offset_found(effect.handle, offset)
+            if is_taken and end == "end" and self.membership is not None:
+                self.membership.on_end_found(effect.topic_partition, offset)
         self._step()
 
     async def _find_epoch_end(self, effect: FindEpochEnd) -> None:

@@ -35,7 +35,9 @@ class ConsumerConfig(TracedConfig):
     auto_offset_reset: str = setting(
         "earliest",
         "Where to begin without a position, and where to go when it lies outside of the log; "
-        "`none`: an error. `beginning` means `earliest`, and `end` means `latest`.",
+        "`none`: an error. `beginning` means `earliest`, and `end` means `latest`. A partition "
+        "that appears after a group, or a consumer of the whole topic, has begun is read from its "
+        "start in any case.",
         choices=("earliest", "beginning", "latest", "end", "none"),
     )
     key_deserializer: Deserializer | None = setting(
@@ -66,7 +68,8 @@ class ConsumerConfig(TracedConfig):
     enable_auto_commit: bool = setting(
         True,
         "Whether a member of a group commits what it has handed out, when it polls again: each "
-        "record at least once.",
+        "record at least once. Without it, a member commits only the end at which its group begins "
+        '(`auto_offset_reset="latest"`), so that the next member begins there, too.',
         kafka="enable.auto.commit",
     )
     auto_commit_interval_ms: int = setting(

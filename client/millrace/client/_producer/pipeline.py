@@ -17,6 +17,8 @@ from functools import partial
 from queue import Empty
 from typing import Any, Final
 
+import numpy as np
+
 from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStreams
@@ -427,7 +429,7 @@ class Pipeline:
 
     # Records to partitions.
 
-    def _distribute(self, intake: Intake) -> None:
+    def _distribute(self, intake: Intake, *, is_looked_up: bool = False) -> None:
         parked = self._parked.get(intake.topic)
         if parked is not None:
             parked.append(intake)
@@ -436,6 +438,10 @@ class Pipeline:
         if info is None:
             self._parked[intake.topic] = deque([intake])
             self._tasks.spawn(self._look_up(intake.topic, intake.opened_at))
+            return
+        if not is_looked_up and _last_named(intake) >= len(info.partitions):
+            self._parked[intake.topic] = deque([intake])  # Others wait behind it, in order.
+            self._tasks.spawn(self._look_for_partition(intake.topic))
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
@@ -492,6 +498,17 @@ class Pipeline:
             intake.fail(failure)
             self._on_failed((intake,), intake.record_count, failure)
             self._complete_intake(intake)
+        self.wake()
+
+    async def _look_for_partition(self, topic: str) -> None:
+        """Look up a topic in which records name a partition that is not known: it may be new."""
+        last = max(map(_last_named, self._parked[topic]))
+        with suppress(MillraceError, TimeoutError):  # Then the records fail, and say why.
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                await self.cluster.topic_with(topic, last)
+        self._streams.tell_leaders()
+        for intake in self._parked.pop(topic):
+            self._distribute(intake, is_looked_up=True)
         self.wake()
 
     # Batches to the sender.
@@ -676,6 +693,11 @@ class Pipeline:
                 break
         self._sender.on_producer_id(ProducerId(response.producer_id))
         self.wake()
+
+
+def _last_named(intake: Intake) -> int:
+    """Return the last partition that records name; -1: they name none."""
+    return -1 if intake.partitions is None else int(np.max(intake.partitions, initial=-1))
 
 
 def _is_told(error: MillraceError, count: int) -> bool:

@@ -421,15 +421,16 @@ class Fetcher:
             elif len(fetched.batches):
                 self._keep(partition, fetched)
 
-    def on_offset_found(self, handle: int, offset: Offset) -> None:
-        """Take where the log starts or ends."""
+    def on_offset_found(self, handle: int, offset: Offset) -> bool:
+        """Take where the log starts or ends; return whether that is asked for still."""
         partition = self._by_handle.get(handle)
         if partition is None:
-            return
+            return False
         self._leave_for(partition, FetchEvent.FOUND)
         partition.route.failures = 0
         partition.position = offset
         partition.epochs.clear()
+        return True
 
     def on_epoch_end(self, handle: int, epoch: LeaderEpoch, end_offset: Offset) -> None:
         """Take where the epoch of the last record that was taken ends in the leader's log.

@@ -13,11 +13,18 @@ Invariants:
 - A revoked partition becomes free only when its owner has confirmed the epoch that revokes it, or
   is gone.
 
+A partition that appears after the group has begun to read its topic is *later*: by growth, or with
+a topic that was made under a subscription that was there. Members read it from its start, whatever
+they ask for without a position: records that are sent before a member has the partition would else
+be lost. Which partitions are later is in the log, so it outlives members, coordinators, and a time
+without members.
+
 In KIP-848 a member tells which partitions it still reads, and its epoch is the group's. A late
 heartbeat may then seem to confirm what the member was told after it was sent. Here the epoch counts
 a member's own assignments, so that a confirmation can be about one of them only.
 
-Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup.
+Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup. KIP-1282 and KAFKA-12478 for later
+partitions.
 """
 
 from collections.abc import Iterable
@@ -100,12 +107,19 @@ class Epochs:
     Attributes:
         epoch: of the group.
         target_epoch: the group's epoch for which the target was computed.
-        topics: the topics with their partitions, for which it was computed; sorted by id.
+        topics: the topics with their partitions, for which it was computed; sorted by id. A group
+            without members keeps these and what follows.
+        later: the first later partition of topics that have some; sorted by id.
+        names: those that members subscribed to, whether or not there was such a topic; sorted.
+        patterns: likewise the regular expressions.
     """
 
     epoch: int = 0
     target_epoch: int = 0
     topics: tuple[tuple[TopicId, int], ...] = ()
+    later: tuple[tuple[TopicId, int], ...] = ()
+    names: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 class GroupRecord(NamedTuple):

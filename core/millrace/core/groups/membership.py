@@ -64,6 +64,11 @@ that time."""
 _PATTERNS_MAX: Final = 16
 """Different regular expressions of one group: each is looked up for each change of topics."""
 
+_NAMES_LENGTH_MAX: Final = 64 << 10
+"""Characters of subscribed names that a group's record keeps. With more of them any new topic
+counts as a later one: to read too much of it is better than too little."""
+_ANY_NAME: Final = ".*"
+
 _Subscribed: TypeAlias = tuple[tuple[str, ...], str]
 """The names and the pattern that a member subscribed to."""
 
@@ -403,7 +408,7 @@ class _Draft:
 
     def raise_epoch(self) -> None:
         epochs = self.group.epochs
-        self._store_epochs(Epochs(epochs.epoch + 1, epochs.target_epoch, epochs.topics))
+        self._store_epochs(replace(epochs, epoch=epochs.epoch + 1))
 
     def _store_epochs(self, epochs: Epochs) -> None:
         self._add(GroupRecord(self.group.name, epochs, self._now))
@@ -411,8 +416,10 @@ class _Draft:
     def compute_target(self, topics: TopicsView) -> None:
         """Compute the target if the group or one of its topics has changed."""
         subscriptions, found = _subscribed(self.group, topics)
-        sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
         epochs = self.group.epochs
+        sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
+        if self.group.is_empty:
+            sizes = epochs.topics
         is_same = sizes == epochs.topics
         if is_same and epochs.target_epoch == epochs.epoch:
             return
@@ -430,7 +437,17 @@ class _Draft:
             if self.group.target.get(member_id, NO_PARTITIONS) != partitions:
                 record = TargetRecord(self.group.name, member_id, partitions, self._now)
                 self._add(record)
-        self._store_epochs(Epochs(epoch, epoch, sizes))
+        computed = replace(epochs, epoch=epoch, target_epoch=epoch)
+        if not self.group.is_empty:
+            names, patterns = _kept_subscriptions(self.group)
+            computed = replace(
+                computed,
+                topics=sizes,
+                later=_later(epochs, found, topics),
+                names=names,
+                patterns=patterns,
+            )
+        self._store_epochs(computed)
 
 
 def _wait_ms(group: Group, now: WallMs) -> int:
@@ -460,6 +477,37 @@ def _subscribed(
         for subscribed, some in names.items()
     }
     return ids, found
+
+
+def _later(
+    before: Epochs, found: Mapping[str, FoundTopic], topics: TopicsView
+) -> tuple[tuple[TopicId, int], ...]:
+    """Return the first later partition of each topic that has some.
+
+    Args:
+        before: of the last computation.
+        found: the topics that are read now, by name.
+        topics: of the cluster.
+    """
+    known = dict(before.topics) | dict(before.later)  # How many each had when the group began.
+    new = {name for name, topic in found.items() if topic.topic_id not in known}
+    # A new topic is a later one as a whole if a subscription was waiting for it.
+    awaited = new & set(before.names).union(*map(topics.matching, before.patterns if new else ()))
+    firsts = {}
+    for name, (topic_id, topic) in found.items():
+        begun_with = known.get(topic_id, 0 if name in awaited else topic.partitions)
+        if begun_with < topic.partitions:
+            firsts[topic_id] = begun_with
+    return tuple(sorted(firsts.items()))
+
+
+def _kept_subscriptions(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names and the patterns of all members, for the record of the group."""
+    names = sorted({name for member in group.members.values() for name in member.topics})
+    patterns = sorted(_patterns(group))
+    if sum(map(len, names)) > _NAMES_LENGTH_MAX:
+        return (), (*patterns, _ANY_NAME)
+    return tuple(names), tuple(patterns)
 
 
 def _patterns(group: Group) -> set[str]:

@@ -99,13 +99,30 @@ def _epochs_fields(epochs: Epochs) -> dict[str, Any]:
     return {
         "epoch": epochs.epoch,
         "target_epoch": epochs.target_epoch,
-        "topics": {topic_id.hex(): count for topic_id, count in epochs.topics},
+        "topics": _numbers_fields(epochs.topics),
+        "later": _numbers_fields(epochs.later),
+        "names": list(epochs.names),
+        "patterns": list(epochs.patterns),
     }
 
 
 def _epochs(fields: Mapping[str, Any]) -> Epochs:
-    topics = sorted((TopicId(bytes.fromhex(each)), int(n)) for each, n in fields["topics"].items())
-    return Epochs(int(fields["epoch"]), int(fields["target_epoch"]), tuple(topics))
+    return Epochs(
+        int(fields["epoch"]),
+        int(fields["target_epoch"]),
+        _numbers(fields["topics"]),
+        _numbers(fields.get("later", {})),  # Earlier releases have written neither this
+        tuple(map(str, fields.get("names", ()))),
+        tuple(map(str, fields.get("patterns", ()))),  # nor these.
+    )
+
+
+def _numbers_fields(numbers: Iterable[tuple[TopicId, int]]) -> dict[str, int]:
+    return {topic_id.hex(): number for topic_id, number in numbers}
+
+
+def _numbers(fields: Mapping[str, Any]) -> tuple[tuple[TopicId, int], ...]:
+    return tuple(sorted((TopicId(bytes.fromhex(each)), int(n)) for each, n in fields.items()))
 
 
 def _member_fields(member: Member) -> dict[str, Any]:

@@ -38,14 +38,16 @@ class GroupMember(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., zone: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
-    __slots__ = ("topic_id", "partitions", "topic")
+    __slots__ = ("topic_id", "partitions", "topic", "later_from")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LATER_FROM_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partitions: _containers.RepeatedScalarFieldContainer[int]
     topic: str
-    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ...) -> None: ...
+    later_from: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., later_from: _Optional[int] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
     __slots__ = ("error", "epoch", "assigned", "revoking", "session_timeout_ms", "heartbeat_interval_ms")

@@ -14,7 +14,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.coordinators import CoordinatorLimits, _read_records
-from millrace.broker.runtime.groups import Groups, _Look
+from millrace.broker.runtime.groups import Assignment, Groups, _Look
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
@@ -31,7 +31,7 @@ from millrace.core.errors import (
 )
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Current, Member, MemberRecord
+from millrace.core.groups.group import Member, MemberRecord
 from millrace.core.groups.membership import Heartbeat
 from millrace.core.ids import (
     NO_BROKER,
@@ -556,14 +556,14 @@ def test_a_look_at_many_sessions_gives_the_loop_back() -> None:
     asyncio.run(story())
 
 
-async def join(the: Stage, wait_seconds: float) -> "asyncio.Task[Current]":
+async def join(the: Stage, wait_seconds: float) -> "asyncio.Task[Assignment]":
     """Let the member `m` join, and wait with its next heartbeat."""
     joining = asyncio.create_task(
         the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", 0, Member()), 0)
     )
     await the.written(1)
     the.replicate()
-    epoch = (await joining).epoch
+    epoch = (await joining).current.epoch
     return asyncio.create_task(
         the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", epoch), wait_seconds)
     )

@@ -22,6 +22,7 @@ from millrace.core.groups.group import (
     NO_PARTITIONS,
     Current,
     Group,
+    GroupRecord,
     Member,
     MemberRecord,
     MembershipRecord,
@@ -30,6 +31,7 @@ from millrace.core.groups.group import (
 )
 from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
 from millrace.core.groups.patterns import matching
+from millrace.core.groups.records import decode, encode
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 TOPIC_ID = TopicId(b"t" * 16)
@@ -327,6 +329,81 @@ def test_a_pattern_subscribes_to_what_it_matches_also_later() -> None:
     assert own(group.beat("a", 1)) == expected(1, places(0)), "a whole name must match"
     group.topics.found["orders-eu"] = FoundTopic(later, SubscribedTopic(1))
     assert group.beat("a", 1).gained == {TopicPartition(later, 0)}
+
+
+def first_later(group: Coordinator) -> dict[TopicId, int]:
+    return dict(group.machine.groups["g"].epochs.later)
+
+
+def found(topic_id: TopicId, partitions: int) -> FoundTopic:
+    return FoundTopic(topic_id, SubscribedTopic(partitions))
+
+
+def test_partitions_by_growth_are_later_ones_also_after_further_growth() -> None:
+    group = Coordinator(partitions=2)
+    group.join("a")
+    assert first_later(group) == {}
+    for partitions in (3, 5):
+        group.topics.found["orders"] = found(TOPIC_ID, partitions)
+        group.beat("a", 1)
+        assert first_later(group) == {TOPIC_ID: 2}
+
+
+def test_what_came_while_a_group_had_no_members_is_later() -> None:
+    group = Coordinator(partitions=2)
+    group.join("a", Member(topics=("orders", "payments"), pattern="metrics/.*"))
+    group.leave("a")
+    ids = {name: TopicId(name[:1].encode() * 16) for name in ("payments", "metrics/cpu", "users")}
+    group.topics.found["orders"] = found(TOPIC_ID, 3)
+    for name, topic_id in ids.items():
+        group.topics.found[name] = found(topic_id, 1)
+    group.join("b", Member(topics=("orders", "payments", "users"), pattern="metrics/.*"))
+    assert first_later(group) == {TOPIC_ID: 2, ids["payments"]: 0, ids["metrics/cpu"]: 0}
+
+
+def test_a_topic_that_was_made_again_is_later_as_a_whole_though_its_absence_was_not_seen() -> None:
+    group = Coordinator(partitions=2)
+    group.join("a")
+    again = TopicId(b"u" * 16)
+    group.topics.found["orders"] = found(again, 2)
+    group.beat("a", 1)
+    assert first_later(group) == {again: 0}
+
+
+def test_a_group_begins_with_all_of_a_topic_that_it_subscribes_to_now() -> None:
+    group = Coordinator()
+    group.join("a", Member(topics=("other",)))
+    group.beat("a", JOINING, ORDERS)
+    assert first_later(group) == {}
+
+
+def test_with_very_many_names_any_new_topic_is_later() -> None:
+    group = Coordinator()
+    group.topics.found.clear()
+    names = tuple(f"{'x' * 200}{number}" for number in range(400))
+    group.join("a", Member(topics=(*names, "orders")))
+    assert not group.machine.groups["g"].epochs.names
+    group.topics.found["orders"] = found(TOPIC_ID, 1)
+    group.beat("a", 1)
+    assert first_later(group) == {TOPIC_ID: 0}
+
+
+def test_a_group_of_an_earlier_release_goes_on_with_the_partitions_that_it_had() -> None:
+    value = b'{"version":1,"epoch":3,"target_epoch":3,"topics":{"%s":2}}' % TOPIC_ID.hex().encode()
+    key, _ = encode(GroupRecord("g", None, NOW))
+    group = Coordinator(partitions=3)
+    group.machine.replay(decode(key, value, NOW))
+    group.join("a")
+    assert first_later(group) == {TOPIC_ID: 2}
+
+
+def test_what_is_later_is_in_the_log() -> None:
+    group = Coordinator(partitions=2)
+    group.join("a", Member(topics=("orders",), pattern="metrics/.*"))
+    group.topics.found["orders"] = found(TOPIC_ID, 3)
+    group.beat("a", 1)
+    (record,) = [each for each in group.records if isinstance(each, GroupRecord)]
+    assert decode(*encode(record), NOW) == record
 
 
 @pytest.mark.parametrize(
