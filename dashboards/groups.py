@@ -37,7 +37,8 @@ BOARD: Final = Board(
             Panel(
                 title="Age of the oldest unread record",
                 description="In the partition that is behind most; 0: all is read. The twenty "
-                "groups that are behind most. A lag that is not known is absent, not 0.",
+                "groups that are behind most. Where a group has committed nothing, all records "
+                "are unread. A lag that is not known is absent, not 0.",
                 queries=_worst("millrace_group_lag_seconds_max"),
                 unit=Unit.SECONDS,
                 runbook="group-lag",
@@ -69,8 +70,8 @@ BOARD: Final = Board(
         "What is not known": [
             Panel(
                 title="Partitions whose lag is unknown",
-                description="No position is stored, it is beyond the end of the log, or the "
-                "leader does not answer.",
+                description="The position is beyond the end of the log, or the leader does not "
+                "answer.",
                 queries=[
                     Query(
                         f"sum by (group, topic) (millrace_group_lag_unknown_partitions{_CHOSEN})",

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.core.groups.lags import added_up, asked_about, known_lags
+from millrace.core.groups.lags import added_up, asked_about
 from millrace.core.topics import PartitionName
 from millrace.core.words import duration, size
 
@@ -23,12 +23,12 @@ class PartitionLag:
     Attributes:
         place: topic and number.
         position: of the next record that the group reads; None: it has stored none.
-        found: the lag, or why it is not known; None: there is no position, and there are records.
+        found: the lag, from the log's start where there is no position; or why it is not known.
     """
 
     place: PartitionName
     position: int | None
-    found: "Lag | MillraceError | None"
+    found: "Lag | MillraceError"
 
     @property
     def lag(self) -> "Lag | None":
@@ -37,13 +37,19 @@ class PartitionLag:
 
         return self.found if isinstance(self.found, Lag) else None
 
+    @property
+    def lost(self) -> int | None:
+        """Records behind the position that retention has deleted; None: it is not known."""
+        lag = self.lag
+        return None if lag is None else 0 if self.position is None else lag.lost
+
 
 def lags_of(admin: "SyncAdmin", group: "GroupDescription") -> list[PartitionLag]:
     """Return the lag in each partition that the group reads."""
     positions = group.positions
     places = group.partitions(admin.describe_topics(group.topics))
-    found = known_lags(admin.describe_lags(asked_about(places, positions)), positions)
-    return [PartitionLag(each, positions.get(each), found.get(each)) for each in places]
+    found = admin.describe_lags(asked_about(places, positions))
+    return [PartitionLag(each, positions.get(each), found[each]) for each in places]
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,9 +74,8 @@ class TotalLag:
 
 def total_of(lags: Sequence[PartitionLag]) -> TotalLag:
     """Add up the lags of a group."""
-    found = [each.lag for each in lags]
-    sums = added_up(found)
-    lost = sum(each.lost for each in found if each is not None)
+    sums = added_up([each.lag for each in lags])
+    lost = sum(each.lost or 0 for each in lags)
     return TotalLag(
         partitions=len(lags),
         unknown=sums.unknown,
@@ -120,11 +125,11 @@ def lag_cells(lag: "Lag | TotalLag | None") -> list[object]:
     ]
 
 
-def lag_document(lag: "Lag | TotalLag | None") -> dict[str, Any]:
-    """Return a lag for a program; null: unknown."""
+def lag_document(lag: "Lag | TotalLag | None", lost: int | None) -> dict[str, Any]:
+    """Return a lag for a program, with the records that retention has deleted; null: unknown."""
     return {
         "lag": None if lag is None else lag.records,
         "lag_bytes": None if lag is None else lag.bytes,
         "lag_ms": None if lag is None else lag.milliseconds,
-        "lost": None if lag is None else lag.lost,
+        "lost": lost,
     }

@@ -167,7 +167,7 @@ def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: Sy
     assert "needs a terminal" in refused.stderr
 
 
-def test_what_an_empty_group_has_not_read_is_unknown_and_not_zero(
+def test_a_group_without_a_position_has_read_nothing_of_a_partition(
     millrace: CommandLine, topic: str, admin: SyncAdmin
 ) -> None:
     nothing, half = f"nothing of {topic}", f"half of {topic}"
@@ -178,10 +178,14 @@ def test_what_an_empty_group_has_not_read_is_unknown_and_not_zero(
                 consumer.poll(100)
     admin.commit_positions(half, {(topic, 0): Position(5)})
     found = json.loads(millrace.ok("group", "lag", nothing, half, "-o", "json"))
-    keys = ("partitions", "unknown", "lag", "lag_bytes", "lag_ms")
-    assert [tuple(each[key] for key in keys) for each in found] == [
-        (0, 0, None, None, None),
-        (2, 1, None, None, None),
+    assert [(each["partitions"], each["unknown"], each["lag"]) for each in found] == [
+        (0, 0, None),
+        (2, 0, 5),
+    ]
+    described = json.loads(millrace.ok("group", "describe", half, "-o", "json"))
+    assert [(each["position"], each["lag"], each["lost"]) for each in described["partitions"]] == [
+        (5, 0, 0),
+        (None, 5, 0),
     ]
     (row,) = (line for line in millrace.ok("group", "lag", nothing).splitlines() if topic in line)
     assert row.split()[-3:] == ["-", "-", "-"]

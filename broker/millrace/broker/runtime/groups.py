@@ -131,6 +131,10 @@ class Groups:
         """Return how many positions the loaded coordinators keep; from any thread."""
         return sum(len(machine) for _, machine in self.runtime.machines())
 
+    def coordinates(self, name: str) -> bool:
+        """Whether a loaded coordinator keeps a group or another reader; from any thread."""
+        return any(machine.has(name) for _, machine in self.runtime.machines())
+
     # --- Members -----------------------------------------------------------------------------
 
     async def heartbeat(

@@ -5,7 +5,7 @@ A lag that is not known has no sample: 0 would say that the group has read every
 Labels are bounded by `groups.lag_series_max`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -17,9 +17,15 @@ _LABELS = ("group", "topic")
 
 
 class GroupLagMetrics(Collector):
-    """See the module. The threads of the metrics page read what the event loop has put here."""
+    """See the module. The threads of the metrics page read what the event loop has put here.
+
+    Attributes:
+        is_kept: says whether this broker coordinates a group now: a round may last for minutes, and
+            another coordinator shows the group meanwhile. Called from any thread.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.is_kept: Callable[[str], bool] = lambda _: True
         self._shown: tuple[Sequence[GroupLag], int] = ((), 0)
         registry.register(self)
 
@@ -34,12 +40,13 @@ class GroupLagMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        lags, left_out = self._shown
+        found, left_out = self._shown
+        lags = [each for each in found if self.is_kept(each.group)]
         yield _family(
             "millrace_group_lag_records",
-            "Records that a group, Spark query or other reader has not read, by topic. Each group "
-            "is shown by its coordinator. Absent as long as the lag in a partition is unknown; so "
-            "are the next three.",
+            "Records that a group, Spark query or other reader has not read, by topic; all of a "
+            "partition in which it has stored no position. Each group is shown by its coordinator. "
+            "Absent as long as the lag in a partition is unknown; so are the next three.",
             [(each, each.lag.records) for each in lags],
         )
         yield _family(
@@ -63,8 +70,8 @@ class GroupLagMetrics(Collector):
         )
         yield _family(
             "millrace_group_lag_unknown_partitions",
-            "Partitions in which the lag of a group is unknown: it has stored no position, its "
-            "position is beyond the end of the log, or the leader does not answer.",
+            "Partitions in which the lag of a group is unknown: its position is beyond the end of "
+            "the log, or the leader does not answer.",
             [(each, each.lag.unknown) for each in lags],
         )
         yield GaugeMetricFamily(

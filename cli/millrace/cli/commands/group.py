@@ -86,8 +86,9 @@ def list_(bootstrap: str, output: str) -> None:
 def describe(name: str, bootstrap: str, output: str) -> None:
     """Show the members of a group, and its position and lag in each partition.
 
-    POSITION is the next record that the group reads: the committed one, or where it began. TIME is
-    the age of the oldest unread records. A dash stands for what is not known.
+    POSITION is the next record that the group reads: the committed one, or where it began; a dash:
+    it has committed none, and all records count as unread. TIME is the age of the oldest unread
+    records. Another dash stands for what is not known.
     """
     with connect_admin(bootstrap) as admin:
         group = _found(admin, name)
@@ -161,21 +162,21 @@ def _state(member: "MemberDescription") -> str:
 
 
 def _document(group: "GroupDescription", lags: Sequence[PartitionLag]) -> dict[str, Any]:
-    owners = group.owners
+    owners, total = group.owners, total_of(lags)
     return {
         "name": group.name,
         "kind": group.kind,
         "state": group.state if group.kind == "consumer" else None,
         "epoch": group.epoch,
         "assignor": group.assignor or None,
-        **lag_document(total_of(lags)),
+        **lag_document(total, total.lost),
         "partitions": [
             {
                 **_place_document(each.place),
                 "kind": "committed" if each.place in group.committed else "initial",
                 "position": each.position,
                 "end": None if each.lag is None else each.lag.end_offset,
-                **lag_document(each.lag),
+                **lag_document(each.lag, each.lost),
                 "member_id": owners[each.place].member_id if each.place in owners else None,
                 "leader_epoch": _stored(group, each.place, "leader_epoch"),
                 "metadata": _stored(group, each.place, "metadata"),
@@ -236,8 +237,9 @@ def _errors(lags: Iterable[PartitionLag]) -> dict[PartitionName, MillraceError]:
 def lag(names: tuple[str, ...], watch: bool, interval: float, bootstrap: str, output: str) -> None:
     """Show how far groups are behind; all of them, if none is named.
 
-    RECORDS and BYTES are sums over the partitions, TIME is the age of the oldest unread record. A
-    dash stands for a lag that is not known in all partitions; UNKNOWN says in how many it is not.
+    RECORDS and BYTES are sums over the partitions, TIME is the age of the oldest unread record.
+    Where a group has committed nothing, all records count as unread. A dash stands for a lag that
+    is not known in all partitions; UNKNOWN says in how many it is not.
     """
     with connect_admin(bootstrap) as admin:
         if not watch:
@@ -272,7 +274,7 @@ def _lags(
                 "members": members,
                 "partitions": total.partitions,
                 "unknown": total.unknown,
-                **lag_document(total),
+                **lag_document(total, total.lost),
             }
         )
         rows.append(

@@ -143,7 +143,7 @@ class Summary:
                     "kind": each.kind,
                     "state": each.state,
                     "members": each.members,
-                    **lag_document(each.lag),
+                    **lag_document(each.lag, each.lag.lost),
                 }
                 for each in self.groups
             ],

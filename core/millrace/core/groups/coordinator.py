@@ -111,6 +111,10 @@ class GroupCoordinator:
         """Return the names of readers that are no consumer group, likewise."""
         return [name for name in self._positions.names() if name not in self.membership.groups]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a group or another reader of this name."""
+        return name in self.membership.groups or self._positions.has(name)
+
     def reading(
         self, name: str, partitions_of: Callable[[TopicId], int]
     ) -> dict[TopicPartition, Offset | None]:

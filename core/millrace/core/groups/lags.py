@@ -4,15 +4,17 @@ A round takes up groups one after another, with their positions, and adds up wha
 Many groups are often at the same offset of a partition, as when all of them have read everything.
 So a leader is asked once about each offset, however many groups are there.
 
-What is not known is not 0: as long as the lag in one partition is unknown, so are the sums. Without
-a stored position it is unknown, unless the partition has no records: then there is nothing to read.
+Where a group has stored no position, it has read nothing: its lag counts from the log's start. So
+the group that is furthest behind, one that never got to its first commit, is seen.
+
+What is not known is not 0: as long as the lag in one partition is unknown, so are the sums. It is
+unknown while the leader does not answer, and for a position beyond the end of the log.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
-from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.topics import PartitionName
 
@@ -47,9 +49,6 @@ class Measured(Protocol):
     def milliseconds(self) -> int | None: ...
 
 
-AnyMeasured = TypeVar("AnyMeasured", bound=Measured)
-
-
 class LagSums(NamedTuple):
     """The lag in several partitions.
 
@@ -81,39 +80,11 @@ def unread_records(position: int, log_start: int, end: int) -> int:
     return end - max(position, log_start)
 
 
-def known_lag(lag: AnyMeasured | None, *, has_position: bool) -> AnyMeasured | None:
-    """Return a group's lag in a partition, from what its leader answered; None: it is not known.
-
-    Args:
-        lag: behind the stored position, or behind `FIRST`; None: there was no answer.
-        has_position: whether one is stored.
-    """
-    return lag if lag is not None and (has_position or not lag.records) else None
-
-
 def asked_about(
     places: Iterable[PartitionName], positions: Mapping[PartitionName, int]
 ) -> dict[PartitionName, int]:
     """Return the offsets to ask leaders about, in partitions with and without a position."""
     return {each: positions.get(each, FIRST) for each in places}
-
-
-def known_lags(
-    answers: Mapping[PartitionName, AnyMeasured | MillraceError],
-    positions: Mapping[PartitionName, int],
-) -> dict[PartitionName, AnyMeasured | MillraceError | None]:
-    """Return a group's lags, or why they are not known, from what leaders answered.
-
-    Args:
-        answers: about the offsets of `asked_about`.
-        positions: that are stored.
-    """
-    return {
-        each: answer
-        if isinstance(answer, MillraceError)
-        else known_lag(answer, has_position=each in positions)
-        for each, answer in answers.items()
-    }
 
 
 def added_up(lags: Collection[Measured | None]) -> LagSums:
@@ -147,7 +118,7 @@ class LagRound:
     def __init__(self, series_max: int, name_of: Callable[[TopicId], str]) -> None:
         self._room = series_max
         self._name_of = name_of
-        self._topics: dict[tuple[str, str], list[tuple[Place, bool]]] = {}
+        self._topics: dict[tuple[str, str], list[Place]] = {}
         self._places: dict[Place, None] = {}
         self.left_out = 0
         self.positions = 0
@@ -170,11 +141,11 @@ class LagRound:
             positions: of the next record to read; None: the group has stored none.
         """
         names = {topic_id: self._name_of(topic_id) for topic_id, _ in positions}
-        topics: dict[tuple[str, str], list[tuple[Place, bool]]] = defaultdict(list)
+        topics: dict[tuple[str, str], list[Place]] = defaultdict(list)
         for topic_partition, offset in positions.items():
             if name := names[topic_partition.topic_id]:
                 place = topic_partition, FIRST if offset is None else offset
-                topics[group, name].append((place, offset is not None))
+                topics[group, name].append(place)
         if len(topics) > self._room:
             self.left_out += 1
             return
@@ -182,10 +153,9 @@ class LagRound:
         self._topics.update(topics)
         for places in topics.values():
             self.positions += len(places)
-            self._places.update(dict.fromkeys(place for place, _ in places))
+            self._places.update(dict.fromkeys(places))
 
     def lags(self, found: Mapping[Place, Unread]) -> Iterator[GroupLag]:
         """Yield the lags, from what leaders answered."""
         for (group, topic), places in self._topics.items():
-            answers = [known_lag(found.get(each), has_position=has) for each, has in places]
-            yield GroupLag(group, topic, added_up(answers))
+            yield GroupLag(group, topic, added_up([found.get(each) for each in places]))

@@ -67,11 +67,13 @@ class World:
         self.leader = Leader()
         self.registry = CollectorRegistry()
         self.failures: list[BaseException] = []
+        self.machines = [machine]
         groups = SimpleNamespace(
+            coordinates=lambda name: any(each.has(name) for each in self.machines),
             config=GroupsConfig(lag_series_max=series_max),
             topic_name=lambda _: "orders",
             partitions_of=lambda _: 1,
-            runtime=SimpleNamespace(machines=lambda: [(None, machine)]),
+            runtime=SimpleNamespace(machines=lambda: [(None, each) for each in self.machines]),
         )
         self.lags = GroupLags(
             HERE,
@@ -102,6 +104,18 @@ def test_readers_at_the_same_offset_take_one_question() -> None:
         assert world.shown("records") == {"a": 6, "b": 6, "c": 0}
         assert world.shown("left_out_groups") == {"": 0}
         assert not world.failures
+
+    asyncio.run(story())
+
+
+def test_a_group_that_another_broker_coordinates_by_now_is_not_shown() -> None:
+    """The next round may be minutes away, and that broker shows the group."""
+
+    async def story() -> None:
+        world = World(coordinator_of(a=4))
+        await world.lags.measure()
+        world.machines = [coordinator_of(b=4)]
+        assert world.shown("records") == {}
 
     asyncio.run(story())
 

@@ -62,9 +62,7 @@ def test_the_lag_in_no_partition_is_unknown_and_not_0() -> None:
 
 
 def test_an_unknown_partition_makes_the_sums_unknown() -> None:
-    lags, _ = lags_of({"g": at(ORDERS, 4, None)})
-    assert lags == [GroupLag("g", "orders", LagSums(None, None, None, None, 1))]
-    lags, round_ = lags_of({"g": at(ORDERS, 4, 5)})
+    _, round_ = lags_of({"g": at(ORDERS, 4, 5)})
     (first, second) = round_.places
     assert the_lags(round_, {first: Unread(6, 18, 600)}) == [
         GroupLag("g", "orders", LagSums(None, None, None, None, 1))
@@ -73,6 +71,11 @@ def test_an_unknown_partition_makes_the_sums_unknown() -> None:
     assert the_lags(round_, {first: Unread(6, 18, 600), second: Unread(5, 15, None)}) == [
         GroupLag("g", "orders", LagSums(11, 6, 33, None, 0))
     ]
+
+
+def test_everything_is_unread_in_a_partition_without_a_position() -> None:
+    lags, _ = lags_of({"g": at(ORDERS, 4, None)})
+    assert lags == [GroupLag("g", "orders", LagSums(16, 10, 48, 1000, 0))]
 
 
 def test_nothing_is_unread_in_a_partition_without_records_and_a_position() -> None:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
-from millrace.core.groups.lags import LagSums, added_up, asked_about, known_lags
+from millrace.core.groups.lags import LagSums, added_up, asked_about
 from millrace.core.topics import PartitionName
 from millrace.web.markup import Child, element
 from millrace.web.messages import RefusedError
@@ -26,7 +26,7 @@ class _Behind:
 
     group: GroupDescription
     places: list[PartitionName]
-    lags: Mapping[PartitionName, Lag | MillraceError | None]
+    lags: Mapping[PartitionName, Lag | MillraceError]
 
     def total(self) -> LagSums:
         """Return the sums over its partitions."""
@@ -180,4 +180,4 @@ async def _behind(admin: Admin, name: str) -> _Behind | None:
         return None
     places = found.partitions(await admin.describe_topics(found.topics))
     answers = await admin.describe_lags(asked_about(places, found.positions))
-    return _Behind(found, places, known_lags(answers, found.positions))
+    return _Behind(found, places, answers)
