@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from millrace.client import (
     BufferExhaustedError,
     ClosedError,
     ConnectionFailedError,
+    Consumer,
     DeliveryTimedOutError,
     InvalidConfigError,
     InvalidRecordError,
@@ -24,6 +26,7 @@ from millrace.client import (
     InvalidTopicError,
     MessageTooLargeError,
     Producer,
+    Record,
     RecordHandle,
     SerializationError,
     UnknownTopicOrPartitionError,
@@ -181,7 +184,7 @@ def test_a_pandas_data_frame_is_taken_by_its_columns(run: Run) -> None:
             with pytest.raises(InvalidRecordError, match="cannot be made Arrow columns"):
                 producer.send_batch("orders", pandas.DataFrame({"value": [b"1", "2", 3]}))
             frame["partition"] = ["one", "two"]
-            with pytest.raises(InvalidRecordError, match="partition column must hold numbers"):
+            with pytest.raises(InvalidRecordError, match=r"the partition column is .*string"):
                 producer.send_batch("orders", frame)
 
     run(story())
@@ -333,6 +336,8 @@ _NAMELESS = pa.array(
         ),
         lambda producer: producer.send_batch("orders", [b"bad"], timestamps=pa.array(["noon"])),
         lambda producer: producer.send_batch("orders", [b"bad"], timestamps=np.zeros((1, 1))),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=[5]),
+        lambda producer: producer.send("orders", b"bad", headers=[("n",)]),
         lambda producer: producer.send_batch("orders", [b"bad"], headers=[{"\udcff": b""}]),
         lambda producer: producer.send_batch("orders", [b"bad"], headers=pa.array([1])),
         lambda producer: producer.send_batch("orders", [b"bad"], headers=_NAMELESS),
@@ -354,6 +359,102 @@ def test_what_no_batch_can_hold_is_refused_at_the_call_and_harms_no_other_record
             with pytest.raises(InvalidRecordError):
                 misuse(producer)
             assert [(await handle).offset for handle in handles] == [0, 1]
+
+    run(story())
+
+
+NO_TIMES = [True, np.True_, 1.0, 1.5, np.float64(1), "1", -1, datetime.now(UTC), 2**63, 2**70]
+
+
+@pytest.mark.parametrize("time", NO_TIMES, ids=repr)
+def test_what_send_refuses_as_a_time_send_batch_refuses_in_each_form(run: Run, time: Any) -> None:
+    columns: list[Any] = [time, [time], [1, time], (time,), np.array([time]), [None]]
+    columns += [np.array([time], object)]
+    with suppress(pa.ArrowException, OverflowError):
+        columns += [pa.array([time], pa.uint64() if time == 2**63 else None)]
+    columns = [each for each in columns if getattr(each, "type", None) != pa.timestamp("us", "UTC")]
+
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            with pytest.raises(InvalidRecordError, match="timestamp"):
+                producer.send("orders", b"bad", timestamp=time)
+            for column in columns:
+                count = 2 if isinstance(column, list) and len(column) == 2 else 1
+                with pytest.raises(InvalidRecordError, match="timestamp"):
+                    producer.send_batch("orders", [b"bad"] * count, timestamps=column)
+                if isinstance(column, pa.Array):
+                    table = pa.table({"value": [b"bad"], "timestamp": column})
+                    with pytest.raises(InvalidRecordError, match="timestamp"):
+                        producer.send_batch("orders", table)
+            await producer.send("orders", b"good")
+            assert broker.log("orders").values() == [b"good"]
+
+    run(story())
+
+
+@pytest.mark.parametrize("partition", [True, 1.0, "1", -1, 2**31], ids=repr)
+def test_what_send_refuses_as_a_partition_is_refused_in_a_table_too(
+    run: Run, partition: Any
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 2)
+            table = pa.table({"value": [b"bad", b"bad"], "partition": [None, partition]})
+            for misuse in (
+                lambda: producer.send("orders", b"bad", partition=partition),
+                lambda: producer.send_batch("orders", [b"bad"], partition=partition),
+                lambda: producer.send_batch("orders", table),
+            ):
+                with pytest.raises(InvalidRecordError, match="partition"):
+                    misuse()
+
+    run(story())
+
+
+def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times(run: Run) -> None:
+    one: Any = np.int64(1)
+    zero: Any = np.int64(0)
+    eight_bits: Any = np.uint8(1)
+
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 2)
+            metadata = await producer.send("orders", b"1", partition=eight_bits, timestamp=one)
+            assert metadata.partition == 1
+            times: list[Any] = [one, 1, [one], [1], np.array([1], np.uint8), range(1, 2), (1,)]
+            times += [np.array([1], object), np.array([1_000_000], "datetime64[ns]")]
+            times += [pa.array([1], pa.int8()), pa.array([1000], pa.timestamp("us"))]
+            for number, column in enumerate(times):
+                value = b"%d" % number
+                await producer.send_batch("orders", [value], partition=one, timestamps=column)
+            table = pa.table(
+                {
+                    "value": [b"t"],
+                    "partition": pa.array([1], pa.int8()),
+                    "timestamp": pa.array([1], pa.uint32()),
+                }
+            )
+            await producer.send_batch("orders", table)
+            assert len(broker.log("orders", 1).values()) == len(times) + 2
+            async with Consumer(broker.address) as consumer:
+                place = ("orders", one)
+                await consumer.assign([place], start=zero)
+                records: list[Record] = []
+                while len(records) < len(times) + 2:
+                    records += await consumer.poll()
+                assert {record.timestamp for record in records} == {1}
+
+    run(story())
+
+
+def test_headers_whose_names_are_no_texts_are_refused_in_arrow_too(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            headers = pa.array([[{"key": 1, "value": b"x"}]])
+            with pytest.raises(InvalidRecordError, match="header"):
+                producer.send_batch("orders", [b"bad"], headers=headers)
 
     run(story())
 

@@ -1,8 +1,15 @@
 """What callers name is checked before a request is made of it."""
 
+import numpy as np
 import pytest
 
-from millrace.client._cluster.arguments import checked_broker, checked_count, checked_place
+from millrace.client._cluster.arguments import (
+    checked_broker,
+    checked_count,
+    checked_offset,
+    checked_place,
+    whole_number,
+)
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     InvalidPartitionsError,
@@ -33,3 +40,21 @@ def test_a_partition_is_a_topic_and_a_number(given: object) -> None:
     with pytest.raises(InvalidRequestError, match="give the topic and the number"):
         checked_place(given)
     assert checked_place(("orders", 3)) == ("orders", 3)
+
+
+@pytest.mark.parametrize("given", [-1, 1.0, "3", None, True, np.True_, 2**63])
+def test_an_offset_is_a_number_from_zero_on(given: object) -> None:
+    with pytest.raises(InvalidRequestError, match="is no offset: give 0 or more"):
+        checked_offset(given, ("orders", 3))
+
+
+def test_whole_numbers_of_numpy_count_as_python_s_own() -> None:
+    numbers = [
+        checked_place(("orders", np.int64(3)))[1],
+        checked_broker(np.uint8(3)),
+        checked_count(np.int32(3), "partitions", InvalidPartitionsError),
+        checked_offset(np.int16(3), ("orders", 3)),
+        whole_number(np.uint64(3)),
+    ]
+    assert numbers == [3] * 5
+    assert {type(number) for number in numbers} == {int}

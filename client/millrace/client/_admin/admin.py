@@ -40,8 +40,8 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import (
     checked_broker,
     checked_count,
+    checked_offset,
     checked_place,
-    is_number,
 )
 from millrace.client._cluster.cluster import (
     ChangeResponse,
@@ -69,7 +69,6 @@ from millrace.core.errors import (
     ConnectionFailedError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
-    InvalidRequestError,
     MalformedRequestError,
     MillraceError,
     QuotaNotFoundError,
@@ -79,7 +78,7 @@ from millrace.core.errors import (
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.quotas.quota import Quota, QuotaEntity, checked, checked_quota_name
-from millrace.core.settings import INT64_MAX, parse
+from millrace.core.settings import parse
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
@@ -657,12 +656,10 @@ class Admin:
             UnknownTopicOrPartitionError: there is no such topic or partition.
             InvalidRequestError: a partition or an offset is not one.
         """
-        for place, offset in before.items():
-            if not is_number(offset) or not 0 <= offset <= INT64_MAX:
-                raise InvalidRequestError(f"{offset!r} of {place!r} is no offset: give 0 or more")
+        offsets = {place: checked_offset(offset, place) for place, offset in before.items()}
         places = await self._places(before)
         refused: dict[TopicPartition, MillraceError] = {}
-        wanted = {places[place]: Offset(offset) for place, offset in before.items()}
+        wanted = {places[place]: offset for place, offset in offsets.items()}
         deleted = await delete_records(self._cluster, wanted, refused)
         return {place: refused.get(at) or deleted[at] for place, at in places.items()}
 

@@ -1,8 +1,11 @@
 """What callers name: partitions, the ends of their logs, counts; checked where they come in."""
 
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal
+
+import numpy as np
 
 from millrace.core.errors import BrokerIdNotRegisteredError, InvalidRequestError, MillraceError
+from millrace.core.ids import Offset
 from millrace.core.settings import INT64_MAX
 from millrace.core.topics import PartitionName
 
@@ -23,14 +26,16 @@ def log_end(named: object) -> Literal["beginning", "end"] | None:
     return _ENDS.get(named) if isinstance(named, str) else None
 
 
-def is_number(given: object) -> TypeGuard[int]:
-    """Return whether it is a whole number of 64 bits, as offsets and times are.
+def whole_number(given: object) -> int | None:
+    """Return a whole number of 64 bits, as offsets and times are, numpy's as Python's own.
 
-    A truth value is none.
+    Returns:
+        None if it is none. A truth value is none.
     """
-    return (
-        isinstance(given, int) and not isinstance(given, bool) and -INT64_MAX <= given <= INT64_MAX
-    )
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        number = int(given)
+        return number if -INT64_MAX <= number <= INT64_MAX else None
+    return None
 
 
 def checked_place(given: object) -> PartitionName:
@@ -40,8 +45,10 @@ def checked_place(given: object) -> PartitionName:
         InvalidRequestError: it is not a topic's name and a number.
     """
     match given:
-        case (str() as topic, number) if is_number(number) and number <= _COUNT_MAX:
-            return topic, number
+        case (str() as topic, named):
+            number = whole_number(named)
+            if number is not None and number <= _COUNT_MAX:
+                return topic, number
     raise InvalidRequestError(
         f'{given!r} is no partition: give the topic and the number, as ("orders", 0)'
     )
@@ -57,9 +64,22 @@ def checked_count(given: object, what: str, error: type[MillraceError]) -> int:
     """
     if given is None:
         return 0
-    if is_number(given) and 1 <= given <= _COUNT_MAX:
-        return given
+    number = whole_number(given)
+    if number is not None and 1 <= number <= _COUNT_MAX:
+        return number
     raise error(f"{given!r} {what}: give a number from 1 to {_COUNT_MAX}, or None for the default")
+
+
+def checked_offset(given: object, place: object) -> Offset:
+    """Return an offset as it was given.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    number = whole_number(given)
+    if number is None or number < 0:
+        raise InvalidRequestError(f"{given!r} of {place!r} is no offset: give 0 or more")
+    return Offset(number)
 
 
 def checked_broker(given: object) -> int:
@@ -68,6 +88,7 @@ def checked_broker(given: object) -> int:
     Raises:
         BrokerIdNotRegisteredError: it is none, so no broker has it.
     """
-    if is_number(given) and 0 <= given <= _COUNT_MAX:
-        return given
+    number = whole_number(given)
+    if number is not None and 0 <= number <= _COUNT_MAX:
+        return number
     raise BrokerIdNotRegisteredError(f"there is no broker {given!r}")

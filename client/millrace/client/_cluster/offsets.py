@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import host
 from millrace.client._cluster import wire
-from millrace.client._cluster.arguments import LogEnd, is_number, log_end
+from millrace.client._cluster.arguments import LogEnd, log_end, whole_number
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
 from millrace.client._runtime.pauses import spread
 from millrace.core.errors import (
@@ -98,14 +98,20 @@ async def look_up_offsets(
         UnknownTopicOrPartitionError: a topic is gone.
         MillraceError: the last refusal when the time is over, or one that a retry cannot solve.
     """
-    for at in wanted.values():
-        is_known = log_end(at) or at == "max_timestamp" or isinstance(at, AfterBytes)
-        if not is_known and not is_number(at):
-            raise InvalidRequestError(
-                f'{at!r} is no place in a log: give "beginning" ("earliest"), "end" ("latest"), '
-                '"max_timestamp", a time in ms UTC, or AfterBytes'
-            )
-    return await ask_leaders(cluster, wanted, _list_offsets, refused)
+    places = {place: _checked_spec(at) for place, at in wanted.items()}
+    return await ask_leaders(cluster, places, _list_offsets, refused)
+
+
+def _checked_spec(at: OffsetSpec) -> OffsetSpec:
+    if log_end(at) or isinstance(at, AfterBytes) or at == "max_timestamp":
+        return at
+    time = whole_number(at)
+    if time is None:
+        raise InvalidRequestError(
+            f'{at!r} is no place in a log: give "beginning" ("earliest"), "end" ("latest"), '
+            '"max_timestamp", a time in ms UTC, or AfterBytes'
+        )
+    return time
 
 
 async def find_epoch_ends(

@@ -14,7 +14,13 @@ import pyarrow as pa
 
 from millrace.client import host
 from millrace.client._cluster import wire
-from millrace.client._cluster.arguments import LogEnd, checked_place, is_number, log_end
+from millrace.client._cluster.arguments import (
+    LogEnd,
+    checked_offset,
+    checked_place,
+    log_end,
+    whole_number,
+)
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
@@ -79,8 +85,9 @@ _RESETS: Final = {"beginning": Reset.EARLIEST, "end": Reset.LATEST, None: Reset.
 def _reset_of(start: object) -> Reset | Offset:
     if (end := log_end(start)) is not None:
         return _RESETS[end]
-    if is_number(start) and start >= 0:
-        return Offset(start)
+    offset = whole_number(start)
+    if offset is not None and offset >= 0:
+        return Offset(offset)
     raise InvalidRequestError(
         f'{start!r} is no position: give an offset, "beginning" ("earliest") or "end" ("latest")'
     )
@@ -588,14 +595,15 @@ class ConsumerCore:
 
     async def seek_to_time(self, timestamp_ms: int, places: Iterable[PartitionName] | None) -> None:
         """Go to the first record at or after a time; to the end where there is none."""
-        if not is_number(timestamp_ms):
+        time = whole_number(timestamp_ms)
+        if time is None:
             raise InvalidRequestError(f"{timestamp_ms!r} is no time: give ms UTC since 1970")
         chosen = (
             list(self._fetcher.assigned)
             if places is None
             else [self._assigned(place) for place in places]
         )
-        wanted: dict[TopicPartition, OffsetSpec] = dict.fromkeys(chosen, timestamp_ms)
+        wanted: dict[TopicPartition, OffsetSpec] = dict.fromkeys(chosen, time)
         for place, found in (await look_up_offsets(self.cluster, wanted)).items():
             self.seek_partition(place, found.offset if found.offset >= 0 else Reset.LATEST)
 
@@ -697,12 +705,13 @@ class ConsumerCore:
         if positions is None:
             await self.membership.commit_read(self.membership.owned)
             return
-        found = {checked_place(place): offset for place, offset in positions.items()}
+        found = {
+            checked_place(place): checked_offset(offset, place)
+            for place, offset in positions.items()
+        }
         with self._lock:
             named = {
-                place: Position(
-                    offset, self._fetcher.epoch_before(self._assigned(place), Offset(offset))
-                )
+                place: Position(offset, self._fetcher.epoch_before(self._assigned(place), offset))
                 for place, offset in found.items()
             }
         await self.membership.commit(named)

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.client import host
+from millrace.client._cluster.arguments import whole_number
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.client._producer.pipeline import Pipeline
@@ -188,6 +190,7 @@ class RecordSink:
             partition: of all records; wins over the partitioner.
             headers: of each record.
             timestamps: ms UTC of each record, or one for all; the time of sending when not given.
+                Whole numbers, or times of Arrow or numpy.
 
         Raises:
             BufferExhaustedError: `buffer_memory` is full. With `appended=MAYBE` the first part of
@@ -472,28 +475,27 @@ def _serialized(cell: Any, serializer: Serializer | None, what: str, topic: str)
 
 
 def _partition(partition: object) -> int:
-    if (
-        isinstance(partition, bool)
-        or not isinstance(partition, int)
-        or (not 0 <= partition <= INT32_MAX)
-    ):
+    number = whole_number(partition)
+    if number is None or not 0 <= number <= INT32_MAX:
         raise InvalidRecordError(f"partition={partition!r}: it must be a number from 0")
-    return partition
+    return number
 
 
 def _timestamp(timestamp: object) -> WallMs:
-    if (
-        isinstance(timestamp, bool)
-        or not isinstance(timestamp, int)
-        or (not 0 <= timestamp <= TIMESTAMP_MAX)
-    ):
+    number = whole_number(timestamp)
+    if number is None or not 0 <= number <= TIMESTAMP_MAX:
         raise InvalidRecordError(f"timestamp={timestamp!r}: it must be {_TIMES}")
-    return WallMs(timestamp)
+    return WallMs(number)
 
 
 def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked = []
+    try:
+        pairs = [(n, v) for n, v in (headers.items() if isinstance(headers, Mapping) else headers)]
+    except (TypeError, ValueError) as error:
+        raise InvalidRecordError(
+            f"headers={headers!r}: they must be pairs of name and value, or a mapping"
+        ) from error
     for name, value in pairs:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
             raise InvalidRecordError(
@@ -513,10 +515,16 @@ def _header_column(headers: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(headers, pa.ChunkedArray):
         headers = headers.combine_chunks()
     if headers.type != HEADERS_TYPE:
+        if not _has_names(headers.type):
+            raise InvalidRecordError(
+                f"the headers column is {headers.type} and must be {HEADERS_TYPE}"
+            )
         try:
             headers = headers.cast(HEADERS_TYPE)
         except pa.ArrowException as error:
-            raise InvalidRecordError(f"the headers column must be {HEADERS_TYPE}") from error
+            raise InvalidRecordError(
+                f"the headers column is {headers.type} and must be {HEADERS_TYPE}"
+            ) from error
     entries = headers.flatten()
     if entries.null_count or entries.field("key").null_count:
         raise InvalidRecordError("a header and its name may not be null, only its value")
@@ -610,21 +618,32 @@ def _binary_array(cells: pa.Array, what: str) -> pa.Array:
         raise InvalidRecordError(f"the {what} column cannot be cast to binary: {error}") from error
 
 
+def _has_names(kind: pa.DataType) -> bool:
+    """Return whether headers of this type have names that are text: others would be cast."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)):
+        return False
+    entry = kind.value_type
+    at = entry.get_field_index("key") if pa.types.is_struct(entry) else -1
+    if at < 0:
+        return False
+    name = entry.field(at).type
+    if pa.types.is_dictionary(name):
+        name = name.value_type
+    return bool(
+        pa.types.is_string(name)
+        or pa.types.is_large_string(name)
+        or pa.types.is_string_view(name)
+        or pa.types.is_null(name)
+    )
+
+
 def _timestamps(timestamps: Any, count: int) -> Any:
     if timestamps is None:
         return None
-    if isinstance(timestamps, int):
+    if isinstance(timestamps, int | float | str | np.generic):
         return np.full(count, _timestamp(timestamps), np.int64)
-    if isinstance(timestamps, pa.ChunkedArray):
-        timestamps = timestamps.combine_chunks()
     try:
-        if isinstance(timestamps, pa.Array):
-            if timestamps.null_count:
-                raise InvalidRecordError("timestamps may not be null")
-            if pa.types.is_timestamp(timestamps.type):
-                timestamps = timestamps.cast(pa.timestamp("ms"), safe=False)
-            timestamps = timestamps.cast(pa.int64()).to_numpy()
-        times = np.ascontiguousarray(timestamps, np.int64)
+        times = _whole_numbers(timestamps)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise InvalidRecordError(f"timestamps must be {_TIMES}: {error}") from error
     if times.shape != (count,):
@@ -633,7 +652,39 @@ def _timestamps(timestamps: Any, count: int) -> Any:
         raise InvalidRecordError(
             f"timestamps from {times.min()} to {times.max()}: they must be {_TIMES}"
         )
-    return times
+    return np.ascontiguousarray(times, np.int64)
+
+
+def _whole_numbers(column: Any) -> np.ndarray[Any, Any]:
+    """Return a column of whole numbers, or of times as milliseconds.
+
+    Raises:
+        TypeError: it holds something else: truth values, fractions, texts, nulls.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.Array):
+        if column.null_count:
+            raise TypeError("nulls are among them")
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+        if not pa.types.is_integer(column.type):
+            raise TypeError(f"{column.type} are no whole numbers")
+        return cast("np.ndarray[Any, Any]", column.to_numpy(zero_copy_only=False))
+    array = column if isinstance(column, np.ndarray) else np.asarray(column)
+    if not array.size:
+        return array.astype(np.int64)
+    if array.dtype == object or isinstance(column, list | tuple):
+        # numpy would make numbers of truth values that stand beside numbers.
+        for kind in set(map(type, column)):
+            if not issubclass(kind, int | np.integer) or kind is bool:
+                raise TypeError(f"{kind.__name__} is among them, and not whole numbers alone")
+        return np.asarray(column, array.dtype if array.dtype.kind in "iu" else np.int64)
+    if array.dtype.kind == "M":
+        return array.astype("datetime64[ms]").astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{array.dtype} are no whole numbers")
+    return array
 
 
 def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
@@ -647,13 +698,19 @@ def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
         headers = _header_column(headers)
     partitions = None
     if "partition" in known:
-        try:
-            cells = known["partition"].cast(pa.int64())
-        except pa.ArrowException as error:
-            raise InvalidRecordError(f"the partition column must hold numbers: {error}") from error
-        partitions = np.ascontiguousarray(cells.fill_null(-1).to_numpy(), np.int64)
-        if len(partitions) and int(partitions.min()) < -1:
-            raise InvalidRecordError("the partition column holds negative numbers")
+        cells = known["partition"]
+        if not (pa.types.is_integer(cells.type) or pa.types.is_null(cells.type)):
+            raise InvalidRecordError(
+                f"the partition column is {cells.type}: it must hold whole numbers from 0, or null"
+            )
+        bounds = pc.min_max(cells).as_py()
+        if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] <= INT32_MAX:
+            raise InvalidRecordError(
+                f"the partition column holds {bounds['min']} to {bounds['max']}: it must hold "
+                "numbers from 0, or null"
+            )
+        cells = cells.cast(pa.int64()).fill_null(-1)
+        partitions = np.ascontiguousarray(cells.to_numpy(), np.int64)
     return SentColumns(
         _column(known.get("value"), None, "value", {}),
         _column(known.get("key"), None, "key", {}),
