@@ -60,7 +60,19 @@ def advice(found: "ClusterHealth") -> list[str]:
         lines.append(
             f"recovering: {places} settle by themselves; their leaders' logs say what went"
         )
+    if found.few_replicas:
+        lines.append(_about_few(found.few_replicas))
     return lines
+
+
+def _about_few(few: "Sequence[PartitionHealth]") -> str:
+    first = few[0]
+    places = listed((each.topic, each.partition) for each in few)
+    return (
+        f"few replicas: {places}: fewer than a topic gets by default now. If nobody wanted it so: "
+        f"`millrace reassign plan {first.topic} --replication-factor {first.replicas_wanted} | "
+        "millrace reassign apply -`"
+    )
 
 
 def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) -> str:

@@ -210,6 +210,9 @@ def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
 def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster) -> None:
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
+    report = json.loads(millrace.ok("cluster", "health", "-o", "json"))
+    few = [(each["partition"], each["replicas_wanted"]) for each in report["few_replicas"]]
+    assert (report["healthy"], few) == (True, [(0, 3), (1, 3), (2, 3)])
     alive = millrace.run("cluster", "unregister", "2")
     assert alive.exit_code == ExitCode.FAILED
     assert "stop" in alive.stderr

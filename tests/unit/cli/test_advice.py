@@ -26,6 +26,7 @@ def health(
     has_controller: bool = True,
     reluctant: Sequence[BrokerInfo] = (),
     usable: Sequence[int] = (0, 1, 3),
+    few: Sequence[PartitionHealth] = (),
 ) -> ClusterHealth:
     return ClusterHealth(
         has_controller,
@@ -38,6 +39,7 @@ def health(
         unreachable_brokers=ids(*unreachable),
         reluctant_brokers=tuple(reluctant),
         usable_brokers=ids(*usable),
+        few_replicas=tuple(few),
     )
 
 
@@ -111,3 +113,12 @@ def test_without_a_controller_and_while_recovering_one_can_only_wait() -> None:
     first, last = advice(health(recovering=[lacking()], has_controller=False))
     assert "no controller" in first
     assert "orders-3" in last
+
+
+def test_partitions_with_few_replicas_are_named_with_what_gives_them_more() -> None:
+    few = PartitionHealth("orders", 3, BrokerId(0), ids(0), (), 1, replicas_wanted=3)
+    found = health(few=[few])
+    (line,) = advice(found)
+    assert "few replicas: orders-3: fewer than a topic gets by default now" in line
+    assert "reassign plan orders --replication-factor 3 | millrace reassign apply -" in line
+    assert found.is_healthy

@@ -12,7 +12,7 @@ from millrace.client import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._admin.health import PartitionHealth, health_of
+from millrace.client._admin.health import PartitionHealth, ReplicationDefaults, health_of
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -21,6 +21,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from millrace.core.media import Media
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -39,6 +40,10 @@ def judged(
     is_recovering: bool = False,
     damaged: Sequence[DamagedReplica] = (),
     full: int = -1,
+    defaults: ReplicationDefaults | None = None,
+    drained: int = -1,
+    is_internal: bool = False,
+    media: str = "any",
 ) -> ClusterHealth:
     """Judge a cluster of one partition."""
     partition = PartitionDescription(
@@ -55,8 +60,11 @@ def judged(
         ids(*removing),
         is_recovering,
     )
-    config = {"min.insync.replicas": ConfigValue(min_isr, "topic", "")}
-    topic = TopicDescription("t", TopicId(b"t" * 16), False, (partition,), config)
+    config = {
+        "min.insync.replicas": ConfigValue(min_isr, "topic", ""),
+        "media": ConfigValue(media, "topic", ""),
+    }
+    topic = TopicDescription("t", TopicId(b"t" * 16), is_internal, (partition,), config)
     brokers = tuple(
         BrokerInfo(
             BrokerId(n),
@@ -65,12 +73,14 @@ def judged(
             "",
             n == 2,
             BrokerEpoch(n),
+            is_drained=n == drained,
             reluctance="full disk" if n == full else "",
+            media=(Media.SSD,) if n else (Media.SSD, Media.HDD),
         )
         for n in range(3)
     )
     cluster = ClusterDescription("c", BrokerId(controller), ControllerEpoch(1), brokers)
-    return health_of(cluster, [topic], damaged)
+    return health_of(cluster, [topic], damaged, defaults)
 
 
 def test_all_replicas_in_sync_is_healthy_whatever_broker_is_gone() -> None:
@@ -175,3 +185,37 @@ def test_what_is_wrong_is_said_in_words_and_each_partition_once() -> None:
     assert list(offline.partitions_by_problem) == ["offline"]
     assert offline.problems_by_topic == {"t": "1 offline"}
     assert offline.under_min_isr
+
+
+USUAL = ReplicationDefaults(topics=-1, positions=-1)
+
+
+def test_fewer_replicas_than_by_default_are_named_and_no_illness() -> None:
+    health = judged([0], replicas=[0], defaults=USUAL)
+    assert health.is_healthy  # Somebody may have wanted it so.
+    (found,) = health.few_replicas
+    assert (found.topic, found.partition, found.replicas_wanted) == ("t", 0, 3)
+    assert health.problems == [
+        "down: broker 2",
+        "1 partition with few replicas, fewer than a topic gets by default now: t-0",
+    ]
+    assert not judged([0, 1, 2], defaults=USUAL).few_replicas
+    assert not judged([0], replicas=[0]).few_replicas
+
+
+def test_replicas_that_are_on_their_way_are_not_few_and_those_that_go_do_not_count() -> None:
+    assert not judged([0], replicas=[0, 1, 2], adding=[1, 2], defaults=USUAL).few_replicas
+    assert judged([0, 1, 2], removing=[1, 2], defaults=USUAL).few_replicas
+
+
+def test_a_broker_that_is_down_counts_for_the_default_and_a_drained_one_does_not() -> None:
+    assert judged([0, 1], replicas=[0, 1], defaults=USUAL).few_replicas
+    assert not judged([0, 1], replicas=[0, 1], drained=2, defaults=USUAL).few_replicas
+
+
+def test_the_default_is_that_of_the_setting_as_far_as_brokers_have_the_media() -> None:
+    two = ReplicationDefaults(topics=2, positions=9)
+    assert not judged([0, 1], replicas=[0, 1], defaults=two).few_replicas
+    (found,) = judged([0, 1], replicas=[0, 1], is_internal=True, defaults=two).few_replicas
+    assert found.replicas_wanted == 3
+    assert not judged([0], replicas=[0], media="hdd", defaults=two).few_replicas

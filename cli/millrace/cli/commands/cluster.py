@@ -76,6 +76,9 @@ def describe(bootstrap: str, output: str) -> None:
     they can, until that is over); unreachable (it does not answer here, but is not fenced
     yet).
 
+    Partitions with fewer replicas than a topic gets by default now are named, too: they were made
+    when the cluster was smaller, or somebody wanted it so. All is well with them.
+
     The command asks all brokers, and shows the newest answer.
     """
     with connect_admin(bootstrap) as admin:
@@ -176,6 +179,10 @@ def health(bootstrap: str, output: str) -> None:
                     each.broker_id: each.reluctance for each in found.reluctant_brokers
                 },
                 "damaged": [damage_document(each) for each in found.damaged],
+                "few_replicas": [
+                    {**_document(each), "replicas_wanted": each.replicas_wanted}
+                    for each in found.few_replicas
+                ],
             }
         )
     else:

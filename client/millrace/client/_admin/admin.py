@@ -34,7 +34,7 @@ from millrace.client._admin.groups import (
     lag_at,
     list_groups,
 )
-from millrace.client._admin.health import ClusterHealth, health_of
+from millrace.client._admin.health import ClusterHealth, ReplicationDefaults, health_of
 from millrace.client._admin.quotas import QuotaDescription, described, descriptions
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import (
@@ -373,7 +373,29 @@ class Admin:
         topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
         damaged, silent = await self._describe_damage(None, cluster.unreachable)
         cluster = replace(cluster, unreachable=(*cluster.unreachable, *silent))
-        return health_of(cluster, topics, damaged)
+        return health_of(cluster, topics, damaged, await self._replication_defaults(cluster))
+
+    async def _replication_defaults(
+        self, cluster: ClusterDescription
+    ) -> ReplicationDefaults | None:
+        """Ask one broker: all go by the controller's settings. None: it does not answer."""
+        alive = [
+            each
+            for each in cluster.brokers
+            if not each.is_fenced and each.broker_id not in cluster.unreachable
+        ]
+        if not alive:
+            return None
+        asked = min(alive, key=lambda each: each.broker_id != cluster.controller_id)
+        request = cluster_pb2.DescribeBrokerConfigRequest()
+        answer = await self._ask(asked, lambda c: c.cluster.DescribeBrokerConfig(request))
+        if answer is None:
+            return None
+        config = config_from_wire(answer.config)
+        return ReplicationDefaults(
+            topics=int(config["cluster.default_replication_factor"].value),
+            positions=int(config["cluster.positions_replication_factor"].value),
+        )
 
     async def drain_broker(self, broker_id: int) -> None:
         """Take a broker out of service: it hands over its leaderships, and gets no new replicas.

@@ -13,6 +13,7 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.metadata.model import Reluctance
 from millrace.core.words import count, listed
 
@@ -22,6 +23,7 @@ _MEANINGS: Final = {
     "badly led": "the leader's disk is slow or full, and no other broker can lead",
     "recovering": "records were lost in an unclean election",
     "under-replicated": "not all replicas are in sync",
+    "with few replicas": "fewer than a topic gets by default now",
 }
 _NAMED_MAX: Final = 5
 """Partitions that a problem names."""
@@ -40,6 +42,9 @@ class PartitionHealth:
     """Replicas that should be in sync and are not."""
     min_insync_replicas: int
     """How many must be in sync for a write with `acks="all"`."""
+    replicas_wanted: int = 0
+    """How many replicas it would get if its topic were made now, without a replication factor; 0:
+    that is unknown."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +75,9 @@ class ClusterHealth:
     """Why no controller can act, and what to do about it, where it is known."""
     usable_brokers: tuple[BrokerId, ...] = ()
     """Brokers that can take replicas: they live, and neither stop nor are drained."""
+    few_replicas: tuple[PartitionHealth, ...] = ()
+    """Partitions with fewer replicas than a topic gets by default now, as they were made when the
+    cluster was smaller, or as somebody wanted it so: `is_healthy` does not count them."""
 
     @property
     def is_healthy(self) -> bool:
@@ -95,6 +103,7 @@ class ClusterHealth:
             ("badly led", self.badly_led),
             ("recovering", self.recovering),
             ("under-replicated", self.under_replicated),
+            ("with few replicas", self.few_replicas),
         ):
             new = tuple(each for each in partitions if (each.topic, each.partition) not in seen)
             seen |= {(each.topic, each.partition) for each in new}
@@ -137,18 +146,42 @@ class ClusterHealth:
         return lines
 
 
+@dataclass(slots=True, frozen=True)
+class ReplicationDefaults:
+    """How many replicas topics get by the cluster's settings; -1: as many as is usual."""
+
+    topics: int
+    positions: int
+
+    def wanted(self, cluster: ClusterDescription, topic: TopicDescription) -> int:
+        """Return how many replicas a topic would get now, on the brokers that there are (P77)."""
+        brokers = sum(
+            not each.is_drained and topic.media.is_among(each.media) for each in cluster.brokers
+        )
+        setting = self.positions if topic.is_internal else self.topics
+        return usual_replication_factor(brokers) if setting == -1 else min(setting, brokers)
+
+
 def health_of(
     cluster: ClusterDescription,
     topics: Iterable[TopicDescription],
     damaged: Iterable[DamagedReplica] = (),
+    defaults: ReplicationDefaults | None = None,
 ) -> ClusterHealth:
-    """Return the health of a cluster from its descriptions."""
+    """Return the health of a cluster from its descriptions.
+
+    Args:
+        defaults: None: unknown; then no partition has few replicas.
+    """
     reluctant = tuple(each for each in cluster.brokers if each.reluctance and not each.is_fenced)
     with_bad_disks = {
         each.broker_id for each in reluctant if each.reluctance != Reluctance.NEW_ADDRESS
     }
     partitions = [
-        (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
+        (_judge(topic, partition, wanted), partition)
+        for topic in topics
+        for wanted in [0 if defaults is None else defaults.wanted(cluster, topic)]
+        for partition in topic.partitions
     ]
     return ClusterHealth(
         has_controller=cluster.controller_id >= 0 and not cluster.controller_problem,
@@ -171,10 +204,17 @@ def health_of(
             and not each.is_draining
             and each.broker_id not in cluster.unreachable
         ),
+        few_replicas=tuple(
+            health
+            for health, partition in partitions
+            if len(partition.target_replicas) < health.replicas_wanted
+        ),
     )
 
 
-def _judge(topic: TopicDescription, partition: PartitionDescription) -> PartitionHealth:
+def _judge(
+    topic: TopicDescription, partition: PartitionDescription, replicas_wanted: int
+) -> PartitionHealth:
     awaited = (*partition.isr, *partition.adding_replicas, *partition.removing_replicas)
     return PartitionHealth(
         topic.name,
@@ -183,4 +223,5 @@ def _judge(topic: TopicDescription, partition: PartitionDescription) -> Partitio
         partition.isr,
         tuple(each for each in partition.replicas if each not in awaited),
         topic.min_insync_replicas(partition),
+        replicas_wanted,
     )

@@ -33,7 +33,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.broker_levels import check_settings
-from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.cluster_config import ClusterConfig, usual_replication_factor
 from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
@@ -63,7 +63,6 @@ from millrace.core.topics import (
     parse_topic_name,
 )
 
-DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
 _BROKERS_NAMED_MAX: Final = 20
 _POSITIONS_CONFIG: Final = {
     # Its leader shortens its log: see `core/positions/machine.py`.
@@ -315,7 +314,7 @@ def _usual_replication_factor(cluster: ClusterState, media: TopicMedia) -> int:
         for each in cluster.members()
         if media.is_among(each.media) or (each.is_fenced and not each.media)
     ]
-    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(may_hold)))
+    return usual_replication_factor(len(may_hold))
 
 
 def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicName) -> None:

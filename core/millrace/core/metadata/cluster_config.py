@@ -2,8 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from millrace.core.settings import Unit, Visibility, constant, parse, setting, settings_of, to_text
+
+DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+
+
+def usual_replication_factor(brokers: int) -> int:
+    """Return how many replicas a topic usually has in a cluster with so many brokers for it."""
+    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, brokers))
 
 
 @dataclass(frozen=True, kw_only=True)
