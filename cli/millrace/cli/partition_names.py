@@ -1,5 +1,6 @@
 """Partitions as users name them on a command line, `TOPIC:PARTITION`, and as they are shown."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def parse(text: str) -> tuple[str, int | None]:
     topic, colon, number = text.rpartition(":")
     if not colon:
         return text, None
-    if not number.isdecimal() or not topic:
+    if not re.fullmatch("[0-9]{1,10}", number) or not topic:
         raise click.BadParameter(f"{text!r}: write TOPIC, or TOPIC:PARTITION such as flights:0")
     return topic, int(number)
 

@@ -44,6 +44,8 @@ BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 PROBLEMS_TOLD_MAX: Final = 10
 """Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
+_NUMBER: Final = r"(-?\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)"
+"""A number and its suffix; longer ones than any bound, so that Python converts them at once."""
 """Unknown names for which the nearest known one is searched, which is costly."""
 _TEXT_TOLD_MAX: Final = 80
 """Characters of a name or a value that a message repeats."""
@@ -273,10 +275,11 @@ def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
     Raises:
         ValueError: the text is no such number; says which texts are.
     """
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
+    match = re.fullmatch(_NUMBER, text.strip(), re.ASCII)
     suffix = match[2] if match else ""
-    if match and (not suffix or suffix in unit.suffixes):
-        whole, _, fraction = match[1].partition(".")
+    whole, _, fraction = match[1].partition(".") if match else ("", "", "")
+    # A part of a unit, as in `1.5h`, may be whole in smaller ones; `1.0` alone is not whole.
+    if match and (suffix in unit.suffixes if suffix else not fraction):
         # Exact: a float would round large sizes.
         scaled = int(whole + fraction) * unit.suffixes.get(suffix, 1)
         number, rest = divmod(scaled, int("1" + "0" * len(fraction)))

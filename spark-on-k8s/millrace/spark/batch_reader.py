@@ -125,8 +125,11 @@ def _find_extent(lookups: Lookups, options: SourceOptions) -> Extent:
         last = log.ends.positions[topic, partition].offset
         begin, stop = position.offset, end.positions[topic, partition].offset
         if begin > stop:
+            is_log_end = end_at.everywhere == "latest"
+            ends = f"the log ends at {stop}" if is_log_end else f"{end_option} is {stop}"
             raise InvalidOptionError(
-                f"{start_option} is {begin} in {topic}-{partition}, after {end_option} at {stop}"
+                f"{start_option} is {begin} in {topic}-{partition}, and {ends}: nothing is between "
+                "them"
             )
         if begin < first or stop > last:
             problem = (

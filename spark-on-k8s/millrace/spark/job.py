@@ -158,6 +158,6 @@ def _stop_spark() -> None:
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT, as 0.0.0.0:8099")
     return host, int(port)

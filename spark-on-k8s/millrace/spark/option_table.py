@@ -7,7 +7,7 @@ is not supported here, with the reason. All problems are reported at once.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
@@ -16,6 +16,8 @@ from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
 
 _Table = TypeVar("_Table")
+Said: TypeAlias = Callable[[str], str]
+"""Returns an option as text, by its attribute in the table."""
 
 _SECRET: Final = re.compile(r"password|passwd|secret|token|jaas|credential|private.?key", re.I)
 
@@ -31,7 +33,7 @@ def parse_table(
     given: Mapping[str, str],
     use: Use,
     refused: Mapping[str, str],
-    contradictions: Callable[[_Table], Iterable[str]],
+    contradictions: Callable[[_Table, Said], Iterable[str]],
 ) -> _Table:
     """Return the options of a query.
 
@@ -40,7 +42,8 @@ def parse_table(
         given: names, in any case, and texts.
         use: the kind of query.
         refused: options that are not supported here, and why.
-        contradictions: returns the problems of options together.
+        contradictions: returns the problems of options together. Its second argument says an
+            option in the words of the query: under the name that it was given, or as a default.
 
     Raises:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
@@ -52,6 +55,7 @@ def parse_table(
     }
     problems: list[str] = []
     values: dict[str, str] = {}
+    said: dict[str, str] = {}
     for name, text in given.items():
         found = names.get(name.lower())
         if found is None:
@@ -63,12 +67,17 @@ def parse_table(
             problems.append(f"{found[1].name} has no meaning in a {kind}: leave it out")
         else:
             values[found[0]] = text
+            said[found[1].attribute] = f"{found[0]}={text}"
     try:
         options = settings.parse(table, values)
     except InvalidConfigError as error:
         problems += error.message.splitlines()
     else:
-        problems = problems or list(contradictions(options))
+        for each in settings.settings_of(table).values():
+            said.setdefault(
+                each.attribute, f"{each.name}, by default {settings.default_text(each)},"
+            )
+        problems = problems or list(contradictions(options, said.__getitem__))
     if problems:
         raise InvalidOptionError("; ".join(problems))
     return options

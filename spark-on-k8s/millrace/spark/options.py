@@ -13,7 +13,7 @@ from millrace.core.settings import INT64_MAX, Unit, setting
 from millrace.spark import subscriptions
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use, brokers_option, namespace_option
-from millrace.spark.option_table import NO_BROKERS, parse_table
+from millrace.spark.option_table import NO_BROKERS, Said, parse_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +228,11 @@ def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
     options = parse_table(
-        SourceOptions, given, use, REFUSED, lambda options: _contradictions(options, use)
+        SourceOptions,
+        given,
+        use,
+        REFUSED,
+        lambda options, said: _contradictions(options, use, said),
     )
     try:
         return _within_namespace(options)
@@ -260,17 +264,18 @@ def _chosen_subscriptions(options: SourceOptions) -> list[subscriptions.Subscrip
     ]
 
 
-def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
+def _contradictions(options: SourceOptions, use: Use, said: Said) -> Iterator[str]:
     if not options.bootstrap_servers:
         yield NO_BROKERS
     if len(_chosen_subscriptions(options)) != 1:
         yield "give exactly one of subscribe, subscribePattern and assign"
     low, high = options.min_partitions, options.max_partitions
     if low is not None and high is not None and low > high:
-        yield f"minPartitions={low} is more than maxPartitions={high}"
+        yield f"{said('min_partitions')} is more than {said('max_partitions')}"
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
-        yield f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+        least_said, most_said = said("min_offsets_per_trigger"), said("max_offsets_per_trigger")
+        yield f"{least_said} is more than {most_said}"
     if options.commit_offsets and not options.group_id:
         yield "commitOffsets needs groupId: a name to report the offsets under"
     name, start = options.start(use)
@@ -284,8 +289,14 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
         ats = (start.everywhere, *start.places.values())
         by_time = options.starting_strategy == "latest"
         if "latest" in ats or (by_time and any(isinstance(at, subscriptions.AtTime) for at in ats)):
+            is_default = options.starting_offsets is None and name == "startingOffsets"
+            begins = (
+                "a stream begins at the latest offset by default"
+                if is_default
+                else f"{name} may be the latest offset"
+            )
             yield (
-                f"{name} may be the latest offset, which needs groupId in a stream: under it "
-                "the brokers keep where it began, so that no restart can begin later and skip "
-                "records; or begin at earliest"
+                f"{begins}, which needs groupId in a stream: under it the brokers keep where it "
+                "began, so that no restart can begin later and skip records. Give groupId, or "
+                "startingOffsets=earliest"
             )

@@ -9,7 +9,7 @@ from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import Unit, setting, settings_of
 from millrace.core.topics import parse_topic_name
 from millrace.spark.option import Use, brokers_option, namespace_option
-from millrace.spark.option_table import NO_BROKERS, parse_table
+from millrace.spark.option_table import NO_BROKERS, Said, parse_table
 from millrace.spark.options import SourceOptions
 
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -124,7 +124,7 @@ def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
     return replace(options, topic=str(parse_topic_name(options.topic, options.namespace)))
 
 
-def _contradictions(options: SinkOptions) -> Iterator[str]:
+def _contradictions(options: SinkOptions, said: Said) -> Iterator[str]:
     if not options.bootstrap_servers:
         yield NO_BROKERS
     if options.topic is not None:
@@ -133,9 +133,6 @@ def _contradictions(options: SinkOptions) -> Iterator[str]:
         except InvalidTopicError as error:
             yield f"topic={options.topic!r}: {error.message}"
     if options.linger_ms >= options.delivery_timeout_ms:
-        yield (
-            f"lingerMs={options.linger_ms} is not less than "
-            f"deliveryTimeoutMs={options.delivery_timeout_ms}"
-        )
+        yield f"{said('linger_ms')} is not less than {said('delivery_timeout_ms')}"
     if options.batch_bytes > options.buffer_bytes:
-        yield f"batchBytes={options.batch_bytes} is more than bufferBytes={options.buffer_bytes}"
+        yield f"{said('batch_bytes')} is more than {said('buffer_bytes')}"

@@ -8,13 +8,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT64_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.spark.errors import InvalidOptionError
 
 End: TypeAlias = Literal["earliest", "latest"]
+
+_RELATIVE: Final[Mapping[int, End]] = {-2: "earliest", -1: "latest"}
+_WHOLE_NUMBER: Final = r"0|[1-9][0-9]{0,18}"
+"""A whole number in its only form: ASCII, and no more digits than 64 bits have."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,8 +119,17 @@ class OffsetsOption:
     places: Mapping[PartitionName, At] = field(default_factory=dict)
 
     def within(self, namespace: str) -> "OffsetsOption":
-        """Return it with the names of topics as `Topics.within`."""
+        """Return it with the names of topics as `Topics.within`.
+
+        Raises:
+            InvalidTopicError: one is no topic's name, or two are of the same topic.
+        """
         places = {_place_within(place, namespace): at for place, at in self.places.items()}
+        if len(places) < len(self.places):
+            raise InvalidTopicError(
+                "positions name a topic twice, once with its namespace and once without: name it "
+                "once"
+            )
         return OffsetsOption(self.everywhere, places)
 
     def of(self, option: str, places: frozenset[PartitionName]) -> dict[PartitionName, At]:
@@ -184,10 +198,11 @@ def timestamps(text: str) -> OffsetsOption:
 
 def timestamp(text: str) -> OffsetsOption:
     """Parse one time for all partitions: ms UTC, or ISO 8601 with a zone."""
-    if text.strip().isdigit():
+    text = text.strip()
+    if re.fullmatch(_WHOLE_NUMBER, text):
         return OffsetsOption(AtTime(_natural(int(text))))
     try:
-        time = datetime.fromisoformat(text.strip())
+        time = datetime.fromisoformat(text if text.isascii() else "")
     except ValueError as error:
         raise ValueError("give ms since 1970 UTC, or a time such as 2013-07-04T12:00Z") from error
     if time.tzinfo is None:
@@ -204,20 +219,32 @@ def _by_place(text: str) -> dict[PartitionName, Any]:
         if not isinstance(by_partition, dict):
             raise ValueError(f"give a number for each partition of topic {topic!r}")
         for partition, value in by_partition.items():
-            if not partition.isdigit():
-                raise ValueError(f"{partition!r} is no partition of topic {topic!r}")
+            # Another form, such as "00", would be a second name of a partition.
+            if not re.fullmatch(_WHOLE_NUMBER, partition):
+                raise ValueError(f"{partition!r} is no partition of topic {topic!r}: write 0, 1, …")
             found[topic, int(partition)] = value
     return found
 
 
 def _object(text: str) -> list[tuple[str, Any]]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_members)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply: give a JSON object by topic") from error
     if not isinstance(value, dict):
         raise ValueError("it must be a JSON object by topic")
     return list(value.items())
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice: name it once")
+    return members
 
 
 def _list(value: object) -> list[Any]:
@@ -233,10 +260,8 @@ def _natural(value: object) -> int:
 
 
 def _offset(value: object) -> At:
-    if value == -2:
-        return "earliest"
-    if value == -1:
-        return "latest"
+    if type(value) is int and value in _RELATIVE:
+        return _RELATIVE[value]
     return AtOffset(_natural(value))
 
 

@@ -115,6 +115,27 @@ def test_units() -> None:
         ("startingOffsets", "soon", "it is no JSON"),
         ("startingOffsets", '{"a":{"0":-3}}', "-3 is no whole number from 0"),
         ("startingOffsets", '{"a":{"x":3}}', "is no partition of topic"),
+        ("startingOffsets", '{"a":{"00":3}}', "'00' is no partition of topic 'a': write 0, 1"),
+        ("startingOffsets", '{"a":{"٣":3}}', "'٣' is no partition of topic 'a'"),
+        ("startingOffsets", '{"a":{"0":3,"0":4}}', "'0' stands there twice: name it once"),
+        ("startingOffsets", '{"a":{"0":3},"a":{"1":4}}', "'a' stands there twice"),
+        (
+            "startingOffsets",
+            '{"a":{"0":3},"default/a":{"0":4}}',
+            "name a topic twice, once with its namespace and once without",
+        ),
+        ("startingOffsets", '{"a":{"0":1.0}}', "1.0 is no whole number"),
+        ("startingOffsets", '{"a":{"0":-2.0}}', "-2.0 is no whole number"),
+        ("startingOffsets", '{"a":{"0":true}}', "True is no whole number"),
+        ("startingOffsets", f'{{"a":{{"0":{"9" * 5000}}}}}', "startingOffsets = "),
+        ("startingOffsets", '{"a":' * 5000 + "1" + "}" * 5000, "it is nested too deeply"),
+        ("assign", '{"a":[1.0]}', "1.0 is no whole number"),
+        ("assign", "[" * 100_000, "it is nested too deeply"),
+        ("startingTimestamp", "١٢", "give ms since 1970 UTC"),
+        ("startingTimestamp", "9" * 5000, "give ms since 1970 UTC"),
+        ("minPartitions", "1.0", "must be a whole number"),
+        ("minPartitions", "٣", "must be a whole number"),
+        ("minPartitions", "9" * 5000, "must be a whole number"),
         ("startingOffsets", "latest", "a batch that begins at the latest offset reads nothing"),
         ("endingOffsets", "earliest", "a batch that ends at the earliest offset reads nothing"),
         ("startingTimestamp", "2013-01-01T00:00", "say which zone"),
@@ -159,12 +180,18 @@ def test_what_is_missing_or_contradicts_is_told() -> None:
     assert "minPartitions=9 is more than maxPartitions=2" in refusal(both)
     both = {**LEAST, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "2"}
     assert "is more than" in refusal({**both, "startingOffsets": "earliest"}, Use.STREAM)
+    alias = {**LEAST, "minOffsetsPerTrigger": "9", "maxRecordsPerTrigger": "2"}
+    told = refusal({**alias, "startingOffsets": "earliest"}, Use.STREAM)
+    assert "minOffsetsPerTrigger=9 is more than maxRecordsPerTrigger=2" in told
 
 
 def test_a_stream_that_begins_at_the_latest_offset_needs_a_name() -> None:
-    assert "startingOffsets may be the latest offset, which needs groupId" in refusal(
-        LEAST, Use.STREAM
+    told = refusal(LEAST, Use.STREAM)
+    assert (
+        "a stream begins at the latest offset by default, which needs groupId in a stream" in told
     )
+    told = refusal({**LEAST, "startingOffsets": "latest"}, Use.STREAM)
+    assert "startingOffsets may be the latest offset, which needs groupId" in told
     late = {**LEAST, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
     assert "startingTimestamp may be the latest offset" in refusal(late, Use.STREAM)
     assert parsed(Use.STREAM, groupId="etl").group_id == "etl"

@@ -6,6 +6,7 @@ decides (F43): a write whose answer was lost may have been done. The API server 
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -237,7 +238,7 @@ class KubernetesApi:
         return answer
 
     def _pause(self, retry_after: str) -> None:
-        seconds = int(retry_after) if retry_after.isdecimal() else _PAUSE_S
+        seconds = int(retry_after) if re.fullmatch("[0-9]{1,9}", retry_after) else _PAUSE_S
         with self._lock:
             self._pause_until = host.monotonic_s() + min(seconds, self._pause_s_max)
 
