@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import kopf
 
-from millrace.operator.kube.kinds import CLUSTER, QUOTA, STATEFUL_SET, TOPIC, Kind
+from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, QUOTA, STATEFUL_SET, TOPIC, Kind
 from millrace.operator.model.objects import CLUSTER_LABEL
 
 Changed = Callable[[str, str, str], None]
@@ -40,6 +40,8 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
     ready.
     """
     made = kopf.OperatorRegistry()
+    choosing: set[tuple[str, str]] = set()  # Clusters that choose namespaces by labels.
+    known_labels: dict[str, dict[str, str]] = {}
 
     @kopf.on.login(registry=made)
     def login(**given: Any) -> object:
@@ -49,7 +51,13 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
         group, _, version = kind.api_version.rpartition("/")
         kopf.on.event(group, version, kind.plural, registry=made, id=kind.name, **options)(handle)
 
-    def on_cluster(namespace: str, name: str, meta: Any, **_: Any) -> None:
+    def on_cluster(
+        type: str | None, namespace: str, name: str, spec: Any, meta: Any, **_: Any
+    ) -> None:
+        if type != "DELETED" and _chooses_namespaces(spec):
+            choosing.add((namespace, name))
+        else:
+            choosing.discard((namespace, name))
         on_heard(meta["uid"], meta["generation"])
         on_event("cluster", namespace, name)
         on_event("topics", namespace, name)
@@ -67,11 +75,26 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
             reference = spec.get("clusterRef") or {}
             on_event("quotas", reference.get("namespace") or namespace, reference.get("name", ""))
 
+    def on_namespace(type: str | None, name: str, labels: Any, **_: Any) -> None:
+        if type == "DELETED":
+            known_labels.pop(name, None)
+        elif known_labels.get(name) != {**labels}:
+            known_labels[name] = {**labels}
+            for cluster in sorted(choosing):
+                on_event("topics", *cluster)
+                on_event("quotas", *cluster)
+
     def on_part(namespace: str, labels: Any, **_: Any) -> None:
         on_event("cluster", namespace, labels[CLUSTER_LABEL])
 
     watch(CLUSTER, on_cluster)
     watch(TOPIC, on_topic)
     watch(QUOTA, on_quota)
+    watch(NAMESPACE, on_namespace)
     watch(STATEFUL_SET, on_part, labels={CLUSTER_LABEL: kopf.PRESENT})
     return made
+
+
+def _chooses_namespaces(spec: Any) -> bool:
+    namespaces = (spec.get("allowedTopics") or {}).get("namespaces") or {}
+    return namespaces.get("selector") is not None

@@ -248,8 +248,8 @@ class AllowedNamespaces(Struct, frozen=True, kw_only=True, rename="camel"):
     from_: Annotated[
         NamespacesFrom,
         Meta(
-            description="`Same`: the cluster's own namespace. `All`: every one. `Selector`: those "
-            "that `selector` chooses by their labels."
+            description="`Same`: the cluster's own namespace. `All`: every one. `Selector`: the "
+            "cluster's own, and those that `selector` chooses by their labels."
         ),
     ] = field(default=NamespacesFrom.SAME, name="from")
     selector: Annotated[

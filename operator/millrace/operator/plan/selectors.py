@@ -10,13 +10,18 @@ from millrace.operator.model.objects import Document
 
 
 def allows(cluster: Cluster, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Return whether Topics and Quotas of a namespace with these labels may name the cluster."""
+    """Return whether Topics and Quotas of a namespace with these labels may name the cluster.
+
+    Those of the Cluster's own namespace always may, whatever labels it has.
+    """
     allowed = cluster.spec.allowed_topics.namespaces
+    if namespace == cluster.namespace:
+        return True
     match allowed.from_:
         case NamespacesFrom.ALL:
             return True
         case NamespacesFrom.SAME:
-            return namespace == cluster.namespace
+            return False
         case NamespacesFrom.SELECTOR:
             return selects(msgspec.to_builtins(allowed.selector), labels)
 
