@@ -53,6 +53,8 @@ class FakeCluster:
         uses: what brokers tell of the use of quotas, by their names.
         measurements: how often they were asked for it.
         hdd_problem: why segments do not move to the brokers' HDDs; empty: they do.
+        disks: the media on which a topic's replicas lie, by its name.
+        shows_late: the broker that is asked shows changes of topics only after `arrive`.
         on_write: called before each requested change.
     """
 
@@ -63,6 +65,9 @@ class FakeCluster:
         self.quotas: dict[str, Quota] = {}
         self.measurements = 0
         self.hdd_problem = ""
+        self.disks: dict[str, Media] = {}
+        self.shows_late = False
+        self.shown: dict[str, TopicDescription] = {}
         self.uses: dict[str, tuple[QuotaUse, ...]] = {}
         self.on_write: Callable[[str], None] = lambda what: None
 
@@ -93,6 +98,12 @@ class FakeCluster:
 
     def arrive(self) -> None:
         """Complete all moves of replicas, except of those with no live source."""
+        self.shown.clear()
+        for name, topic in self.topics.items():
+            asked = TopicMedia(topic.config.get("media", TopicMedia.ANY))
+            there = self.disks.setdefault(name, Media.SSD)
+            if not asked.is_home_on(there):
+                self.disks[name] = Media.HDD if there is Media.SSD else Media.SSD
         alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
         for topic in self.topics.values():
             for number, replicas in list(topic.adding.items()):
@@ -154,7 +165,7 @@ class _FakeAdmin:
         self._cluster = cluster
 
     async def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
-        found = self._cluster.describe_topics()
+        found = {**self._cluster.describe_topics(), **self._cluster.shown}
         return {name: found[name] for name in names}
 
     async def describe_logs(self, topic: str) -> list[LogDescription]:
@@ -163,7 +174,11 @@ class _FakeAdmin:
         zero = Offset(0)
         tier = TierDescription("", zero, 0, self._cluster.hdd_problem)
         return [
-            LogDescription(topic, number, broker, zero, zero, zero, zero, 0, 1, "/ssd", tier=tier)
+            LogDescription(
+                *(topic, number, broker, zero, zero, zero, zero, 0, 1, "/log"),
+                media=self._cluster.disks.get(topic),
+                tier=tier,
+            )
             for number, replicas in enumerate(self._cluster.topics[topic].replicas)
             for broker in replicas
         ]
@@ -221,6 +236,8 @@ class _FakeAdmin:
         partitions: int | None = None,
     ) -> None:
         self._cluster.on_write("alter")
+        if self._cluster.shows_late:
+            self._cluster.shown.setdefault(name, self._cluster.describe_topics()[name])
         topic = self._cluster.topics[name]
         topic.config.update(set_config or {})
         for each in unset_config:

@@ -99,6 +99,15 @@ TOPIC_DELETED: Final = Event(
     action=_NOTHING,
     fields=("topic",),
 )
+TOPIC_KEPT: Final = Event(
+    name="topic_kept",
+    level=Level.WARNING,
+    text="topic kept, though its Topic is deleted",
+    meaning="The namespace of the Topic is being deleted, and its cluster is paused, or did not "
+    "delete the topic within a minute. So the Topic goes, and the topic stays with its records.",
+    action="Delete the topic with `millrace topic delete` once that is possible.",
+    fields=("topic", "reason"),
+)
 QUOTA_SET: Final = Event(
     name="quota_set",
     level=Level.INFO,
@@ -114,4 +123,13 @@ QUOTA_DELETED: Final = Event(
     meaning="The operator deleted a quota.",
     action=_NOTHING,
     fields=("quota",),
+)
+QUOTA_KEPT: Final = Event(
+    name="quota_kept",
+    level=Level.WARNING,
+    text="quota kept, though its Quota is deleted",
+    meaning="The namespace of the Quota is being deleted, and its cluster is paused, or did not "
+    "delete the quota within a minute. So the Quota goes, and the quota counts on.",
+    action="Delete the quota with `millrace quota delete` once that is possible.",
+    fields=("quota", "reason"),
 )

@@ -111,9 +111,14 @@ class Operated:
             "millrace:1",
             lambda: datetime.now(UTC) + self.ahead,
         )
-        self.topics = TopicsReconciler(self.api, self.brokers)
+        self.topics = TopicsReconciler(
+            self.api, self.brokers, lambda: datetime.now(UTC) + self.ahead
+        )
         self.quotas = QuotasReconciler(
-            self.api, self.brokers, lambda: time.monotonic() + self.ahead.total_seconds()
+            self.api,
+            self.brokers,
+            lambda: time.monotonic() + self.ahead.total_seconds(),
+            lambda: datetime.now(UTC) + self.ahead,
         )
 
     def fake(self, name: str = "c") -> FakeCluster:

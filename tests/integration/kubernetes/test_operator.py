@@ -11,20 +11,31 @@ import pytest
 from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.core.errors import NotControllerError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import ControllerEpoch
 from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
+from millrace.operator.kube.api import ApiError
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
+from millrace.operator.reconcile.cluster_status import CONDITIONS
 
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
 STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
 TOPICS = "/apis/millrace.dev/v1beta1/%s/topics"
+QUOTAS = "/apis/millrace.dev/v1beta1/%s/quotas"
 CONTAINER = {"name": "theirs", "image": "theirs:1"}
 VOLUME = {"name": "data", "size": "1Gi"}
+SETTLED = {"Ready": ("True", "Ready"), "Placed": ("True", "AsWanted")}
+"""Conditions of a Topic."""
+
+
+def not_done(reason: str) -> dict[str, tuple[str, str]]:
+    """Conditions of a Cluster on which no work is done."""
+    return {**dict.fromkeys(CONDITIONS, ("Unknown", reason)), "Ready": ("False", reason)}
 
 
 def pool(name: str = "b", replicas: int = 3, **more: Any) -> dict[str, Any]:
@@ -173,7 +184,11 @@ def test_a_topic_that_is_protected_stays_with_its_resource_until_that_is_lifted(
         operated.delete("topics", name)
     operated.settle()
     for name in ("t", "kept"):
-        assert operated.conditions("topics", name) == {"Ready": ("False", "DeletionProtected")}
+        reason = "DeletionProtected"
+        assert operated.conditions("topics", name) == {
+            "Ready": ("False", reason),
+            "Placed": ("Unknown", reason),
+        }
     assert "deletion.protection in spec.config to false" in operated.told("topics", "t")["Ready"][2]
     assert set(topics) == {t, kept}
     operated.apply("topics", "t", {**protected, "config": {"deletion.protection": False}})
@@ -187,7 +202,7 @@ def test_a_tiered_topic_says_whether_its_segments_move_to_the_hdds(operated: Ope
     volumes = [{**VOLUME, "media": media, "name": media} for media in ("ssd", "hdd")]
     operated.apply("clusters", "c", {"pools": [pool(volumes=volumes)]})
     operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "tiered", "replicas": 2})
-    settled = {"Ready": ("True", "Ready"), "Tiered": ("True", "SegmentsMove")}
+    settled = {**SETTLED, "Tiered": ("True", "SegmentsMove")}
     operated.until(lambda: operated.conditions("topics", "t") == settled)
     operated.fake().hdd_problem = "the disk is full"
     operated.until(lambda: operated.conditions("topics", "t")["Tiered"] == ("False", "CannotMove"))
@@ -197,7 +212,7 @@ def test_a_tiered_topic_says_whether_its_segments_move_to_the_hdds(operated: Ope
     operated.fake().hdd_problem = ""
     operated.until(lambda: operated.conditions("topics", "t") == settled)
     operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "ssd", "replicas": 2})
-    operated.until(lambda: operated.conditions("topics", "t") == {"Ready": ("True", "Ready")})
+    operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
 
 
 def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
@@ -275,7 +290,7 @@ def test_a_cluster_that_is_made_again_at_once_begins_when_the_one_before_is_gone
     operated.delete("clusters", "c")
     operated.apply("clusters", "c", spec)
     assert operated.look() == BUSY_S
-    assert operated.conditions() == {"Ready": ("False", "PredecessorGoes")}
+    assert operated.conditions() == not_done("PredecessorGoes")
     operated.settle()
     assert metadata_left(operated) == 0
 
@@ -306,7 +321,7 @@ def is_all_settled(operated: Operated) -> bool:
     return (
         operated.is_settled()
         and status.get("observedGeneration") == topic["metadata"]["generation"]
-        and operated.conditions("topics", "t") == {"Ready": ("True", "Ready")}
+        and operated.conditions("topics", "t") == SETTLED
     )
 
 
@@ -387,7 +402,7 @@ def test_an_object_of_somebody_else_is_named_and_never_touched(
     made = operated.request("POST", where, theirs)
     operated.apply("clusters", "c", {"pools": [pool()]})
     assert operated.look() == STEADY_S
-    assert operated.conditions() == {"Ready": ("False", "NameTaken")}
+    assert operated.conditions() == not_done("NameTaken")
     assert f"{kind} {operated.namespace}/{name} is there already" in operated.told()["Ready"][2]
     writes = operated.api.writes
     operated.look()
@@ -489,3 +504,115 @@ def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated)
                 each.cancel()
 
     asyncio.run(run())
+
+
+def topic_and_quota(operated: Operated, spec: dict[str, Any]) -> None:
+    """Apply a Cluster, a Topic `t` and a Quota `q`, and let them get ready."""
+    operated.apply("clusters", "c", spec)
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}})
+    limit = {"clusterRef": {"name": "c"}, "for": {"clientId": "app"}, "requestPercent": 50}
+    operated.apply("quotas", "q", limit)
+    operated.until(lambda: is_all_settled(operated))
+    assert operated.conditions("quotas", "q") == {"Ready": ("True", "Ready")}
+
+
+def test_a_paused_cluster_says_so_at_its_topics_and_quotas_and_they_go_when_it_goes_on(
+    operated: Operated,
+) -> None:
+    spec = {"pools": [pool(replicas=1)]}
+    topic_and_quota(operated, spec)
+    fake, names = operated.fake(), {each: f"{operated.namespace}/{each}" for each in "tq"}
+    operated.apply("clusters", "c", {**spec, "paused": True})
+    operated.apply("topics", "new", {"clusterRef": {"name": "c"}})
+    operated.look()
+    paused = ("Unknown", "Paused")
+    assert operated.conditions() == dict.fromkeys(CONDITIONS, paused)
+    for name in ("t", "new"):
+        assert operated.conditions("topics", name) == {"Ready": paused, "Placed": paused}
+    assert operated.conditions("quotas", "q") == {"Ready": paused}
+    assert "spec.paused is false" in operated.told("topics", "new")["Ready"][2]
+    told = operated.get(TOPICS, "t")
+    assert told is not None
+    assert told["status"]["partitions"] == 1, "what was known of it stays"
+
+    for kind, name in (("topics", "t"), ("topics", "new"), ("quotas", "q")):
+        operated.delete(kind, name)
+    operated.look()
+    assert operated.get(TOPICS, "new") is None, "nothing was made for it"
+    for kind, name in (("topics", "t"), ("quotas", "q")):
+        assert operated.conditions(kind, name)["Ready"] == ("False", "CannotDelete")
+        assert "paused" in operated.told(kind, name)["Ready"][2]
+    assert (names["t"] in fake.topics, names["q"] in fake.quotas) == (True, True)
+
+    operated.apply("clusters", "c", {**spec, "paused": False})
+    operated.look()
+    assert operated.get(TOPICS, "t") is operated.get(QUOTAS, "q") is None
+    assert (names["t"] in fake.topics, names["q"] in fake.quotas) == (False, False)
+
+
+def test_a_topic_of_a_paused_cluster_that_is_to_be_retained_is_deleted_at_once(
+    operated: Operated,
+) -> None:
+    spec = {"pools": [pool(replicas=1)]}
+    topic_and_quota(operated, spec)
+    operated.apply("clusters", "c", {**spec, "paused": True})
+    operated.delete("topics", "t")
+    operated.look()
+    retained = {"clusterRef": {"name": "c"}, "deletionPolicy": "Retain"}
+    operated.apply("topics", "t", retained)
+    operated.look()
+    assert operated.get(TOPICS, "t") is None
+    assert {*operated.fake().topics} == {f"{operated.namespace}/t"}
+
+
+@pytest.mark.parametrize("is_paused", [True, False], ids=["paused", "broken"])
+def test_a_namespace_with_topics_of_a_cluster_that_does_nothing_can_be_deleted(
+    operated: Operated, caplog: pytest.LogCaptureFixture, is_paused: bool
+) -> None:
+    spec = {"pools": [pool(replicas=1)]}
+    topic_and_quota(operated, spec)
+    if is_paused:
+        operated.apply("clusters", "c", {**spec, "paused": True})
+    else:
+        operated.fake().leave("c-b-0")
+    operated.request("DELETE", f"/api/v1/namespaces/{operated.namespace}")
+    for kind, name in (("topics", "t"), ("quotas", "q")):  # As the controller of namespaces does.
+        operated.delete(kind, name)
+    operated.look()
+    assert operated.conditions("topics", "t")["Ready"] == ("False", "CannotDelete")
+    assert operated.conditions("quotas", "q")["Ready"] == ("False", "CannotDelete")
+    operated.ahead = timedelta(minutes=2)
+    operated.look()
+    assert operated.get(TOPICS, "t") is operated.get(QUOTAS, "q") is None
+    told = {each.event_name for each in caplog.records if each.name == AUDIT_LOGGER}  # type: ignore[attr-defined]
+    assert {"topic_kept", "quota_kept"} <= told
+    assert {*operated.fake().topics} == {f"{operated.namespace}/t"}
+
+
+def test_work_that_fails_for_now_is_told_and_no_condition_is_true_meanwhile(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=2)]})
+    operated.settle()
+    fake = operated.fake()
+    error: Exception = NotControllerError("another broker is")
+
+    def refuse(what: str) -> None:
+        raise error
+
+    fake.on_write = refuse
+    operated.apply("clusters", "c", {"pools": [pool(replicas=1)]})
+    operated.look()
+    assert operated.conditions()["Scaled"] == ("False", "Moving")
+    assert "another broker is" in operated.told()["Scaled"][2]
+    operated.controllers.step()
+    operated.look()
+    assert operated.conditions()["RolledOut"] == ("True", "Current"), "the rest goes on"
+
+    error = ApiError(500, "the disk is full", request="GET /x")
+    operated.apply("clusters", "c", {"pools": [pool(replicas=1)], "lostVolumes": "Replace"})
+    operated.look()
+    assert operated.conditions() == dict.fromkeys(CONDITIONS, ("Unknown", "NotNow"))
+    assert "the disk is full" in operated.told()["Ready"][2]
+    fake.on_write = operated.api.on_write
+    operated.settle()

@@ -59,10 +59,14 @@ def service(
     return {"metadata": {"name": name}, "spec": {"ports": [port]}, "status": status}
 
 
-def pod(name: str, node: str | None, host_ip: str | None = None) -> dict[str, Any]:
+def pod(
+    name: str, node: str | None, host_ip: str | None = None, *, listens: bool = True
+) -> dict[str, Any]:
+    ports = [{"name": "outside"}] if listens else []
+    spec: dict[str, Any] = {"containers": [{"name": "broker", "ports": ports}]}
     return {
         "metadata": {"name": name},
-        "spec": {"nodeName": node} if node else {},
+        "spec": {**spec, "nodeName": node} if node else spec,
         "status": {"hostIP": host_ip} if host_ip else {},
     }
 
@@ -262,3 +266,11 @@ def test_what_a_broker_is_to_say_of_itself_comes_first(
     found = outside(listener(given), None, services, [pod("c-b-0", "n1", "10.0.0.1")], [])
     assert found.addresses == {"c-b-0": expected}
     assert not found.waits
+
+
+def test_a_broker_that_was_not_restarted_with_the_listener_has_no_outside_address_yet() -> None:
+    services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
+    old = pod("c-b-0", "n1", "10.0.0.1", listens=False)
+    found = outside(listener(NODE_PORT), None, services, [old], [])
+    assert outside_condition(found).is_true is False
+    assert "c-b-0: its pod has yet to be restarted" in outside_condition(found).message

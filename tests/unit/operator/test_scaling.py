@@ -219,3 +219,17 @@ def test_a_broker_that_holds_replicas_has_a_pod_again_whatever_became_of_it() ->
 def test_brokers_that_are_no_pods_make_no_pool() -> None:
     strangers = [replace(member(4), name="somebody-7"), replace(member(5), name="c-b")]
     assert sizes([*THREE, *strangers]) == [pool(3, 3)]
+
+
+def test_brokers_that_have_yet_to_join_are_named() -> None:
+    assert scaling([pool(6, 4)], FOUR).missing == ("c-b-4", "c-b-5")
+
+
+def test_a_new_broker_that_has_yet_to_start_or_to_get_its_share_is_work_under_way() -> None:
+    partitions = [placed(each, 0, 1, 2) for each in range(4)]
+    starting = [*FOUR[:3], member(3, is_fenced=True)]
+    step = scaling([pool(4, 4)], starting, partitions)
+    assert (step.moves, step.message) == ({}, "c-b-3 get a share once they have started")
+    step = scaling([pool(4, 4)], FOUR, partitions)
+    assert step.moves
+    assert step.message == "c-b-3 get a share of the replicas"

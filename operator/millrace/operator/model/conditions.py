@@ -1,7 +1,7 @@
 """Conditions of Kubernetes: the state of a resource, the reason, and what to do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ class Reason(StrEnum):
     CANNOT_GROW = "CannotGrow"
     CANNOT_MOVE = "CannotMove"
     CANNOT_SHRINK = "CannotShrink"
+    CLUSTER_INVALID = "ClusterInvalid"
     CONFLICT = "Conflict"
     CURRENT = "Current"
     DELETION_PROTECTED = "DeletionProtected"
@@ -70,6 +71,11 @@ class Condition:
     is_true: bool | None
     reason: Reason
     message: str = ""
+
+
+def not_known(types: Iterable[str], because: Condition) -> list[Condition]:
+    """Return conditions of these types that are not known, for the reason of another one."""
+    return [replace(because, type=each, is_true=None) for each in types]
 
 
 def merged(

@@ -30,6 +30,7 @@ CLIENT_PORT: Final = 7092
 METRICS_PORT: Final = 7093
 REPLICA_PORT: Final = 7094
 OUTSIDE_PORT: Final = 7095
+OUTSIDE_PORT_NAME: Final = "outside"
 
 CLUSTER_LABEL: Final = "millrace.dev/cluster"
 POOL_LABEL: Final = "millrace.dev/pool"
@@ -231,7 +232,7 @@ def _service_port(name: str, port: int) -> Document:
 def _network_policy(cluster: Cluster) -> Document:
     """All pods may be clients and read metrics; only brokers reach the replica listener."""
     brokers = {"matchLabels": selector(cluster.name)}
-    outside = [] if cluster.spec.listeners.outside is None else ["outside"]
+    outside = [] if cluster.spec.listeners.outside is None else [OUTSIDE_PORT_NAME]
 
     def tcp(*ports: str) -> list[Document]:
         return [{"protocol": "TCP", "port": port} for port in ports]
@@ -525,7 +526,7 @@ def _open_outside(cluster: Cluster, pod: Document) -> None:
         {"name": f"{settings}ADVERTISED_HOST", "value": "$(HOST_IP)"},
         {"name": f"{settings}ADDRESS_FILE", "value": f"{_OUTSIDE}/$(POD_NAME)"},
     ]
-    container["ports"].append({"name": "outside", "containerPort": OUTSIDE_PORT})
+    container["ports"].append({"name": OUTSIDE_PORT_NAME, "containerPort": OUTSIDE_PORT})
     container["volumeMounts"].append({"name": "outside", "mountPath": _OUTSIDE, "readOnly": True})
     # A broker starts also without an address: it reads the file again while it runs.
     source = {"name": outside_name(cluster.name), "optional": True}

@@ -141,10 +141,12 @@ def _claims(
     cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]
 ) -> Iterator[_Claim]:
     there = {each["metadata"]["name"]: each for each in claims}
-    names = [each["metadata"]["name"] for each in pods]
+    names = {each["metadata"]["name"] for each in pods}
     for pool in cluster.spec.pools:
         prefix = pool_object_name(cluster.name, pool.name)
-        for pod in names:
+        # A pod that is being recreated has its claims all the while.
+        names.update(f"{prefix}-{number}" for number in range(pool.replicas))
+        for pod in sorted(names):
             if pod.rpartition("-")[0] != prefix:
                 continue
             for volume in pool.volumes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from millrace.core.addresses import host_port
 from millrace.operator.model.listeners import NodeAddress, OutsideListener, OutsideType
-from millrace.operator.model.objects import Document
+from millrace.operator.model.objects import OUTSIDE_PORT_NAME, Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ def outside(
     )
     addresses, waits = {}, []
     for broker, service in services.items():
+        if broker in hosts.pods and not _listens(hosts.pods[broker]):
+            waits.append(f"{broker}: its pod has yet to be restarted with the listener")
         try:
             addresses[broker] = _broker_address(listener, broker, service, hosts)
         except _Missing as missing:
@@ -103,6 +105,12 @@ class _Hosts:
             except _Missing:
                 continue
         return sorted(found)
+
+
+def _listens(pod: Document) -> bool:
+    """Whether a broker's pod has the listener for clients outside."""
+    (broker,) = pod["spec"]["containers"]
+    return any(each["name"] == OUTSIDE_PORT_NAME for each in broker.get("ports") or ())
 
 
 def _broker_address(

@@ -92,6 +92,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
         name=metadata["name"],
         uid=metadata["uid"],
         is_current=revision is None or runs == revision,
+        is_revision_known=revision is not None,
         is_ready=is_ready,
         image=pod["spec"]["containers"][0]["image"],
         is_terminating="deletionTimestamp" in metadata,

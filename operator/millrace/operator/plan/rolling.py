@@ -36,6 +36,8 @@ class BrokerPod:
         is_broken: its container cannot start, or ends again and again.
         is_unscheduled: no node was found for it.
         problem: why it is not ready, in words, by its status.
+        is_revision_known: whether Kubernetes has said which revision it should run. It has not for
+            a moment after each change of a StatefulSet, and while one is recreated.
     """
 
     name: str
@@ -47,6 +49,7 @@ class BrokerPod:
     is_broken: bool = False
     is_unscheduled: bool = False
     problem: str = ""
+    is_revision_known: bool = True
     why_outdated: str = "it is of an older revision"
 
 
@@ -111,6 +114,8 @@ def next_step(
     away = [each for each in pods if not each.is_ready or each.is_terminating]
     if away or len(pods) < pods_wanted:
         return _wait_for(away, pods_wanted - len(pods))
+    if unknown := [each.name for each in pods if not each.is_revision_known]:
+        return Wait(f"Kubernetes has yet to say which revision {_some(unknown)} should run")
     if not outdated:
         return Done()
     if partitions is None or controller is None:

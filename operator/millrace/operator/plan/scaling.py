@@ -86,6 +86,7 @@ class Scaling:
         leaving: names of the brokers to be removed, to be given as `were_leaving` the next time.
         empty: those of them without replicas: their claims are deleted with them.
         message: the work under way; empty: none.
+        missing: names of brokers that have yet to join.
         problem: why brokers cannot be removed; empty: they can.
     """
 
@@ -97,6 +98,7 @@ class Scaling:
     leaving: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
     message: str = ""
+    missing: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -183,7 +185,19 @@ def scaling(
     undrain = tuple(
         each.broker_id for each in staying if each.is_drained and each.name in were_leaving
     )
-    return Scaling(replicas=wanted, undrain=undrain, moves=_shares(staying, wanted, partitions))
+    moves, message = _shares(staying, wanted, partitions)
+    if undrain:
+        message = (
+            f"{_names([each for each in staying if each.broker_id in undrain])} stay after all"
+        )
+    expected = (f"{pool}-{number}" for pool, count in wanted.items() for number in range(count))
+    return Scaling(
+        replicas=wanted,
+        undrain=undrain,
+        moves=moves,
+        message=message,
+        missing=tuple(sorted({*expected} - {each.name for each in staying})),
+    )
 
 
 def _move_off(
@@ -213,19 +227,27 @@ def _move_off(
 
 def _shares(
     members: Sequence[Member], wanted: Mapping[str, int], partitions: Sequence[Placed]
-) -> Mapping[PartitionName, tuple[BrokerId, ...]]:
-    """Return the moves that give new brokers their share, once all of them have joined."""
+) -> tuple[Mapping[PartitionName, tuple[BrokerId, ...]], str]:
+    """Return the moves that give new brokers their share, once all of them are there.
+
+    Returns:
+        The moves, and the work under way; empty: none.
+    """
     takers = [each for each in members if _takes(each)]
-    if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
-        return {}
     loads = {each.broker_id: 0 for each in members}
     for each in partitions:
         for broker in each.replicas:
             loads[broker] = loads.get(broker, 0) + 1
-    is_new = any(not loads[each.broker_id] for each in takers)
-    if not is_new or max(loads.values(), default=0) < 2:
-        return {}
-    return _planned(partitions, members, needed=())
+    new = [each for each in members if not each.is_drained and not loads[each.broker_id]]
+    if not new or max(loads.values(), default=0) < 2:
+        return {}, ""
+    if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
+        starting = [each for each in new if each.is_fenced]
+        return {}, f"{_names(starting)} get a share once they have started" if starting else ""
+    if all(each.is_fenced for each in new):
+        return {}, ""
+    moves = _planned(partitions, members, needed=())
+    return moves, f"{_names(new)} get a share of the replicas" if moves else ""
 
 
 def _planned(

@@ -150,13 +150,12 @@ def actions(
     return steps
 
 
-def protects(topic: Topic) -> bool:
-    """Return whether the resource asks that its topic is not deleted.
+def protects(config: Mapping[str, object]) -> bool:
+    """Return whether a resource with these settings asks that its topic is not deleted.
 
     A wrong setting elsewhere in the resource does not lift the protection.
     """
-    value = topic.spec.config.get(PROTECTION_SETTING)
-    return str(value).lower() == "true"
+    return str(config.get(PROTECTION_SETTING)).lower() == "true"
 
 
 def misplaced(

@@ -6,13 +6,14 @@ continues at any point. `plan` makes the decisions.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from millrace.core.broker_config import check_settings
-from millrace.core.errors import InvalidConfigError
+from millrace.core.errors import InvalidConfigError, MillraceError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.operator import events
 from millrace.operator.kube.api import Api, ApiError
@@ -32,7 +33,7 @@ from millrace.operator.kube.kinds import (
     VOLUME,
 )
 from millrace.operator.model.cluster import Cluster, LostVolumes
-from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.conditions import Condition, Reason, not_known
 from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
@@ -54,11 +55,22 @@ from millrace.operator.plan.rolling import (
 )
 from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
 from millrace.operator.reconcile.brokers import Brokers
-from millrace.operator.reconcile.cluster_status import Look, status_conditions, status_summary
-from millrace.operator.reconcile.outside import WAITING_S, OutsideReconciler, outside_condition
+from millrace.operator.reconcile.cluster_status import (
+    CONDITIONS,
+    Look,
+    status_conditions,
+    status_summary,
+)
+from millrace.operator.reconcile.outside import (
+    OUTSIDE_CONDITION,
+    WAITING_S,
+    OutsideReconciler,
+    outside_condition,
+)
 from millrace.operator.reconcile.resources import (
-    WRITTEN_ALWAYS,
     cluster_of,
+    is_observed,
+    known_before,
     now,
     write_status,
     written,
@@ -151,6 +163,8 @@ class ClusterReconciler:
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
             if error.status not in _REFUSED:
+                if not is_observed(document):  # Else the last look's conditions still count.
+                    await self._say_failed(document, error)
                 raise
             message = f"the API server refuses what the Cluster asks for: {error.message}"
             await self._refuse(document, Reason.REFUSED, f"{message}; correct the Cluster's spec")
@@ -191,7 +205,11 @@ class ClusterReconciler:
             if not _is_going(each, seen, volumes):
                 await self._applied.ensure(each)
         if found is not None:
-            await self._scale(cluster, document, scale, seen)
+            try:
+                await self._scale(cluster, document, scale, seen)
+            except MillraceError as error:
+                message = f"{scale.message}: the brokers refuse it for now, and it is tried again"
+                scale = replace(scale, message=f"{message}: {error}")
         lost = await self._replace_lost(cluster, document, seen, partitions)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart)
@@ -417,11 +435,19 @@ class ClusterReconciler:
     async def _refuse(self, document: Document, reason: Reason, message: str) -> None:
         await self._say(document, Condition("Ready", False, reason, message))
 
-    async def _say(self, document: Document, condition: Condition) -> None:
-        """Report that no work is done on the Cluster, and why; the other conditions stay."""
-        before = document.get("status") or {}
-        kept = {name: each for name, each in before.items() if name not in WRITTEN_ALWAYS}
-        await write_status(self._api, document, [condition], kept)
+    async def _say_failed(self, document: Document, error: ApiError) -> None:
+        message = f"the work on the Cluster failed, and is tried again: {error}"
+        with suppress(ApiError):  # The first failure is the one to report.
+            await self._say(document, Condition("Ready", None, Reason.NOT_NOW, message))
+
+    async def _say(self, document: Document, ready: Condition) -> None:
+        """Report that no work is done on the Cluster, and why: nothing else is known of it."""
+        others = [each for each in CONDITIONS if each != ready.type]
+        if (document["spec"].get("listeners") or {}).get("outside") is not None:
+            others.append(OUTSIDE_CONDITION)
+        await write_status(
+            self._api, document, [ready, *not_known(others, ready)], known_before(document)
+        )
 
 
 def own_pods(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
@@ -13,6 +14,9 @@ from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.rolling import BrokerPod, Done, Restart, Wait
 from millrace.operator.plan.scaling import Scaling
 from millrace.operator.reconcile.brokers import Found
+
+CONDITIONS: Final = ("Ready", "Healthy", "RolledOut", "Scaled", "VolumesPresent", "VolumesSized")
+"""Types of the conditions that every Cluster has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,10 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
 
 
 def status_conditions(look: Look) -> list[Condition]:
-    """Return the conditions; the operator looks again soon unless all of them are true."""
+    """Return the conditions; the operator looks again soon unless all of them are true.
+
+    Each is true only when its part of the work for the Cluster as it is now is done.
+    """
     return [
         _ready(look),
         _healthy(look),
@@ -109,10 +116,21 @@ def _healthy(look: Look) -> Condition:
 
 
 def _scaled(look: Look) -> Condition:
-    if look.scaling.problem:
-        return Condition("Scaled", False, Reason.CANNOT_SHRINK, look.scaling.problem)
-    if look.scaling.message:
-        return Condition("Scaled", False, Reason.MOVING, look.scaling.message)
+    scaling = look.scaling
+    if look.found is None:
+        return Condition(
+            "Scaled", None, Reason.NO_BROKER_ANSWERS, "no broker says which brokers have joined"
+        )
+    if scaling.problem:
+        return Condition("Scaled", False, Reason.CANNOT_SHRINK, scaling.problem)
+    if scaling.missing:
+        message = f"{', '.join(scaling.missing)} have yet to join the cluster"
+        return Condition("Scaled", False, Reason.BROKERS_MISSING, message)
+    if scaling.message:
+        return Condition("Scaled", False, Reason.MOVING, scaling.message)
+    if len(look.pods) > look.pods_wanted:
+        message = f"{len(look.pods) - look.pods_wanted} pods have yet to go"
+        return Condition("Scaled", False, Reason.MOVING, message)
     return Condition(
         "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
     )

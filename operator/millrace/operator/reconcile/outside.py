@@ -25,6 +25,7 @@ from millrace.operator.plan.outside import Outside, outside
 
 WAITING_S = 10.0
 """Pause before the next look at a cluster that lacks only an outside address."""
+OUTSIDE_CONDITION = "OutsideAddressed"
 _TOLD_MAX = 5
 
 

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -45,12 +47,19 @@ from millrace.operator.reconcile.references import (
     for_each,
     has_finalizer,
     hold,
-    is_observed,
     namespace_labels,
+    namespaces_that_go,
     release,
+    say_why_not,
+    why_blocked,
     without_cluster,
 )
-from millrace.operator.reconcile.resources import cluster_of, quota_of, write_status
+from millrace.operator.reconcile.resources import (
+    cluster_of,
+    is_true,
+    quota_of,
+    write_status,
+)
 
 _audit = logging.getLogger(AUDIT_LOGGER)
 
@@ -75,14 +84,20 @@ class QuotasReconciler:
 
     Args:
         clock: seconds, monotonic.
+        wall_clock: in step with the API server's clocks.
     """
 
     def __init__(
-        self, api: Api, brokers: Brokers, clock: Callable[[], float] = time.monotonic
+        self,
+        api: Api,
+        brokers: Brokers,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
         self._brokers = brokers
         self._clock = clock
+        self._wall_clock = wall_clock
         self._measure_at: dict[tuple[str, str], float] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
@@ -105,15 +120,19 @@ class QuotasReconciler:
             await for_each(documents, self._without_cluster)
             return None
         pause = max(MEASURE_S_MIN, len(documents) / _WRITES_PER_SECOND)
+        going = await namespaces_that_go(self._api, documents, self._wall_clock())
         try:
             cluster = cluster_of(document)
         except msgspec.ValidationError:
-            return pause  # The Cluster's own condition says so.
-        if cluster.spec.paused:
-            return None
+            cluster = None
+        because = why_blocked(cluster, document)
+        if cluster is None or because is not None:
+            assert because is not None
+            each = partial(self._blocked, because=because, going=going)
+            return None if all(await for_each(documents, each)) else pause
         labels = await namespace_labels(self._api, cluster, documents)
         admin = self._brokers.admin(cluster)
-        work = _Work(self._api, cluster, admin, await _found(admin), labels)
+        work = _Work(self._api, cluster, admin, await _found(admin), labels, going)
         is_settled = await work.apply(documents)
         uses = None
         if self._clock() >= self._measure_at.get(key, 0):
@@ -124,6 +143,21 @@ class QuotasReconciler:
 
     async def _without_cluster(self, document: Document) -> bool:
         return await without_cluster(self._api, document, FINALIZER)
+
+    async def _blocked(
+        self, document: Document, *, because: Condition, going: Collection[str]
+    ) -> bool:
+        """Say why nothing is done for a Quota; return whether it waits for a change."""
+        if "deletionTimestamp" not in document["metadata"]:
+            await say_why_not(self._api, document, because)
+            return True
+        if not has_finalizer(document, FINALIZER):
+            return True
+        if document["metadata"]["namespace"] in going:
+            await _keep(self._api, document, because.message)
+            return True
+        await say_why_not(self._api, document, _cannot_delete(because.message))
+        return False
 
 
 async def _found(admin: Admin) -> dict[str, Quota] | None:
@@ -178,6 +212,7 @@ class _Work:
     admin: Admin
     found: Mapping[str, Quota] | None
     namespaces: Mapping[str, Mapping[str, str]]
+    going: Collection[str]
     asked: dict[str, Quota] = field(default_factory=dict)
     refused: dict[str, Condition] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
@@ -250,7 +285,7 @@ class _Work:
             return True
         if self.found is None:
             reason = "none of the cluster's brokers answers: see the Cluster's conditions"
-            if not is_observed(document):
+            if not is_true(document, "Ready"):  # Else it counts until brokers say more.
                 condition = Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
                 self.outcomes[name] = document, condition
             return False
@@ -309,25 +344,20 @@ class _Work:
         if not has_finalizer(document, FINALIZER):
             return True
         if self._is_allowed(document):
-            if self.found is None:
-                return self._cannot_delete(document, name, "none of the brokers answers")
-            try:
-                await self._remove(name)
-            except MillraceError as error:
-                return self._cannot_delete(document, name, str(error))
+            why = "" if self.found is not None else "none of the brokers answers"
+            if not why:
+                try:
+                    await self._remove(name)
+                except MillraceError as error:
+                    why = str(error)
+            if why and document["metadata"]["namespace"] not in self.going:
+                self.outcomes[name] = document, _cannot_delete(why)
+                return False
+            if why:
+                await _keep(self.api, document, why)
+                return True
         await release(self.api, document, FINALIZER)
         return True
-
-    def _cannot_delete(self, document: Document, name: str, why: str) -> bool:
-        self.outcomes[name] = (
-            document,
-            _not_ready(
-                Reason.CANNOT_DELETE,
-                f"the quota cannot be deleted now: {why}. It is tried again. Not to wait for it, "
-                f"take the finalizer {FINALIZER} out of this resource: then the quota stays",
-            ),
-        )
-        return False
 
     def _is_allowed(self, document: Document) -> bool:
         namespace = document["metadata"]["namespace"]
@@ -353,6 +383,20 @@ class _Work:
             f"the quota {holder} is for {self.asked[name].entity} already: {change}, or have this "
             "one be for somebody else",
         )
+
+
+async def _keep(api: Api, document: Document, why: str) -> None:
+    """Let a Quota go whose quota cannot be deleted."""
+    events.QUOTA_KEPT.log(_audit, quota=_name(document), reason=why)
+    await release(api, document, FINALIZER)
+
+
+def _cannot_delete(why: str) -> Condition:
+    return _not_ready(
+        Reason.CANNOT_DELETE,
+        f"the quota cannot be deleted now: {why}. It is tried again. Not to wait for it, take the "
+        f"finalizer {FINALIZER} out of this resource: then the quota stays",
+    )
 
 
 def _not_ready(reason: Reason, message: str) -> Condition:

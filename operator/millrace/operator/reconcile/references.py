@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import NAMESPACE, kind_of
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.conditions import Condition, Reason, not_known
 from millrace.operator.model.objects import Document
-from millrace.operator.reconcile.resources import write_status
+from millrace.operator.reconcile.resources import known_before, write_status, written
 
+NAMESPACE_WAITS: Final = timedelta(minutes=1)
+"""How long a namespace that is being deleted waits for a cluster that is paused, or does not
+answer. Then the resource goes, and what it stands for stays in the cluster."""
 _AT_ONCE: Final = 16
 """How many resources are worked on side by side."""
 
@@ -25,12 +29,6 @@ def age(document: Document) -> tuple[str, str]:
     """Return a key that sorts the oldest resource first."""
     metadata = document["metadata"]
     return metadata["creationTimestamp"], metadata["name"]
-
-
-def is_observed(document: Document) -> bool:
-    """Whether the status tells of the resource as it is."""
-    status = document.get("status") or {}
-    return bool(status.get("observedGeneration") == document["metadata"]["generation"])
 
 
 def has_finalizer(document: Document, finalizer: str) -> bool:
@@ -56,8 +54,14 @@ async def for_each(
     return await asyncio.gather(*map(one, documents))
 
 
-async def without_cluster(api: Api, document: Document, finalizer: str) -> bool:
-    """Say that the Cluster is not there, and hold no deletion up; return that it is settled."""
+async def without_cluster(
+    api: Api, document: Document, finalizer: str, *, types: Iterable[str] = ()
+) -> bool:
+    """Say that the Cluster is not there, and hold no deletion up; return that it is settled.
+
+    Args:
+        types: the resource's conditions beside Ready.
+    """
     if "deletionTimestamp" in document["metadata"]:
         await release(api, document, finalizer)
         return True
@@ -70,7 +74,7 @@ async def without_cluster(api: Api, document: Document, finalizer: str) -> bool:
         f"there is no Cluster {name} in namespace {namespace}: create it, or correct "
         f"spec.clusterRef in another {kind}",
     )
-    await write_status(api, document, [condition], {})
+    await write_status(api, document, [condition, *not_known(types, condition)], {})
     return True
 
 
@@ -87,6 +91,56 @@ async def namespace_labels(
         for name, each in found.items()
         if each is not None
     }
+
+
+async def say_why_not(
+    api: Api, document: Document, because: Condition, *, types: Iterable[str] = ()
+) -> None:
+    """Say why nothing is done for a resource now; the rest of its status stays.
+
+    Args:
+        types: its conditions beside Ready.
+    """
+    conditions = [because, *not_known(types, because)]
+    await write_status(api, document, conditions, known_before(document))
+
+
+def why_blocked(cluster: Cluster | None, document: Document) -> Condition | None:
+    """Return why nothing may be done for the resources of a Cluster; None: all may be.
+
+    Args:
+        cluster: None: its document cannot be read.
+        document: of the Cluster.
+    """
+    metadata = document["metadata"]
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    if cluster is None:
+        message = f"Cluster {name} is of another release than the operator: see its conditions"
+        return Condition("Ready", None, Reason.CLUSTER_INVALID, message)
+    if cluster.spec.paused:
+        message = f"Cluster {name} is paused: nothing is done until its spec.paused is false"
+        return Condition("Ready", None, Reason.PAUSED, message)
+    return None
+
+
+async def namespaces_that_go(
+    api: Api, documents: Iterable[Document], now: datetime
+) -> frozenset[str]:
+    """Return the namespaces that are being deleted, and have waited long enough for a resource
+    whose deletion the cluster does not take now.
+    """
+    long_ago = written(now - NAMESPACE_WAITS)
+    waiting = {
+        each["metadata"]["namespace"]
+        for each in documents
+        if each["metadata"].get("deletionTimestamp", long_ago) < long_ago
+    }
+    found = {name: await api.get(NAMESPACE, None, name) for name in sorted(waiting)}
+    return frozenset(
+        name
+        for name, each in found.items()
+        if each is not None and "deletionTimestamp" in each["metadata"]
+    )
 
 
 async def hold(api: Api, document: Document, finalizer: str) -> Document:

@@ -13,7 +13,7 @@ from millrace.operator.model.objects import Document
 from millrace.operator.model.quota import Quota, QuotaSpec
 from millrace.operator.model.topic import Topic, TopicSpec
 
-WRITTEN_ALWAYS = frozenset({"observedGeneration", "conditions"})
+_WRITTEN_ALWAYS = frozenset({"observedGeneration", "conditions"})
 """Fields of every status."""
 
 _S = TypeVar("_S", ClusterSpec, TopicSpec, QuotaSpec)
@@ -44,6 +44,26 @@ def quota_of(document: Document) -> Quota:
         msgspec.ValidationError: as `cluster_of`.
     """
     return Quota(spec=_spec(document, QuotaSpec), **_identity(document))
+
+
+def is_observed(document: Document) -> bool:
+    """Whether the status tells of the resource as it is."""
+    status = document.get("status") or {}
+    return bool(status.get("observedGeneration") == document["metadata"]["generation"])
+
+
+def is_true(document: Document, type: str) -> bool:
+    """Whether a condition is true of the resource as it is."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return is_observed(document) and any(
+        each["type"] == type and each["status"] == "True" for each in conditions
+    )
+
+
+def known_before(document: Document) -> dict[str, object]:
+    """Return the status without its conditions, as the last look has written it."""
+    status = document.get("status") or {}
+    return {name: each for name, each in status.items() if name not in _WRITTEN_ALWAYS}
 
 
 async def write_status(

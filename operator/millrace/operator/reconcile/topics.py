@@ -2,13 +2,17 @@
 
 A Topic gets a finalizer before its topic is created, so that the topic is deleted with it. It never
 holds a deletion up for long: when the Cluster is gone, or being deleted, the finalizer is removed.
+While the Cluster is paused, or no broker answers, a Topic waits, and its condition says so; a
+namespace that is deleted waits a minute for that, and then the topic stays.
 Only a Topic that protects its topic stays until a person lifts that, and its condition says so.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +37,7 @@ from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.conditions import Condition, Reason, not_known
 from millrace.operator.model.objects import Document
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
@@ -57,12 +61,19 @@ from millrace.operator.reconcile.references import (
     for_each,
     has_finalizer,
     hold,
-    is_observed,
     namespace_labels,
+    namespaces_that_go,
     release,
+    say_why_not,
+    why_blocked,
     without_cluster,
 )
-from millrace.operator.reconcile.resources import cluster_of, topic_of, write_status
+from millrace.operator.reconcile.resources import (
+    cluster_of,
+    is_true,
+    topic_of,
+    write_status,
+)
 
 _audit = logging.getLogger(AUDIT_LOGGER)
 
@@ -81,8 +92,12 @@ _PROTECTED: Final = Condition(
     f"set {PROTECTION_SETTING} in spec.config to false; to delete only the resource, set "
     "spec.deletionPolicy to Retain",
 )
+PLACED: Final = "Placed"
+"""Type of the condition that every Topic has beside Ready."""
 STEADY_S: Final = 60.0
 BUSY_S: Final = 2.0
+BLOCKED_S: Final = 10.0
+"""Pause between two looks at deleted resources of a Cluster that is paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +109,21 @@ class _Outcome:
 
 
 class TopicsReconciler:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, api: Api, brokers: Brokers) -> None:
+    Args:
+        clock: in step with the API server's clocks.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        brokers: Brokers,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._api = api
         self._brokers = brokers
+        self._clock = clock
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """Bring all Topics of a cluster nearer to their wanted state.
@@ -118,23 +143,41 @@ class TopicsReconciler:
         if document is None or "deletionTimestamp" in document["metadata"]:
             await for_each(documents, self._without_cluster)
             return None
+        going = await namespaces_that_go(self._api, documents, self._clock())
         try:
             cluster = cluster_of(document)
         except msgspec.ValidationError:
-            return STEADY_S  # The Cluster's own condition says so.
-        if cluster.spec.paused:
-            return None
+            cluster = None
+        because = why_blocked(cluster, document)
+        if cluster is None or because is not None:
+            assert because is not None
+            each = partial(self._blocked, because=because, going=going)
+            return None if all(await for_each(documents, each)) else BLOCKED_S
         found = await self._brokers.find(cluster)
         namespaces = await namespace_labels(self._api, cluster, documents)
         names = _owners(documents)
         admin = self._brokers.admin(cluster)
         loads = _Loads() if found is None else _Loads.of(found)
-        work = _Work(self._api, cluster, admin, found, namespaces, names, loads)
+        work = _Work(self._api, cluster, admin, found, namespaces, names, loads, going)
         outcomes = await for_each(documents, work.topic)
         return STEADY_S if all(outcomes) else BUSY_S
 
     async def _without_cluster(self, document: Document) -> bool:
-        return await without_cluster(self._api, document, FINALIZER)
+        return await without_cluster(self._api, document, FINALIZER, types=[PLACED])
+
+    async def _blocked(
+        self, document: Document, *, because: Condition, going: Collection[str]
+    ) -> bool:
+        """Say why nothing is done for a Topic; return whether it waits for a change."""
+        if "deletionTimestamp" not in document["metadata"]:
+            await say_why_not(self._api, document, because, types=[PLACED])
+            return True
+        if not has_finalizer(document, FINALIZER):
+            return True
+        if document["spec"].get("deletionPolicy") == Deletion.RETAIN:
+            await release(self._api, document, FINALIZER)
+            return True
+        return await _cannot_delete(self._api, document, because.message, going)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +218,7 @@ class _Work:
     namespaces: Mapping[str, Mapping[str, str]]
     owners: Mapping[str, str]
     loads: _Loads
+    going: Collection[str]
 
     async def topic(self, document: Document) -> bool:
         """Work on one Topic; return whether it is settled."""
@@ -182,6 +226,8 @@ class _Work:
             topic = topic_of(document)
             name = str(parse_topic_name(topic_name(topic)))
         except (msgspec.ValidationError, MillraceError) as error:
+            if has_finalizer(document, FINALIZER) and "deletionTimestamp" in document["metadata"]:
+                return await _cannot_delete(self.api, document, str(error), self.going)
             await self._tell(document, Condition("Ready", False, Reason.INVALID, str(error)))
             return True
         is_ours = self.owners[topic_name(topic)] == topic.uid and allows(
@@ -194,18 +240,22 @@ class _Work:
             return True
         if self.found is None:
             reason = "none of the cluster's brokers answers: see the Cluster's conditions"
-            if not is_observed(document):
-                await self._tell(
-                    document, Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
-                )
+            if not is_true(document, "Ready"):  # Else it counts until brokers say more.
+                because = Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
+                await say_why_not(self.api, document, because, types=[PLACED])
             return False
         document = await hold(self.api, document, FINALIZER)
         outcome, described = await self._work(topic, self.found.topics.get(name), name)
         conditions = [outcome.condition]
+        is_settled = outcome.is_settled
+        if described is not None and outcome.condition.is_true:
+            placed = await self._placed(document, described, outcome.condition)
+            conditions.append(placed)
+            is_settled = is_settled and placed.is_true is True
         if described is not None and described.media is TopicMedia.TIERED:
             conditions.append(await self._tiered(name))
         await self._tell(document, *conditions, described=described)
-        return outcome.is_settled
+        return is_settled
 
     async def _work(
         self, topic: Topic, described: TopicDescription | None, name: str
@@ -220,8 +270,10 @@ class _Work:
             )
             for step in steps:
                 await self._perform(step, name)
+            left: list[Create | Alter | MoveReplicas] = []
             if steps:
                 described = (await self.admin.describe_topics([name]))[name]
+                left = actions(topic, found_topic(described), self._media)
         except CannotBeError as error:
             return _Outcome(Condition("Ready", False, error.reason, str(error))), described
         except InvalidConfigError as error:
@@ -233,19 +285,44 @@ class _Work:
                 Condition("Ready", False, reason, str(error)), not is_passing
             ), described
         assert described is not None
-        return self._outcome(described), described
+        return self._outcome(described, left), described
 
-    def _outcome(self, described: TopicDescription) -> _Outcome:
+    def _outcome(
+        self, described: TopicDescription, left: Sequence[Create | Alter | MoveReplicas]
+    ) -> _Outcome:
+        if any(not isinstance(each, MoveReplicas) for each in left):
+            # The broker that was asked has not heard of it yet.
+            message = "the change is made, and brokers have yet to show it"
+            return _Outcome(Condition("Ready", None, Reason.WAITING, message), False)
         moving = sum(each.is_reassigning for each in described.partitions)
         wrong = misplaced(
             [each.target_replicas for each in described.partitions], described.media, self._media
         )
-        if moving or wrong:
+        if moving or wrong or left:
             message = f"replicas of {moving} partitions are being moved"
             if wrong:
                 message += f"; those of {wrong} are still to be moved to {described.media}"
             return _Outcome(Condition("Ready", True, Reason.MOVING, message), False)
         return _Outcome(Condition("Ready", True, Reason.READY, "it is as it should be"))
+
+    async def _placed(
+        self, document: Document, described: TopicDescription, ready: Condition
+    ) -> Condition:
+        """Return whether every replica is on a broker and a disk where it should be."""
+        if ready.reason is Reason.MOVING:
+            return Condition("Placed", False, Reason.MOVING, ready.message)
+        if described.media is not TopicMedia.ANY and not is_true(document, PLACED):
+            # Brokers move replicas between their own disks, which no description of topics shows.
+            try:
+                logs = await self.admin.describe_logs(described.name)
+            except MillraceError as error:
+                return Condition("Placed", None, Reason.NO_BROKER_ANSWERS, str(error))
+            there = [each.media for each in logs if each.media is not None]
+            wrong = sum(not described.media.is_home_on(each) for each in there)
+            if wrong:
+                message = f"{wrong} replicas are still to be moved to another disk of their broker"
+                return Condition("Placed", False, Reason.MOVING, message)
+        return Condition("Placed", True, Reason.AS_WANTED, "every replica is where it should be")
 
     async def _tiered(self, name: str) -> Condition:
         try:
@@ -326,11 +403,12 @@ class _Work:
         if not has_finalizer(document, FINALIZER):
             return True
         if is_ours and topic.spec.deletion_policy is Deletion.DELETE:
-            if protects(topic):
+            if protects(topic.spec.config):
                 await self._tell(document, _PROTECTED)
                 return True  # Its next change is looked at.
             if self.found is None:
-                return await self._cannot_delete(document, "none of the brokers answers")
+                why = "none of the brokers answers"
+                return await _cannot_delete(self.api, document, why, self.going)
             described = self.found.topics.get(name)
             if described is not None:
                 try:
@@ -340,22 +418,9 @@ class _Work:
                     await self.admin.delete_topic(name)
                     events.TOPIC_DELETED.log(_audit, topic=name)
                 except MillraceError as error:
-                    return await self._cannot_delete(document, str(error))
+                    return await _cannot_delete(self.api, document, str(error), self.going)
         await release(self.api, document, FINALIZER)
         return True
-
-    async def _cannot_delete(self, document: Document, why: str) -> bool:
-        await self._tell(
-            document,
-            Condition(
-                "Ready",
-                False,
-                Reason.CANNOT_DELETE,
-                f"the topic cannot be deleted now: {why}. It is tried again. Not to wait for it, "
-                "set spec.deletionPolicy to Retain: then the topic stays",
-            ),
-        )
-        return False
 
     def _why_not(self, topic: Topic) -> Condition:
         if self.owners[topic_name(topic)] != topic.uid:
@@ -382,6 +447,8 @@ class _Work:
         described: TopicDescription | None = None,
     ) -> None:
         content: dict[str, Any] = {}
+        if not any(each.type == PLACED for each in conditions):
+            conditions = (*conditions, *not_known([PLACED], conditions[0]))
         if described is not None:
             content = {
                 "topicName": described.name,
@@ -391,6 +458,23 @@ class _Work:
                 "moving": sum(each.is_reassigning for each in described.partitions) or None,
             }
         await write_status(self.api, document, conditions, content)
+
+
+async def _cannot_delete(api: Api, document: Document, why: str, going: Collection[str]) -> bool:
+    """Say why a topic cannot be deleted, unless its namespace goes; return whether all is done."""
+    if document["metadata"]["namespace"] in going and not protects(
+        document["spec"].get("config") or {}
+    ):
+        events.TOPIC_KEPT.log(_audit, topic=_full_name(document), reason=why)
+        await release(api, document, FINALIZER)
+        return True
+    message = (
+        f"the topic cannot be deleted now: {why}. It is tried again. Not to wait for it, set "
+        "spec.deletionPolicy to Retain: then the topic stays"
+    )
+    because = Condition("Ready", False, Reason.CANNOT_DELETE, message)
+    await say_why_not(api, document, because, types=[PLACED])
+    return False
 
 
 def found_topic(described: TopicDescription) -> FoundTopic:
@@ -412,7 +496,11 @@ def _owners(documents: Iterable[Document]) -> dict[str, str]:
     """Return the Topic, by uid, that owns each topic: the oldest one that names it."""
     owners: dict[str, str] = {}
     for each in sorted(documents, key=age):
-        metadata = each["metadata"]
-        name = f"{metadata['namespace']}/{each['spec'].get('topicName') or metadata['name']}"
-        owners.setdefault(name, metadata["uid"])
+        owners.setdefault(_full_name(each), each["metadata"]["uid"])
     return owners
+
+
+def _full_name(document: Document) -> str:
+    """Return the name of a resource's topic in the cluster."""
+    metadata = document["metadata"]
+    return f"{metadata['namespace']}/{document['spec'].get('topicName') or metadata['name']}"
