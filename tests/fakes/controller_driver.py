@@ -9,6 +9,7 @@ from millrace.core.controller.effects import (
     Effect,
     ElectedUncleanly,
     LackingCommitted,
+    OlderCopyAccepted,
     PublishImage,
     ReadObject,
     Resigned,
@@ -96,6 +97,7 @@ class ControllerDriver:
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
         self.unclean: list[ElectedUncleanly] = []
+        self.accepted: list[OlderCopyAccepted] = []
         self.gone: list[TopicGone] = []
         self.raised: list[TopicRaised] = []
         self.resigned: str | None = None
@@ -122,6 +124,8 @@ class ControllerDriver:
                     self.lacking.append(effect)
                 case ElectedUncleanly():
                     self.unclean.append(effect)
+                case OlderCopyAccepted():
+                    self.accepted.append(effect)
                 case TopicGone():
                     self.gone.append(effect)
                 case TopicRaised():

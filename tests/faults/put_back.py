@@ -5,6 +5,7 @@ newest state everything continues, and no acknowledged record is lost.
 """
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -74,6 +75,12 @@ def _refusal(node: Node, reason: str) -> str:
     if not code or reason not in said:
         raise AssertionError(f"{node.name} ended with {code} and should say {reason!r}: {said}")
     return f"{node.name} refused: {reason}"
+
+
+def _accepting(node: Node) -> int:
+    """Return the setting with which the broker starts with its older copy, as it says itself."""
+    found = re.findall(r"node\.accept_older_copy = (\d+)", node.logged_since(0))
+    return int(found[-1])
 
 
 def _make_topic(admin: SyncAdmin, scene: Scene) -> str:
@@ -218,7 +225,7 @@ def put_an_older_directory_back(scene: Scene) -> str:
         _copy_directory(newest, log)
         what = "with the newest"
     else:
-        (log / "broker-epoch").unlink()  # As the broker's own hint says.
+        node.settings["node.accept_older_copy"] = _accepting(node)
         what = "when the newest was given up"
     node.start()
     node.is_spoilt = False

@@ -1,6 +1,7 @@
 """Disks that are full, go away, fail to flush, or forget what was written to them."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,7 +16,7 @@ import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, flip, wait_until
+from tests.integration.running_broker import RunningBroker, failed_start, flip, wait_until
 
 from millrace.client import SyncConsumer
 from millrace.core.ids import TopicPartition
@@ -420,7 +421,10 @@ def test_what_was_on_a_directory_that_is_left_out_is_not_begun_anew_on_another(
     assert broker.log_has("is not among its log_dirs")
     broker.stop()
     broker.log_dirs = both
-    (tmp_path / "bad" / "broker-epoch").unlink()  # As the refusal of an old directory says.
+    _, said = failed_start(broker)
+    told = re.search(r"node\.accept_older_copy = (\d+)", said)
+    assert told is not None, said
+    broker.settings["node.accept_older_copy"] = int(told[1])
     broker.start()
     with RawClient(broker.address) as client:
         wait_until(lambda: client.end_offset(bad) == 1, "it is back")

@@ -71,7 +71,7 @@ from millrace.broker.telemetry.page import MetricsPage
 from millrace.client import host
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
-from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
@@ -418,6 +418,7 @@ class Broker:
             broker_id=directories.broker_id,
             previous_broker_epoch=directories.closed_by,
             directory_epoch=directories.used_by,
+            accepted_copy=BrokerEpoch(node.accept_older_copy) if node.accept_older_copy else None,
         )
         broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         self.life = broker

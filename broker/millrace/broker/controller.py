@@ -36,6 +36,7 @@ from millrace.core.controller.effects import (
     Effect,
     ElectedUncleanly,
     LackingCommitted,
+    OlderCopyAccepted,
     PublishImage,
     ReadObject,
     Resigned,
@@ -45,6 +46,7 @@ from millrace.core.controller.effects import (
     WriteObject,
 )
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
+from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
 from millrace.core.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -61,6 +63,7 @@ from millrace.core.metadata.requests import ExpireTopics, Request
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger(AUDIT_LOGGER)
 
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
@@ -479,6 +482,10 @@ class ControllerShell:
                         log_end_offset=None
                         if effect.log_end is None
                         else effect.log_end.end_offset,
+                    )
+                case OlderCopyAccepted(accepted, epoch, missed):
+                    events.OLDER_COPY_ACCEPTED.log(
+                        _audit, broker=accepted, copy_epoch=epoch, lost_epoch=missed
                     )
                 case TopicGone(topic, topic_id, reason):
                     events.TOPIC_GONE.log(

@@ -617,6 +617,15 @@ CALLER_REFUSED: Final = Event(
     action="Correct the client. Against a client that does not stop, set a [quota](quotas.md).",
     fields=(*CALLER_FIELDS, "method", "error"),
 )
+OLDER_COPY_ACCEPTED: Final = Event(
+    name="older_copy_accepted",
+    level=Level.WARNING,
+    text="a broker starts with an older copy of its disk, which counts as lost",
+    meaning="A person accepted it with `node.accept_older_copy`, or the pod's annotation. The "
+    "copy names the life `copy_epoch`, and the disk of the life `lost_epoch` is given up.",
+    action="None, if you did that. Records that no other replica has are lost.",
+    fields=("broker", "copy_epoch", "lost_epoch"),
+)
 AUDIT_REPEATED: Final = Event(
     name="audit_repeated",
     level=Level.WARNING,

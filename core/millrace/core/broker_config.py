@@ -17,7 +17,16 @@ from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
-from millrace.core.settings import INT32_MAX, NO_LIMIT, Unit, Visibility, constant, section, setting
+from millrace.core.settings import (
+    INT32_MAX,
+    INT64_MAX,
+    NO_LIMIT,
+    Unit,
+    Visibility,
+    constant,
+    section,
+    setting,
+)
 
 DEFAULT_PORT: Final = 7092
 DEFAULT_METRICS_PORT: Final = 7093
@@ -25,6 +34,22 @@ DEFAULT_REPLICA_PORT: Final = 7094
 PORT_MAX: Final = 65_535
 
 _REQUIRED: Final = cast(Any, MISSING)
+
+
+OLDER_COPY_ANNOTATION: Final = "millrace.dev/accept-older-copy"
+"""Annotation of a broker's pod on Kubernetes from which `node.accept_older_copy` is taken."""
+
+
+def _parse_epoch(value: Any) -> int:
+    """Return a broker epoch; 0: none is named, as by a pod without the annotation."""
+    if type(value) is int and 0 <= value <= INT64_MAX:
+        return value
+    text = value.strip() if isinstance(value, str) else "no text"
+    if not text:
+        return 0
+    if text.isascii() and text.isdecimal() and len(text) <= 18:
+        return int(text)
+    raise ValueError("must be the broker epoch that the refusal of the older copy names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +63,16 @@ class NodeConfig:
     )
     rack: str = setting(
         "", "The failure zone of the broker, such as a cloud zone.", kafka="broker.rack"
+    )
+    accept_older_copy: int = setting(
+        0,
+        "Start with an older copy of the log directories, whose newest one is lost: the broker "
+        "epoch that the refusal of this copy names. It then counts as a lost disk: what other "
+        "replicas have is fetched from them, and what none has is lost. No other copy is accepted "
+        "by it. On Kubernetes it is the annotation `millrace.dev/accept-older-copy` of the pod.",
+        parse=_parse_epoch,
+        allowed="a broker epoch",
+        default_text="none",
     )
 
     def validate(self) -> Iterator[str]:

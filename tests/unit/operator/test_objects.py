@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.broker import config as broker_config
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.model.cluster import POD_VOLUMES
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
@@ -200,3 +201,18 @@ def test_a_release_is_a_tag_of_the_operators_own_image(own: str, release: str, i
 def test_what_an_image_is_told_by_without_a_tag() -> None:
     assert version_of("registry:5000/millrace") == "latest"
     assert version_of("millrace:0.1.0@sha256:12ab") == "sha256:12ab"
+
+
+def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation_names(
+    tmp_path: Path,
+) -> None:
+    made = objects()
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    (variable,) = [each["name"] for each in container["env"] if "accept-older-copy" in str(each)]
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    for annotation, accepted in (("", 0), ("17", 17)):  # It is empty as long as there is none.
+        loaded = broker_config.load(path, {variable: annotation})
+        assert loaded.node.accept_older_copy == accepted
+    with pytest.raises(InvalidConfigError, match="the broker epoch that the refusal"):
+        broker_config.load(path, {variable: "yes"})

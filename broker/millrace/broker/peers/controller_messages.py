@@ -90,6 +90,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     broker_id=request.broker_id,
                     previous_broker_epoch=request.previous_broker_epoch,
                     directory_epoch=request.directory_epoch,
+                    accepted_copy=request.accepted_copy,
                 )
             )
         case Heartbeat():
@@ -175,6 +176,9 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 else None,
                 directory_epoch=BrokerEpoch(register.directory_epoch)
                 if register.HasField("directory_epoch")
+                else None,
+                accepted_copy=BrokerEpoch(register.accepted_copy)
+                if register.HasField("accepted_copy")
                 else None,
             )
         case "heartbeat":

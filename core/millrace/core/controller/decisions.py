@@ -24,6 +24,7 @@ from millrace.core.controller.effects import (
     AskLogEnds,
     ElectedUncleanly,
     LackingCommitted,
+    OlderCopyAccepted,
     TopicGone,
     TopicRaised,
 )
@@ -98,6 +99,7 @@ that lead more than their share."""
 
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 _T = TypeVar("_T")
+_Report = ElectedUncleanly | OlderCopyAccepted | TopicGone | TopicRaised
 
 
 class Decisions:
@@ -180,12 +182,14 @@ class Decisions:
         """A broker's connection broke: its session ends soon."""
         self._membership.on_connection_broken(life, now)
 
-    def take_reports(self) -> list[tuple[str, ElectedUncleanly | TopicGone | TopicRaised]]:
+    def take_reports(self) -> list[tuple[str, _Report]]:
         """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
         told, self._told = self._told, []
-        reports: list[tuple[str, ElectedUncleanly | TopicGone | TopicRaised]] = [
-            (SHARD_KEYS[shard_of(each.topic_id)], each) for each in told
+        accepted, self._membership.accepted = self._membership.accepted, []
+        reports: list[tuple[str, _Report]] = [
+            *((SHARD_KEYS[shard_of(each.topic_id)], each) for each in told),
+            *((CLUSTER_KEY, OlderCopyAccepted(*each)) for each in accepted),
         ]
         for key, state in elected.items():
             topic, life = self._decided.topic(key.topic_id), state.leader_life

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.core.ids import LeaderEpoch, TopicId, TopicPartition
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, TopicId, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
@@ -95,6 +95,20 @@ class ElectedUncleanly:
 
 
 @dataclass(slots=True)
+class OlderCopyAccepted:
+    """Effect: tell people that a broker begins with an older copy of its disk, as they asked.
+
+    Attributes:
+        epoch: the life that the copy remembers.
+        missed: the life whose disk is given up.
+    """
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    missed: BrokerEpoch
+
+
+@dataclass(slots=True)
 class TopicGone:
     """Effect: tell people that a deleted topic cannot be brought back any more (P75)."""
 
@@ -127,6 +141,7 @@ Effect = (
     | AskLogEnds
     | LackingCommitted
     | ElectedUncleanly
+    | OlderCopyAccepted
     | TopicGone
     | TopicRaised
     | Resigned

@@ -191,6 +191,8 @@ class RegisterBroker:
             directories. None when one has no marker (P27).
         directory_epoch: the latest life that all its log directories remember, new ones excepted;
             None when one of them names none.
+        accepted_copy: a person accepts directories that remember this life and are an older copy:
+            they count as a lost disk.
         level: that its session speaks: see `broker_levels`.
     """
 
@@ -205,6 +207,7 @@ class RegisterBroker:
     replica_port: int = 0
     previous_broker_epoch: BrokerEpoch | None = None
     directory_epoch: BrokerEpoch | None = None
+    accepted_copy: BrokerEpoch | None = None
     level: int = BROKER_LEVEL
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace.core.broker_config import OLDER_COPY_ANNOTATION
 from millrace.core.metadata.model import SHARD_KEYS
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
@@ -466,6 +467,9 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     if pool.zone is None:
         zone = {"fieldRef": {"fieldPath": f"metadata.annotations['{ZONE_ANNOTATION}']"}}
         environment.append({"name": "MILLRACE_BROKER__NODE__RACK", "valueFrom": zone})
+    # Read again at each start of the container: it takes effect while the pod crashes.
+    accepted = {"fieldRef": {"fieldPath": f"metadata.annotations['{OLDER_COPY_ANNOTATION}']"}}
+    environment.append({"name": "MILLRACE_BROKER__NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted})
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
     return {
         "name": "broker",

@@ -196,7 +196,7 @@ class ControllerResponse(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasResponse, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasResponse, _Mapping]] = ..., undelete_topics: _Optional[_Union[_cluster_pb2.UndeleteTopicsResponse, _Mapping]] = ..., purge_topics: _Optional[_Union[_cluster_pb2.PurgeTopicsResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch", "directory_epoch")
+    __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch", "directory_epoch", "accepted_copy")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class RegisterBrokerRequest(_message.Message):
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_COPY_FIELD_NUMBER: _ClassVar[int]
     name: str
     rack: str
     host: str
@@ -219,7 +220,8 @@ class RegisterBrokerRequest(_message.Message):
     broker_id: int
     previous_broker_epoch: int
     directory_epoch: int
-    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., directory_epoch: _Optional[int] = ...) -> None: ...
+    accepted_copy: int
+    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., accepted_copy: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

@@ -29,7 +29,7 @@ from millrace.core.errors import (
     NotControllerError,
     StaleBrokerEpochError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
+from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition
 from millrace.core.lease import Deposed
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -52,6 +52,10 @@ class Membership:
     Args:
         decided: changed by every decision.
         image: of what is stored.
+
+    Attributes:
+        accepted: older copies of disks that were accepted, to be reported: the broker, the
+            life that the copy remembers, and the one whose disk is given up.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Membership:
         self._image = image
         self._sessions = Sessions(config)
         self._shutdowns = Shutdowns(config)
+        self.accepted: list[tuple[BrokerId, BrokerEpoch, BrokerEpoch]] = []
         self._starting: dict[BrokerId, BrokerLife] = {}  # Between the phases of registration.
         # Epoch of the first image with the broker's life: the broker has to have seen it (P28).
         self._shown_since = dict.fromkeys(image.cluster.brokers, image.epoch)
@@ -122,6 +127,10 @@ class Membership:
             return Decision(error, is_refusal=True)
         if known is not None and is_retry and known.broker_id not in self._starting:
             return Decision(known, [CLUSTER_KEY])
+        if known is not None and registration.is_older_copy(known, request):
+            epoch = request.directory_epoch
+            assert epoch is not None
+            self.accepted.append((known.broker_id, epoch, known.directory_epoch))
         self._decided.cluster, life = registration.reserved_life(cluster, known, request.level)
         self._starting[life.broker_id] = life
         grant = GrantEpoch(request=request, life=life)

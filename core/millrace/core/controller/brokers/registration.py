@@ -13,8 +13,10 @@ the first heartbeat that lets a broker lead also reports that its directories re
 (`BrokerRegistration.directory_epoch`). Directories that remember only an earlier life are an older
 copy, restored from a backup, and lack records acknowledged since. The broker is refused, as the
 operator may have the newer copy. It is not treated as a lost disk automatically: if no other
-replica is left, P31 would elect it, and cut off the records of the right one. A life that was
-granted and crashed before its directories remembered it has done nothing, and is not missed.
+replica is left, P31 would elect it, and cut off the records of the right one. A person may say that
+this very copy, named by its life, counts as a lost disk (`RegisterBroker.accepted_copy`). A life
+that was granted and crashed before its directories remembered it has done nothing, and is not
+missed.
 
 A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
 from the cluster's counter in the first phase, so it is granted to this start or to none.
@@ -25,6 +27,7 @@ Sources: KIP-631, KIP-966; KIP-380 for broker epochs.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from millrace.core.broker_config import OLDER_COPY_ANNOTATION
 from millrace.core.controller.partitions.elections import Restart
 from millrace.core.errors import (
     DuplicateBrokerRegistrationError,
@@ -48,8 +51,18 @@ def kind_of(known: BrokerRegistration | None, request: RegisterBroker) -> Restar
         return Restart.LOST_DISK
     if request.directory_epoch is None and known.directory_epoch:
         return Restart.LOST_DISK  # Their state is unknown.
+    if is_older_copy(known, request):
+        return Restart.LOST_DISK  # Accepted, or it would have been refused.
     is_marked = request.previous_broker_epoch == known.broker_epoch
     return Restart.CLEAN if is_marked else Restart.UNCLEAN
+
+
+def is_older_copy(known: BrokerRegistration, request: RegisterBroker) -> bool:
+    """Whether a broker's directories remember an earlier life than the last one that used them."""
+    epoch = request.directory_epoch
+    return (
+        epoch is not None and epoch < known.directory_epoch and _has_its_directories(known, request)
+    )
 
 
 def refusal(
@@ -167,13 +180,15 @@ def _copy_problem(
             f"the cluster has given none above {cluster.last_broker_epoch}: the coordination store "
             "was set back to an older state. Restore its newest state; nothing was changed"
         )
-    if epoch < known.directory_epoch and _has_its_directories(known, request):
+    if is_older_copy(known, request) and request.accepted_copy != epoch:
         return (
             f"broker {request.name!r}: a log directory was last used in broker epoch {epoch}, but "
             f"the broker has run in epoch {known.directory_epoch} since: an older copy was put "
-            "back, which lacks what was acknowledged meanwhile. Put the newest one back. If it is "
-            "lost, remove the file broker-epoch from it: then it counts as a lost disk, and what "
-            "the other replicas have is fetched from them. Nothing was changed"
+            "back, which lacks what was acknowledged meanwhile. Put the newest one back. If that "
+            f"is lost, accept this copy with node.accept_older_copy = {epoch}, or on Kubernetes: "
+            f"kubectl annotate pod {request.name} {OLDER_COPY_ANNOTATION}={epoch}. It then counts "
+            "as a lost disk: what other replicas have is fetched from them, and what none has is "
+            "lost. Nothing was changed"
         )
     return None
 

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.controller.decisions import LEADER_BALANCE_INTERVAL_MS
-from millrace.core.controller.effects import ElectedUncleanly
+from millrace.core.controller.effects import ElectedUncleanly, OlderCopyAccepted
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     BrokerInUseError,
@@ -359,6 +359,34 @@ def test_all_dead_with_unclean_elections_takes_the_first_one_back_and_says_so() 
         report.topic, TopicPartition(topic, 0), life, state.leader_epoch, None
     )
     assert str(report.topic) == "t"
+
+
+def test_an_older_copy_of_a_disk_is_refused_until_a_person_accepts_this_one() -> None:
+    cluster = Cluster(2)
+    topic = cluster.create(replication_factor=2)
+    copy = cluster.driver.image.cluster.brokers[B].broker_epoch
+    cluster.driver.kill(B)
+    newest = cluster.restart(1, "2").broker_epoch
+    cluster.driver.kill(B)
+
+    def begin(accepted: int | None) -> object:
+        request = replace(
+            registration(1, "3"),
+            directory_epoch=copy,
+            accepted_copy=None if accepted is None else BrokerEpoch(accepted),
+        )
+        return cluster.driver.ask(request)
+
+    for accepted in (None, copy - 1, newest):
+        error = begin(accepted)
+        assert isinstance(error, InvalidConfigError)
+        assert f"node.accept_older_copy = {copy}" in error.message
+        assert f"kubectl annotate pod b1 millrace.dev/accept-older-copy={copy}." in error.message
+    assert cluster.driver.accepted == []
+    assert isinstance(begin(copy), BrokerRegistration)
+    assert cluster.driver.accepted == [OlderCopyAccepted(B, copy, newest)]
+    state = cluster.state(topic)
+    assert (ids(state.isr), ids(state.elr)) == ([0], []), "it counts as a lost disk"
 
 
 def test_four_brokers_and_three_topics_survive_each_broker_evenly() -> None:
