@@ -10,7 +10,6 @@ Each part registers its end when it starts, so that a failed start is undone in 
 """
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -51,6 +50,7 @@ from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
 from millrace.broker.runtime.duties import Duties
 from millrace.broker.runtime.early_requests import EarlyRequests
+from millrace.broker.runtime.garbage import Garbage
 from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.log_directories import LogDirectories
@@ -84,13 +84,6 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another wants it.
 
 The default of 5 ms would be the latency of every hop between the loop and a busy thread.
-"""
-_GARBAGE_THRESHOLDS = (10_000, 10, 100)
-"""Thresholds of the garbage collector's three generations.
-
-All partitions are in the oldest generation, and its collection stops the broker for a fifth of a
-second at 5,000. By default that happens whenever it has grown by a quarter, as while logs are
-opened or leaders elected, and finds next to nothing: few dropped objects are in a cycle.
 """
 
 
@@ -129,7 +122,6 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready))
 
@@ -141,6 +133,8 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
             loop.add_signal_handler(number, duties.stop_soon)
+    garbage = Garbage()
+    garbage.begin()
     async with AsyncExitStack() as endings:
         broker = Broker(
             config,
@@ -150,7 +144,8 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
             open_store=partial(open_store, config.coordination),
         )
         ready = await broker.start()
-        gc.freeze()  # The present objects stay, and need not be collected.
+        garbage.keep_all()
+        duties.begin(garbage.run())
         events.BROKER_READY.log(_log, address=ready.address, cluster_id=ready.cluster_id)
         on_ready(ready)
         await duties.is_over.wait()

@@ -523,6 +523,7 @@ class _ProduceStream:
         del self._pending[request]
         self._service.memory.give_back(request.size, self._memory)
         self._answer(request)
+        request.outcomes.clear()  # The waiters refer to the request: a cycle for each would stay.
 
     def expire(self, now: MonotonicMs) -> None:
         """Answer the requests whose time is up; their bytes are held until they are judged."""

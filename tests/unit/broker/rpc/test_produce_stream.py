@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +46,7 @@ from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.replication.in_sync import BrokerStanding
+from millrace.core.replication.leader import Waiter
 from millrace.core.replication.replica import Complete, Effect, Replica, RoleChanged
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
 from millrace.proto.codec import encode_produce_request
@@ -241,6 +243,27 @@ def test_news_that_never_come_are_not_waited_for_longer_than_the_setting_says() 
             assert the.log.log_end_offset == 0
 
     asyncio.run(story())
+
+
+def test_a_request_that_was_answered_is_gone_without_the_garbage_collector() -> None:
+    def waiters() -> int:
+        return sum(isinstance(each, Waiter) for each in gc.get_objects())
+
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            for number in range(3):
+                call.produce(number, epoch=2)
+            found = await call.answers(3)
+            assert not any(each.HasField("error") for each in found.values())
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(story())
+        assert waiters() == 0
+    finally:
+        gc.enable()
 
 
 def test_without_acknowledgement_only_what_is_refused_is_told() -> None:

@@ -1,0 +1,79 @@
+"""Collections of a broker's garbage: each looks at few objects, and nothing stays for ever."""
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.broker.runtime.garbage import Garbage
+
+OLDEST = 2
+
+
+@pytest.fixture
+def garbage() -> Iterator[Garbage]:
+    """The process's collections, as a broker has them."""
+    before = gc.get_threshold()
+    garbage = Garbage()
+    garbage.begin()
+    yield garbage
+    garbage.end()
+    gc.set_threshold(*before)
+
+
+class Held:
+    """An object in a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="it collects the oldest in small parts")
+def test_a_broker_that_grows_has_little_for_the_next_collection_of_the_oldest(
+    garbage: Garbage,
+) -> None:
+    grown = [[number] for number in range(1_000_000)]
+    assert len(gc.get_objects(generation=OLDEST)) < 200_000
+    assert garbage.added > 500_000
+    del grown
+
+
+def test_what_survives_a_collection_of_the_oldest_is_not_looked_at_again(garbage: Garbage) -> None:
+    grown = [[number] for number in range(10_000)]
+    gc.collect()
+    assert garbage.added >= len(grown)
+    assert len(gc.get_objects(generation=OLDEST)) < 1000
+
+
+def test_a_cycle_that_was_frozen_and_dropped_later_is_freed_when_everything_is_collected(
+    garbage: Garbage,
+) -> None:
+    held = Held()
+    gone = weakref.ref(held)
+    gc.collect()
+    del held
+    gc.collect()
+    assert gone() is not None, "it is frozen"
+    garbage.collect_all()
+    assert gone() is None
+    assert garbage.added == 0
+
+
+@pytest.mark.parametrize(
+    ("added", "share", "is_due"),
+    [
+        (999, 0.0, False),
+        (1000, 0.1, True),
+        (1000, 0.5, False),
+        (2999, 0.5, False),
+        (3000, 0.5, True),
+    ],
+)
+def test_everything_is_collected_when_it_has_doubled_and_the_loop_is_quiet(
+    added: int, share: float, is_due: bool
+) -> None:
+    garbage = Garbage()
+    garbage.kept, garbage.added = 1000, added
+    assert garbage.is_due(share) is is_due
