@@ -36,9 +36,9 @@ from millrace.cli.records.problems import RowError, first_bad, told
 CONVERT: Final = "convert the file first: iconv -f LATIN1 -t UTF-8"
 ROW_BYTES_MAX: Final = 64 << 20
 
-_CELL: Final = rb'(?:(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n])[^,\r\n]*+)?+'
-_ROW: Final = rb"(?:" + _CELL + rb",)*+" + _CELL + rb"(?:\r\n|\n|\r)"
-_COMMAS: Final = re.compile(_CELL + rb",")
+_CELL: Final = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^",\r\n])[^,\r\n]*+)?+')
+_ROW: Final = rb'(?:[^"\r\n]++|(?<![^,\r\n])"(?:[^"]++|"")*+"|(?<=[^,\r\n])")*+(?:\r\n|\n|\r)'
+"""A quote begins quoted text where a cell begins, and is one like other characters elsewhere."""
 _FIRST_ROW: Final = re.compile(_ROW)
 _ROWS: Final = re.compile(rb"(?:" + _ROW + rb")*+")
 
@@ -293,12 +293,21 @@ def _fitting(chunk: bytes, expected: int) -> tuple[bytes, dict[int, _BadRow]]:
         row, at = found[0].rstrip(b"\r\n"), found.end()
         if not row:
             continue
-        cells = len(_COMMAS.findall(row)) + 1
+        cells = _count_of_cells(row)
         if cells == expected:
             good.append(found[0])
         else:
             bad[len(good) + len(bad) + 1] = _BadRow(row, cells)
     return b"".join(good), bad
+
+
+def _count_of_cells(row: bytes) -> int:
+    count, at = 0, 0
+    while at <= len(row):
+        found = _CELL.match(row, at)
+        assert found is not None, "it matches the empty text"
+        count, at = count + 1, found.end() + 1
+    return count
 
 
 def _end_of_rows(data: bytes) -> int:
