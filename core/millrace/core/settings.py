@@ -22,7 +22,7 @@ is 67,108,864. `64m` is no size: it would be the one to some and the other to ot
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -319,9 +319,16 @@ def unknown_names(
     ]
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant, if any is near enough."""
+    if len(name) > _TEXT_TOLD_MAX:
+        return None
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
 def _hint(name: str, known: Mapping[str, str], docs: str) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.6) if len(name) <= _TEXT_TOLD_MAX else ()
-    return f"; did you mean {known[near[0]]!r}?" if near else f"; {docs} lists all"
+    near = nearest(name, known)
+    return f"; {docs} lists all" if near is None else f"; did you mean {known[near]!r}?"
 
 
 def told(text: str) -> str:

@@ -16,6 +16,8 @@ from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
 
 _Table = TypeVar("_Table")
+Why: TypeAlias = str | Mapping[Use, str]
+"""Why an option is refused, and what to do: one text, or one for each kind of query."""
 Said: TypeAlias = Callable[[str], str]
 """Returns an option as text, by its attribute in the table."""
 
@@ -32,7 +34,7 @@ def parse_table(
     table: type[_Table],
     given: Mapping[str, str],
     use: Use,
-    refused: Mapping[str, str],
+    refused: Mapping[str, Why],
     contradictions: Callable[[_Table, Said], Iterable[str]],
 ) -> _Table:
     """Return the options of a query.
@@ -41,7 +43,8 @@ def parse_table(
         table: a class of settings.
         given: names, in any case, and texts.
         use: the kind of query.
-        refused: options that are not supported here, and why.
+        refused: options that are not supported here, and why; a query is told the advice of its
+            kind alone.
         contradictions: returns the problems of options together. Its second argument says an
             option in the words of the query: under the name that it was given, or as a default.
 
@@ -59,12 +62,9 @@ def parse_table(
     for name, text in given.items():
         found = names.get(name.lower())
         if found is None:
-            problems.append(
-                _refusal(name, {key: each.name for key, (_, each) in names.items()}, refused)
-            )
+            problems.append(_refusal(name, names, refused, use))
         elif not _use(found[1]) & use:
-            kind = "stream" if use is Use.STREAM else "batch"
-            problems.append(f"{found[1].name} has no meaning in a {kind}: leave it out")
+            problems.append(_meaningless(found[1], use))
         else:
             values[found[0]] = text
             said[found[1].attribute] = f"{found[0]}={text}"
@@ -89,18 +89,34 @@ def _use(each: NamedSetting) -> Use:
     return use
 
 
-def _refusal(name: str, known: Mapping[str, str], refused: Mapping[str, str]) -> str:
+def _refusal(
+    name: str,
+    known: Mapping[str, tuple[str, NamedSetting]],
+    refused: Mapping[str, Why],
+    use: Use,
+) -> str:
     bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
     for each, why in refused.items():
         if each.lower() == bare:
-            return f"{each} is not an option: {why}"
+            return f"{each} is not an option: {why if isinstance(why, str) else why[use]}"
     if _SECRET.search(name):  # Its value is never shown.
         return (
             f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
             "them"
         )
-    (problem,) = settings.unknown_names([name.lower()], known, docs="docs/spark-options.md")
+    (problem,) = settings.unknown_names(
+        [name.lower()],
+        {key: each.name for key, (_, each) in known.items()},
+        docs="docs/spark-options.md",
+    )
+    near = settings.nearest(name.lower(), known)
+    if near is not None and not _use(known[near][1]) & use:
+        return f"{name.lower()}: there is no such setting, and {_meaningless(known[near][1], use)}"
     return problem
+
+
+def _meaningless(each: NamedSetting, use: Use) -> str:
+    return f"{each.name} has no meaning in a {_KINDS[use]}: leave it out"
 
 
 _KINDS: Final = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
@@ -118,12 +134,18 @@ def markdown_table(table: type) -> str:
     return settings.markdown_table(table, _COLUMNS)
 
 
-def markdown_refused(refused: Mapping[str, str]) -> str:
+def markdown_refused(refused: Mapping[str, Why]) -> str:
     """Return the options that are refused as a table."""
     return "\n".join(
         [
             "| option | why |",
             "|---|---|",
-            *(f"| `{name}` | {why} |" for name, why in refused.items()),
+            *(f"| `{name}` | {_why_text(why)} |" for name, why in refused.items()),
         ]
     )
+
+
+def _why_text(why: Why) -> str:
+    if isinstance(why, str):
+        return why
+    return "; ".join(f"in a {_KINDS[use]}: {each}" for use, each in why.items())

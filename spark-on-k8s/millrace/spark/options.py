@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millrace.core.errors import InvalidTopicError
-from millrace.core.settings import INT64_MAX, Unit, setting
+from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.spark import subscriptions
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use, brokers_option, namespace_option
-from millrace.spark.option_table import NO_BROKERS, Said, parse_table
+from millrace.spark.option_table import NO_BROKERS, Said, Why, parse_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,21 +201,31 @@ class SourceOptions:
         return "endingOffsets", subscriptions.OffsetsOption("latest")
 
 
-REFUSED: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, Why]] = {
     "auto.offset.reset": "say where to begin with startingOffsets",
-    "enable.auto.commit": "the checkpoint keeps the offsets; commitOffsets reports them",
+    "enable.auto.commit": {
+        Use.BATCH: "a batch keeps no offsets: say where to begin with startingOffsets",
+        Use.STREAM: "the checkpoint keeps the offsets; commitOffsets reports them",
+    },
     "key.deserializer": "keys are bytes: decode the column in Spark",
     "value.deserializer": "values are bytes: decode the column in Spark",
     "key.serializer": "keys are bytes: encode the column in Spark",
     "value.serializer": "values are bytes: encode the column in Spark",
     "interceptor.classes": "nothing stands between the log and Spark",
     "isolation.level": "there are no transactions: all that is read is committed",
-    "groupIdPrefix": "name the query with groupId",
+    "groupIdPrefix": {
+        Use.BATCH: "a batch is of no group: leave it out",
+        Use.STREAM: "name the query with groupId",
+    },
     "fetchOffset.numRetries": "look-ups are repeated for requestTimeoutMs",
     "fetchOffset.retryIntervalMs": "look-ups are repeated for requestTimeoutMs",
-    "pushdown": "Spark keeps the filters of one query for the next one on the same DataFrame, "
-    "which then lacks records: say what to read by assign, startingOffsets and the like, or give "
-    "filterPushdown=true where every use of the DataFrame has the same filters",
+    "pushdown": {
+        Use.BATCH: "Spark keeps the filters of one query for the next one on the same DataFrame, "
+        "which then lacks records: say what to read by assign, startingOffsets and the like, or "
+        "give filterPushdown=true where every use of the DataFrame has the same filters",
+        Use.STREAM: "Spark pushes no filters into a stream: say what to read by assign, "
+        "startingOffsets and the like",
+    },
     "path": "topics are named by subscribe, subscribePattern or assign, and not by load()",
 }
 """Options of Spark's Kafka source, and former ones, that are not supported here, and why."""
@@ -234,19 +244,27 @@ def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         REFUSED,
         lambda options, said: _contradictions(options, use, said),
     )
-    try:
-        return _within_namespace(options)
-    except InvalidTopicError as error:
-        raise InvalidOptionError(error.message) from error
+    return _within_namespace(options)
 
 
 def _within_namespace(options: SourceOptions) -> SourceOptions:
-    """Return the options with full names of topics."""
-    named: dict[str, Any] = {
-        each: value.within(options.namespace)
-        for each in _NAMING_TOPICS
-        if (value := getattr(options, each)) is not None
-    }
+    """Return the options with full names of topics.
+
+    Raises:
+        InvalidOptionError: names that are no topics' are in it.
+    """
+    named: dict[str, Any] = {}
+    problems = []
+    for each in settings_of(SourceOptions).values():
+        value = getattr(options, each.attribute)
+        if each.attribute not in _NAMING_TOPICS or value is None:
+            continue
+        try:
+            named[each.attribute] = value.within(options.namespace)
+        except InvalidTopicError as error:
+            problems.append(f"{each.name}: {error.message}")
+    if problems:
+        raise InvalidOptionError("; ".join(problems))
     return replace(options, **named)
 
 

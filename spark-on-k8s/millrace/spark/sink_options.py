@@ -9,7 +9,7 @@ from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import Unit, setting, settings_of
 from millrace.core.topics import parse_topic_name
 from millrace.spark.option import Use, brokers_option, namespace_option
-from millrace.spark.option_table import NO_BROKERS, Said, parse_table
+from millrace.spark.option_table import NO_BROKERS, Said, Why, parse_table
 from millrace.spark.options import SourceOptions
 
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -85,7 +85,7 @@ class SinkOptions:
     )  # fmt: skip
 
 
-REFUSED: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, Why]] = {
     "acks": "a row counts as written when all in-sync replicas have it",
     "enable.idempotence": "retries of the writer are never duplicated",
     "retries": "rows are sent again for deliveryTimeoutMs",
@@ -115,7 +115,9 @@ def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
     Raises:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
-    of_readers = dict.fromkeys(settings_of(SourceOptions), "it is for reading: leave it out")
+    of_readers: dict[str, Why] = dict.fromkeys(
+        settings_of(SourceOptions), "it is for reading: leave it out"
+    )
     if use is Use.STREAM:
         given = {name: text for name, text in given.items() if name.lower() not in _SPARKS_OWN}
     options = parse_table(SinkOptions, given, use, {**of_readers, **REFUSED}, _contradictions)

@@ -127,21 +127,23 @@ def _check_table(properties: Mapping[str, str]) -> None:
 
 
 def _options_of_batch(given: Mapping[str, str]) -> SourceOptions | None:
-    """Return the options of a batch; None: they are of a stream or a sink.
+    """Return the options of a batch; None: they may be of a stream or a sink.
+
+    Spark does not say yet which of them the query is, and each is told only what concerns it: what
+    is wrong in a batch alone, `reader` refuses.
 
     Raises:
-        InvalidOptionError: they are of none of them.
+        InvalidOptionError: they are of none of them, for the same reason.
     """
     try:
         return parse_options(given, Use.BATCH)
     except InvalidOptionError as refusal:
         in_batch = refusal.message
-    in_stream = _refusal(lambda: parse_options(given, Use.STREAM))
-    if not in_stream or not _refusal(lambda: parse_sink_options(given, Use.BATCH)):
-        return None
-    if in_stream == in_batch:
+    if in_batch == _refusal(lambda: parse_options(given, Use.STREAM)) and _refusal(
+        lambda: parse_sink_options(given, Use.BATCH)
+    ):
         raise InvalidOptionError(in_batch)
-    raise InvalidOptionError(f"in a batch: {in_batch}; in a stream: {in_stream}")
+    return None
 
 
 def _refusal(parse: Callable[[], object]) -> str:

@@ -5,9 +5,10 @@ import re
 import pytest
 from docs.generate import SPARK_OPTIONS, spark_options
 
+from millrace.core.settings import settings_of
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
-from millrace.spark.options import SourceOptions, parse_options
+from millrace.spark.options import REFUSED, SourceOptions, parse_options
 from millrace.spark.subscriptions import (
     AtOffset,
     AtTime,
@@ -98,13 +99,12 @@ def test_units() -> None:
     ("name", "text", "told"),
     [
         ("subscibe", "x", "subscibe: there is no such setting; did you mean 'subscribe'?"),
-        ("maxoffsetpertrigger", "1", "did you mean 'maxOffsetsPerTrigger'?"),
+        ("maxoffsetpertrigger", "1", "maxOffsetsPerTrigger has no meaning in a batch"),
         ("zzz", "1", "docs/spark-options.md lists all"),
         ("path", "x", "topics are named by subscribe"),
         ("pushdown", "true", "keeps the filters of one query for the next one"),
         ("kafka.auto.offset.reset", "x", "auto.offset.reset is not an option: say where to begin"),
         ("value.deserializer", "x", "decode the column in Spark"),
-        ("enable.auto.commit", "x", "the checkpoint keeps the offsets"),
         ("isolation.level", "x", "there are no transactions"),
         ("maxOffsetsPerTrigger", "5", "has no meaning in a batch"),
         ("minPartitions", "0", "minPartitions = '0': must be 1 to 100000"),
@@ -230,3 +230,46 @@ def test_a_namespace_that_cannot_be_is_told() -> None:
         {**LEAST, "namespace": "Shop"}
     )
     assert "must be 1 to 249 ASCII letters" in refusal({**LEAST, "subscribe": "a b"})
+
+
+@pytest.mark.parametrize(
+    ("name", "in_batch", "in_stream"),
+    [
+        ("enable.auto.commit", "a batch keeps no offsets", "the checkpoint keeps the offsets"),
+        ("groupIdPrefix", "a batch is of no group", "name the query with groupId"),
+        ("pushdown", "filterPushdown=true", "Spark pushes no filters into a stream"),
+        ("endingOffset", "did you mean 'endingOffsets'?", "endingOffsets has no meaning in a str"),
+        ("groupIdd", "groupId has no meaning in a batch", "did you mean 'groupId'?"),
+    ],
+)
+def test_advice_is_of_the_kind_of_the_query(name: str, in_batch: str, in_stream: str) -> None:
+    given = {**LEAST, "startingOffsets": "earliest", name: "1"}
+    for use, mine, other in (
+        (Use.BATCH, in_batch, in_stream),
+        (Use.STREAM, in_stream, in_batch),
+    ):
+        told = refusal(given, use)
+        assert mine in told
+        assert other not in told
+
+
+@pytest.mark.parametrize("use", [Use.BATCH, Use.STREAM])
+def test_no_advice_names_an_option_that_the_query_cannot_have(use: Use) -> None:
+    others = [
+        each.name
+        for each in settings_of(SourceOptions).values()
+        if each.description.scope not in (None, use)
+    ]
+    assert others
+    for name in REFUSED:
+        told = refusal({**LEAST, "startingOffsets": "earliest", name: "1"}, use)
+        assert not [each for each in others if re.search(rf"\b{each}\b", told)]
+
+
+@pytest.mark.parametrize("name", ["subscribe", "assign", "startingOffsets"])
+def test_a_name_that_is_no_topic_s_is_told_with_its_option(name: str) -> None:
+    bad = {"subscribe": "a b", "assign": '{"a b":[0]}', "startingOffsets": '{"a b":{"0":1}}'}[name]
+    given = {**LEAST, name: bad}
+    if name == "assign":
+        del given["subscribe"]
+    assert refusal(given).startswith(f"{name}: topic 'a b'")

@@ -40,11 +40,18 @@ def test_load_refuses_options_with_which_nothing_can_be_read(source_module: Any)
     with pytest.raises(InvalidOptionError) as raised:
         source_module.MillraceDataSource({**LEAST, "subscibe": "x"}).schema()
     assert raised.value.message == "subscibe: there is no such setting; did you mean 'subscribe'?"
+
+
+def test_each_kind_of_query_is_told_only_what_is_wrong_with_it(source_module: Any) -> None:
+    source = source_module.MillraceDataSource({**LEAST, "startingoffsets": "latest"})
+    schema = source.schema()  # It is not known yet which kind it is.
     with pytest.raises(InvalidOptionError) as raised:
-        source_module.MillraceDataSource({**LEAST, "startingoffsets": "latest"}).schema()
-    in_batch, in_stream = raised.value.message.split("; in a stream: ")
-    assert in_batch.startswith("in a batch: startingOffsets: a batch that begins at the latest")
-    assert "needs groupId in a stream" in in_stream
+        source.reader(schema)
+    assert raised.value.message.startswith("startingOffsets: a batch that begins at the latest")
+    assert "stream" not in raised.value.message
+    with pytest.raises(InvalidOptionError, match="needs groupId") as raised:
+        source.streamReader(schema).initialOffset()
+    assert "batch" not in raised.value.message
 
 
 def test_load_leaves_options_of_a_stream_and_of_a_sink(source_module: Any) -> None:
