@@ -353,7 +353,10 @@ class Broker:
     def _serve_metrics(self) -> str:
         if self._config.metrics.port < 0:
             return ""
-        page = MetricsPage.serve(self._config.metrics, self._metrics.registry)
+        config = self._config
+        listeners = (config.listener, config.outside_listener, config.replica_listener)
+        names = [name for each in listeners for name in (each.host, each.advertised_host) if name]
+        page = MetricsPage.serve(config.metrics, self._metrics.registry, names)
         self._endings.push_async_callback(asyncio.to_thread, page.close)
         return str(page.address)
 

@@ -3,13 +3,22 @@
 A peer may connect and stay silent, or vanish. So a silent peer is disconnected, and with too many
 connections the oldest one is closed: the pages stay available for the next request. Broker,
 operator and Spark's driver serve theirs so; this is no part of the public API.
+
+A page is there for GET and HEAD, at its own path, and under an address or a name of this machine.
+Another name in `Host` means DNS rebinding: a page of another site lets a name of its own point to
+this address, and reads here what its visitor's network may read. It needs a name in the public DNS
+for that, so a name that cannot be there is let in. Source: RFC 9110, RFC 6761, RFC 6762.
 """
 
 import socket
 import sys
 import threading
+from collections.abc import Collection
 from contextlib import suppress
+from http import HTTPStatus
 from http.server import ThreadingHTTPServer
+from io import BytesIO
+from ipaddress import ip_address
 from typing import Any, Final
 
 from prometheus_client import MetricsHandler
@@ -20,19 +29,87 @@ SILENT_S_MAX: Final = 10
 """How long a peer may be silent."""
 
 
+METRICS_PATH: Final = "/metrics"
+_METHODS: Final = ("GET", "HEAD")
+_PRIVATE_DOMAINS: Final = frozenset({"internal", "local", "localhost", "svc"})
+"""Last labels of names that the public DNS does not have; Kubernetes' are `svc` and `local`."""
+
+
 class PageHandler(MetricsHandler):
-    """Answers one request: with the metrics of `registry`, or with a page of a subclass."""
+    """Answers one request: with the metrics of `registry`, or with a page of a subclass.
+
+    Attributes:
+        names: of this machine, besides its host name.
+    """
 
     timeout = SILENT_S_MAX
+    names: Collection[str] = ()
+
+    def page(self, path: str) -> tuple[int, str] | None:
+        """Return status and text of a page besides the metrics; None: there is no such page."""
+
+    def parse_request(self) -> bool:
+        """Implement `BaseHTTPRequestHandler`: refuse what no page is for."""
+        if not super().parse_request():
+            return False
+        hosts = self.headers.get_all("Host", [])
+        if self.command not in _METHODS:
+            self.answer(HTTPStatus.METHOD_NOT_ALLOWED, "it answers GET and HEAD")
+        # HTTP/1.0 may leave it out. A browser does not.
+        elif not all(is_own_host(host, self.names) for host in hosts):
+            self.answer(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this is no name of this machine that is known here: ask by its IP address, or add "
+                "the name to the settings",
+            )
+        else:
+            return True
+        return False
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == METRICS_PATH:
+            super().do_GET()
+            return
+        status, text = self.page(path) or (HTTPStatus.NOT_FOUND, f"ask for {METRICS_PATH}")
+        self.answer(status, text)
+
+    def do_HEAD(self) -> None:
+        peer, self.wfile = self.wfile, BytesIO()
+        try:
+            self.do_GET()
+            head, end, _ = self.wfile.getvalue().partition(b"\r\n\r\n")
+        finally:
+            self.wfile = peer
+        self.wfile.write(head + end)
 
     def answer(self, status: int, text: str) -> None:
         """Answer with lines of text."""
         body = f"{text}\n".encode()
         self.send_response(status)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", ", ".join(_METHODS))
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def is_own_host(host: str, names: Collection[str]) -> bool:
+    """Return whether a `Host` can be this machine's: see the module.
+
+    Args:
+        host: the value of the field.
+        names: further names of the machine.
+    """
+    name = host.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    with suppress(ValueError):
+        return bool(ip_address(name))
+    name = name.removesuffix(".")
+    _, dot, last = name.rpartition(".")
+    is_public = bool(dot) and last not in _PRIVATE_DOMAINS
+    return not is_public or name in {socket.gethostname().lower(), *map(str.lower, names)}
 
 
 class PageServer(ThreadingHTTPServer):

@@ -315,6 +315,13 @@ class MetricsConfig:
         maximum=PORT_MAX,
         minus_one="no metrics page",
     )
+    names: str = setting(
+        "",
+        "Names under which the page is asked for, with commas, besides this machine's name and "
+        "those of the listeners. IP addresses, names without a dot, and names in `svc`, `local` "
+        "and `internal` need none. Others are refused: a web site could read the page in the name "
+        "of its visitors (DNS rebinding).",
+    )
     topics_max: int = setting(
         1000,
         "Topics that [metrics](metrics.md) name, those that a broker meets first; all others are "

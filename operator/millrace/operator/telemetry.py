@@ -120,20 +120,13 @@ class TelemetryPage:
         class Handler(PageHandler):
             registry = metrics.registry
 
-            def do_GET(self) -> None:
-                if self.path == "/livez":
+            def page(self, path: str) -> tuple[int, str] | None:
+                if path == "/livez":
                     silent = signs.silent()
-                    self._probe(not silent, f"silent for too long: {', '.join(silent)}")
-                elif self.path == "/readyz":
-                    self._probe(signs.is_ready, "the API server was not reached yet")
-                else:
-                    super().do_GET()
-
-            def _probe(self, is_well: bool, why: str) -> None:
-                if is_well:
-                    self.answer(200, "ok")
-                else:
-                    self.answer(503, why)
+                    return _probe(not silent, f"silent for too long: {', '.join(silent)}")
+                if path == "/readyz":
+                    return _probe(signs.is_ready, "the API server was not reached yet")
+                return None
 
         self._server = PageServer("0.0.0.0", port, Handler, "telemetry-page")
         self.port: Final = self._server.server_port
@@ -141,3 +134,7 @@ class TelemetryPage:
     def close(self) -> None:
         """Stop serving; waits for the thread."""
         self._server.close()
+
+
+def _probe(is_well: bool, why: str) -> tuple[int, str]:
+    return (200, "ok") if is_well else (503, why)

@@ -207,14 +207,10 @@ def _pages(seen: _Seen, metrics: CollectorRegistry, stale_after_s: float) -> typ
     class Handler(PageHandler):
         registry = metrics
 
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                super().do_GET()
-            elif path == "/healthz":
-                problems = seen.problems(stale_after_s)
-                self.answer(503 if problems else 200, "\n".join(problems or ["ok"]))
-            else:
-                self.answer(404, "there are /metrics and /healthz")
+        def page(self, path: str) -> tuple[int, str] | None:
+            if path != "/healthz":
+                return None
+            problems = seen.problems(stale_after_s)
+            return (503 if problems else 200), "\n".join(problems or ["ok"])
 
     return Handler

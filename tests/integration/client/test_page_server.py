@@ -1,7 +1,12 @@
 """Pages for Prometheus and probes stay available, whatever their peers do."""
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from email.message import Message
+from http import HTTPStatus
+from http.client import HTTPConnection
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -10,7 +15,13 @@ from prometheus_client import CollectorRegistry, Gauge
 from tests.fakes.silent_peers import silent_peers
 from tests.integration.running_broker import wait_until
 
-from millrace.client.page_server import CONNECTIONS_MAX, SILENT_S_MAX, PageHandler, PageServer
+from millrace.client.page_server import (
+    CONNECTIONS_MAX,
+    SILENT_S_MAX,
+    PageHandler,
+    PageServer,
+    is_own_host,
+)
 
 
 @pytest.fixture
@@ -21,11 +32,8 @@ def server() -> Iterator[PageServer]:
     class Handler(PageHandler):
         registry = metrics
 
-        def do_GET(self) -> None:
-            if self.path == "/well":
-                self.answer(503, "not well")
-            else:
-                super().do_GET()
+        def page(self, path: str) -> tuple[int, str] | None:
+            return (503, "not well") if path == "/well" else None
 
     served = PageServer("127.0.0.1", 0, Handler, "pages")
     yield served
@@ -44,6 +52,80 @@ def get(server: PageServer, path: str) -> tuple[int, str]:
 def test_metrics_and_pages_of_a_programs_own_are_served(server: PageServer) -> None:
     assert "figure 7.0\n" in get(server, "/metrics")[1]
     assert get(server, "/well") == (503, "not well\n")
+
+
+def ask(
+    server: PageServer, method: str, path: str, host: str | None = None
+) -> tuple[int, Message, bytes]:
+    """Make a request; return status, header and body of the answer."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    with closing(connection):
+        connection.request(method, path, headers={} if host is None else {"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/well/more", "/..", "/x/metrics"])
+def test_there_is_nothing_at_other_paths(server: PageServer, path: str) -> None:
+    assert ask(server, "GET", path)[0] == HTTPStatus.NOT_FOUND
+
+
+def test_parameters_choose_no_other_page(server: PageServer) -> None:
+    assert b"figure 7.0" in ask(server, "GET", "/metrics?name[]=figure")[2]
+    assert ask(server, "GET", "/well?x=1")[0] == HTTPStatus.SERVICE_UNAVAILABLE
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/well", "/nothing"])
+def test_head_is_answered_like_get_without_the_page(server: PageServer, path: str) -> None:
+    status, _, _ = ask(server, "GET", path)
+    answer = ask(server, "HEAD", path)
+    assert (answer[0], answer[2]) == (status, b"")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
+def test_other_methods_are_not_allowed(server: PageServer, method: str) -> None:
+    status, header, _ = ask(server, method, "/metrics")
+    assert (status, header["Allow"]) == (HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1:7093",
+            "10.244.1.7:7093",
+            "[::1]:7093",
+            "[fd00::7]",
+            "localhost",
+            "LOCALHOST:1",
+        ),
+        *("broker-0:7093", "orders-0.orders.billing.svc:7093", "orders-0.x.svc.cluster.local."),
+        socket.gethostname(),
+    ],
+)
+def test_addresses_and_names_that_only_this_network_has_are_its_own(
+    server: PageServer, host: str
+) -> None:
+    assert ask(server, "GET", "/metrics", host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:7093", "localhost.evil.example", "127.0.0.1.evil.example", "svc.example", "1.2"],
+)
+@pytest.mark.parametrize("path", ["/metrics", "/well"])
+def test_another_sites_name_is_refused_and_shows_nothing(
+    server: PageServer, host: str, path: str
+) -> None:
+    status, _, body = ask(server, "GET", path, host)
+    assert status == HTTPStatus.MISDIRECTED_REQUEST
+    assert b"IP address" in body
+    assert b"figure" not in body
+
+
+def test_names_that_are_configured_are_its_own() -> None:
+    assert is_own_host("Metrics.Example.org:7093", ["metrics.example.ORG"])
+    assert not is_own_host("other.example.org", ["metrics.example.org"])
 
 
 def test_silent_connections_make_room_for_the_next_one(server: PageServer) -> None:

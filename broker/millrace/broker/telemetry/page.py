@@ -1,5 +1,6 @@
 """The page `/metrics` of a broker for Prometheus."""
 
+from collections.abc import Collection
 from typing import Self
 
 from prometheus_client import CollectorRegistry
@@ -21,13 +22,21 @@ class MetricsPage:
         self.address = Address(host, server.server_port)
 
     @classmethod
-    def serve(cls, config: MetricsConfig, registry: CollectorRegistry) -> Self:
+    def serve(
+        cls, config: MetricsConfig, registry: CollectorRegistry, names: Collection[str] = ()
+    ) -> Self:
         """Serve the page.
+
+        Args:
+            config: where it is.
+            registry: holds the metrics.
+            names: of this machine that are configured elsewhere.
 
         Raises:
             InvalidConfigError: the address cannot be bound.
         """
-        handler = PageHandler.factory(registry)
+        handler: type[PageHandler] = PageHandler.factory(registry)
+        handler.names = frozenset({*names, config.host, *config.names.replace(",", " ").split()})
         try:
             server = PageServer(config.host, config.port, handler, "metrics-page")
         except OSError as error:
