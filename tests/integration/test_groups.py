@@ -120,7 +120,7 @@ class Group:
         task = self.tasks.pop(member)
         coroutine = task.get_coro()
         consumer = coroutine.cr_frame.f_locals["consumer"]  # type: ignore[union-attr]
-        consumer._core.membership._beating.cancel()
+        consumer._core.membership._tasks.cancel()
         consumer._core.membership = None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

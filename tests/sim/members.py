@@ -231,4 +231,4 @@ def _forget(consumer: Consumer) -> None:
     """Let a consumer die as a member: it neither commits nor leaves its group."""
     membership, consumer._core.membership = consumer._core.membership, None
     assert membership is not None
-    membership._beating.cancel()
+    membership._tasks.cancel()

@@ -317,7 +317,7 @@ def test_an_end_is_not_committed_over_a_later_position() -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
         await it.member.commit({("t", 0): Position(15)})
-        await it.until(lambda: it.member._pinning is not None and it.member._pinning.done())
+        await it.until(lambda: not it.member._is_pinning)
         assert it.coordinator.commits == [[15]]
 
     run(story, auto_offset_reset="latest")
@@ -327,6 +327,6 @@ def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
-        assert it.member._pinning is None
+        assert not it.member._is_pinning
 
     run(story)

@@ -1,7 +1,8 @@
 """The tasks that run for as long as the broker does, and what ends its process.
 
-A duty that fails ends the process, with a non-zero code: a broker that goes on after a broken
-assertion is worse than one that is restarted. A signal ends it in good order.
+A duty that fails, or that is cancelled before the broker stops, ends the process, with a non-zero
+code: a broker that goes on after a broken assertion, or without one of its duties, is worse than
+one that is restarted. A signal ends it in good order.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ class Duties:
         self.exit_code = 0
         self._failure: MillraceError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._are_ending = False
 
     def begin(self, duty: Coroutine[Any, Any, None]) -> None:
         """Run a duty until the broker stops; if it fails, the broker does."""
@@ -37,7 +39,10 @@ class Duties:
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._are_ending:
+                self.fail(RuntimeError(f"a duty was cancelled: {task.get_coro()}"))
+        elif (error := task.exception()) is not None:
             self.fail(error)
 
     def stop_soon(self) -> None:
@@ -80,6 +85,7 @@ class Duties:
 
     async def end(self) -> None:
         """End all duties."""
+        self._are_ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

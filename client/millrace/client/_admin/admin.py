@@ -61,6 +61,7 @@ from millrace.client._cluster.offsets import (
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.record_deletions import delete_records
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
+from millrace.client._runtime.tasks import parts_of_a_call
 from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.core.errors import (
     Appended,
@@ -808,9 +809,10 @@ class Admin:
             for each in self._cluster.brokers.values()
             if not each.is_fenced and each.broker_id not in unreachable
         ]
-        answers = await asyncio.gather(
-            *(self._ask(each, lambda c: c.cluster.DescribeLogs(request)) for each in asked)
-        )
+        with parts_of_a_call():
+            answers = await asyncio.gather(
+                *(self._ask(each, lambda c: c.cluster.DescribeLogs(request)) for each in asked)
+            )
         names = self._cluster.topic_names
         told = [
             (log, names.get(topic_id, topic_id.hex()), broker.broker_id)
@@ -837,9 +839,13 @@ class Admin:
         await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         request = cluster_pb2.DescribeBrokerConfigRequest()
         asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
-        answers = await asyncio.gather(
-            *(self._ask(each, lambda c: c.cluster.DescribeBrokerConfig(request)) for each in asked)
-        )
+        with parts_of_a_call():
+            answers = await asyncio.gather(
+                *(
+                    self._ask(each, lambda c: c.cluster.DescribeBrokerConfig(request))
+                    for each in asked
+                )
+            )
         return {
             broker.broker_id: config_from_wire(answer.config)
             for broker, answer in zip(asked, answers, strict=True)
@@ -966,7 +972,8 @@ class Admin:
         request = cluster_pb2.DescribeQuotasRequest(names=wanted or ())
         await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
-        told = await asyncio.gather(*(self._describe_quotas(each, request) for each in asked))
+        with parts_of_a_call():
+            told = await asyncio.gather(*(self._describe_quotas(each, request) for each in asked))
         answers = {
             broker.broker_id: answer
             for broker, answer in zip(asked, told, strict=True)
@@ -1059,11 +1066,12 @@ class Admin:
         Raises:
             InvalidPositionError: that is no name.
         """
-        (epoch, assignor, members), committed, initial = await asyncio.gather(
-            describe_members(self._cluster, self._coordinators, name),
-            self.fetch_positions(name),
-            self.fetch_positions(name, kind="initial"),
-        )
+        with parts_of_a_call():
+            (epoch, assignor, members), committed, initial = await asyncio.gather(
+                describe_members(self._cluster, self._coordinators, name),
+                self.fetch_positions(name),
+                self.fetch_positions(name, kind="initial"),
+            )
         if not (epoch or committed or initial):
             return None
         return GroupDescription(

@@ -90,9 +90,9 @@ class BrokerStreams(Generic[AnyStream]):
     def perform(self, effect: Effect) -> None:
         """Perform an effect of the machine."""
         if isinstance(effect, Connect):
-            self._tasks.spawn(self._connect(effect.broker_id))
+            self._tasks.spawn(self._connect, effect.broker_id)
         else:
-            self._tasks.spawn(self._refresh(effect.topics))
+            self._tasks.spawn(self._refresh, effect.topics)
 
     async def _connect(self, broker_id: BrokerId) -> None:
         try:
@@ -114,7 +114,7 @@ class BrokerStreams(Generic[AnyStream]):
             del self._streams[broker_id]
             with self.lock:
                 self._machine.on_disconnected(broker_id, reason, monotonic_ms())
-        self._tasks.spawn(self._cluster.drop(stream.connection))
+        self._tasks.spawn(self._cluster.drop, stream.connection)
         self._on_told()
 
     def give_up(self, broker_id: BrokerId) -> None:
@@ -122,7 +122,7 @@ class BrokerStreams(Generic[AnyStream]):
         self.failures += 1
         stream = self._streams.pop(broker_id)
         stream.close()
-        self._tasks.spawn(self._cluster.drop(stream.connection))
+        self._tasks.spawn(self._cluster.drop, stream.connection)
 
     async def _refresh(self, topics: list[str]) -> None:
         with suppress(MillraceError):  # The machine asks again after its pause.

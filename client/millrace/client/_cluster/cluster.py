@@ -30,6 +30,7 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
 from millrace.client._runtime import fork
 from millrace.client._runtime.latencies import Latencies
+from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, cancellations, parts_of_a_call
 from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -170,7 +171,7 @@ class Cluster:
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
-        self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
+        self._refreshes: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
         self._is_closed = False
         self.call_seconds: dict[str, Latencies] = {}
         """Of calls with one request and one response, by method."""
@@ -204,17 +205,28 @@ class Cluster:
             if self._is_closed:
                 raise ClosedError("the client is closed")
             task = self._connections.get(address)
-            if task is None:
+            if task is None or task.cancelled():
                 task = self._connections[address] = asyncio.create_task(self._connect(address))
                 task.add_done_callback(partial(self._forget_failed, address))
-            try:
-                connection = await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if task.cancelled():
-                    raise ClosedError("the client was closed meanwhile") from None
-                raise
-            if not connection.is_given_up:
+            connection = await self._result_of(task)
+            if connection is not None and not connection.is_given_up:
                 return connection
+
+    async def _result_of(self, task: asyncio.Task[Result]) -> Result | None:
+        """Wait for a task that others may wait for, too; None: it was cancelled by others.
+
+        Raises:
+            ClosedError: the client was closed, which cancels it.
+        """
+        begun = cancellations()
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled() or cancellations() > begun:
+                raise
+            if self._is_closed:
+                raise ClosedError("the client was closed meanwhile") from None
+            return None
 
     def _forget_failed(self, address: str, task: asyncio.Task[Connection]) -> None:
         """Let the next use connect again, even if no caller waited for the failure."""
@@ -295,7 +307,9 @@ class Cluster:
                 last = error
                 in_doubt = True
                 # A connection that was there broke. There may be a new one behind the others.
-                if address not in self._connections and address not in again:
+                is_gone = address not in self._connections
+                is_cancelled = isinstance(error.__cause__, asyncio.CancelledError)
+                if (is_gone or is_cancelled) and address not in again:
                     again.add(address)
                     waiting.append(address)
                 continue
@@ -348,13 +362,18 @@ class Cluster:
     async def _on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
     ) -> Result:
+        begun = cancellations()
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
-        except asyncio.CancelledError:
-            if is_cancelled_by(connection):
+        except asyncio.CancelledError as cancellation:
+            if cancellations() > begun:
+                raise
+            if connection.is_given_up:
                 raise connection.given_up() from None
-            raise
+            raise ConnectionFailedError(
+                f"the call to the broker at {connection.address} {CANCELLED_BY_OTHERS}"
+            ) from cancellation
         except grpc.RpcError as error:
             refusal = wire.refusal_from_rpc(error)
             if refusal is not None:
@@ -507,21 +526,24 @@ class Cluster:
     async def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look up brokers and topics; None: all topics. Concurrent equal look-ups are one."""
         wanted = frozenset(names) if names is not None else frozenset([""])
-        task = self._refreshes.get(wanted)
-        if task is None:
-            task = asyncio.create_task(self._refresh(wanted))
-            self._refreshes[wanted] = task
-            task.add_done_callback(lambda _: self._refreshes.pop(wanted, None))
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise ClosedError("the client was closed meanwhile") from None
-            raise
+        answer = None
+        while answer is None:
+            task = self._refreshes.get(wanted)
+            if task is None or task.done():
+                task = asyncio.create_task(self._refresh(wanted))
+                self._refreshes[wanted] = task
+                task.add_done_callback(partial(self._forget_refresh, wanted))
+            answer = await self._result_of(task)
 
-    async def _refresh(self, wanted: frozenset[str]) -> None:
+    def _forget_refresh(
+        self, wanted: frozenset[str], task: asyncio.Task[cluster_pb2.GetMetadataResponse]
+    ) -> None:
+        if self._refreshes.get(wanted) is task:
+            del self._refreshes[wanted]
+
+    async def _refresh(self, wanted: frozenset[str]) -> cluster_pb2.GetMetadataResponse:
         topics = () if "" in wanted else sorted(wanted)
-        await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
+        return await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
 
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest
@@ -566,10 +588,16 @@ class Cluster:
         The newest metadata counts. Takes `metadata_timeout_ms` at the most.
         """
         request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
+        begun = cancellations()
         asks = [asyncio.create_task(self._ask(each, request)) for each in self._addresses()]
         try:
             for answer in asyncio.as_completed(asks):
-                answered = await answer
+                try:
+                    answered = await answer
+                except asyncio.CancelledError:
+                    if cancellations() > begun:
+                        raise
+                    continue  # Others have cancelled this question alone.
                 if answered is not None:
                     self.learn(answered[1], is_full=False)
                 if is_enough():
@@ -593,9 +621,10 @@ class Cluster:
         heard: set[BrokerId] = set()
         while addresses := [each for each in self._addresses() if each not in asked]:
             asked.update(addresses)
-            answers = await asyncio.gather(
-                *(self._ask(address, _ABOUT_BROKERS) for address in addresses)
-            )
+            with parts_of_a_call():
+                answers = await asyncio.gather(
+                    *(self._ask(address, _ABOUT_BROKERS) for address in addresses)
+                )
             answered = [each for each in answers if each is not None]
             for connection, response in sorted(answered, key=lambda each: _knowledge(each[1])):
                 heard.add(BrokerId(connection.hello.broker_id))
@@ -756,12 +785,6 @@ def as_maybe(error: Failure) -> Failure:
     again = error.again(Appended.MAYBE)
     again.__cause__ = error.__cause__
     return again
-
-
-def is_cancelled_by(connection: Connection) -> bool:
-    """Return whether this task's call was cancelled with its connection, and not the task."""
-    task = asyncio.current_task()
-    return connection.is_given_up and task is not None and not task.cancelling()
 
 
 def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:

@@ -9,7 +9,8 @@ import grpc
 import grpc.aio
 
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Connection, is_cancelled_by
+from millrace.client._cluster.cluster import Connection
+from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, StreamTasks
 from millrace.core.consumer.sessions import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
@@ -60,7 +61,13 @@ class FetchStream:
         self._call: grpc.aio.StreamStreamCall[Any, Any] = connection.channel.stream_stream(
             _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
         )()
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+        self._tasks = StreamTasks(
+            "fetch stream",
+            self._write(),
+            self._read(),
+            on_cancelled=self._on_cancelled,
+            on_failed=self._break,
+        )
 
     def change(self, effect: ChangeSession) -> None:
         """Queue a change of the session."""
@@ -88,12 +95,11 @@ class FetchStream:
         """End the session; `on_broken` is not called."""
         self._is_closed = True
         self._call.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of a closed stream have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait()
 
     async def _write(self) -> None:
         try:
@@ -104,9 +110,6 @@ class FetchStream:
                 await self._has_message.wait()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
-        except asyncio.CancelledError:
-            self._break_if_given_up()
-            raise
 
     async def _read(self) -> None:
         try:
@@ -125,13 +128,12 @@ class FetchStream:
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
             self._break(error)
-        except asyncio.CancelledError:
-            self._break_if_given_up()
-            raise
 
-    def _break_if_given_up(self) -> None:
-        if is_cancelled_by(self.connection):
+    def _on_cancelled(self) -> None:
+        if self.connection.is_given_up:
             self._break("another call found the connection broken")
+        else:
+            self._break(f"its task {CANCELLED_BY_OTHERS}")
 
     def _break(self, reason: str | BaseException) -> None:
         if self._is_closed:

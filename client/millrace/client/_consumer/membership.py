@@ -34,6 +34,7 @@ from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._runtime.tasks import Tasks
 from millrace.core.errors import (
     ClientError,
     FencedMemberEpochError,
@@ -158,19 +159,22 @@ class Membership:
         """Partitions of which the group has no position, and this member looks up the end."""
         self._ends: dict[TopicPartition, Position] = {}
         """Those whose end is found, and not committed yet."""
-        self._pinning: asyncio.Task[None] | None = None
-        self._beating = asyncio.get_running_loop().create_task(self._beat())
-        self._beating.add_done_callback(self._on_beating_ended)
+        self._ends_under_way: dict[TopicPartition, Position] = {}
+        self._pins = Tasks(asyncio.get_running_loop(), "member of a group")
+        self._is_pinning = False
+        self._tasks = Tasks(
+            asyncio.get_running_loop(), "member of a group", self._on_unexpected_error
+        )
+        self._tasks.spawn(self._beat)
 
     def _new_id(self) -> str:
         return host.current.random_bytes(_ID_BYTES).hex()
 
-    def _on_beating_ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            failure = ClientError(f"heartbeats have failed unexpectedly: {error!r}")
-            failure.__cause__ = error
-            self._failure = failure
-            self._reading.wake()
+    def _on_unexpected_error(self, error: BaseException) -> None:
+        failure = ClientError(f"heartbeats have failed unexpectedly: {error!r}")
+        failure.__cause__ = error
+        self._failure = failure
+        self._reading.wake()
 
     # --- Heartbeats, all the time ------------------------------------------------------------
 
@@ -413,20 +417,23 @@ class Membership:
         if place in self._unpinned:
             self._unpinned.remove(place)
             self._ends[place] = Position(end)
-            if self._pinning is None or self._pinning.done():
-                self._pinning = asyncio.create_task(self._pin())
+            if not self._is_pinning:
+                self._is_pinning = True
+                self._pins.spawn(self._pin)
 
     async def _pin(self) -> None:
         await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
-        while self._ends:
-            ends, self._ends = self._ends, {}
-            await self._commit_or_log(
-                {
-                    (self.owned[each], each.partition): end
-                    for each, end in ends.items()
-                    if each in self.owned
-                }
-            )
+        while self._ends or self._ends_under_way:  # The latter, after others cancelled the task.
+            self._ends_under_way |= self._ends
+            self._ends = {}
+            ends = {
+                (self.owned[each], each.partition): end
+                for each, end in self._ends_under_way.items()
+                if each in self.owned
+            }
+            await self._log_failure_of(self._store(ends))
+            self._ends_under_way = {}
+        self._is_pinning = False
 
     async def _committed(self) -> dict[TopicPartition, Position]:
         return await self._positions.fetch_by_id(
@@ -443,11 +450,11 @@ class Membership:
         if before is not None and before is not current:
             await asyncio.wait([before])  # Its positions are older.
         self._committed_at = host.monotonic_s()
-        await self._commit_or_log(positions)
+        await self._log_failure_of(self.commit(positions))
 
-    async def _commit_or_log(self, positions: dict[PartitionName, Position]) -> None:
+    async def _log_failure_of(self, commit: Awaitable[None]) -> None:
         try:
-            await self.commit(positions)
+            await commit
         except (StaleMemberEpochError, UnknownMemberIdError):
             pass  # The next poll is told.
         except MillraceError as error:
@@ -475,10 +482,14 @@ class Membership:
         Raises:
             MillraceError: they are not stored, or may not be.
         """
+        for ends in (self._ends, self._ends_under_way):
+            for each in [place for place in ends if self._name(place) in positions]:
+                del ends[each]  # This position is further on.
+        await self._store(positions)
+
+    async def _store(self, positions: dict[PartitionName, Position]) -> None:
         if not positions:
             return
-        for each in [place for place in self._ends if self._name(place) in positions]:
-            del self._ends[each]  # This position is further on.
         begun = host.monotonic_s()
         try:
             await self._positions.commit(
@@ -508,20 +519,19 @@ class Membership:
 
     async def close(self) -> None:
         """Commit, give everything up, and leave the group: a static member for a session."""
-        self._beating.cancel()
-        await asyncio.wait([self._beating])
+        await self._tasks.end()
         try:
             if self._is_lost or self._is_silent(host.monotonic_s()):
                 await self._give_up()
                 return
             if self._config.enable_auto_commit:
                 await self._commit_by_itself(self._positions_of(self.owned))
-            elif self._pinning is not None:
-                await asyncio.wait([self._pinning], timeout=_PINNING_S)
+            else:
+                await self._pins.wait(_PINNING_S)
             await self._call(self._callbacks.on_revoked, self._names(self.owned))
         finally:
-            for task in (self._committing, self._pinning):
-                if task is not None:
-                    task.cancel()
+            self._pins.cancel()
+            if self._committing is not None:
+                self._committing.cancel()
             with suppress(MillraceError):
                 await self._leave(self._member_id, for_now=True)

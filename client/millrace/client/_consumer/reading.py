@@ -736,7 +736,7 @@ class ConsumerCore:
             if self._timer is not None:
                 self._timer.cancel()
             await self._streams.close()
-            await self._tasks.cancel()
+            await self._tasks.end()
             await self.cluster.close()
 
     def _wake(self) -> None:
@@ -762,9 +762,9 @@ class ConsumerCore:
                     if stream is not None:
                         stream.change(effect)
                 case LookUpOffset():
-                    self._tasks.spawn(self._look_up(effect))
+                    self._tasks.spawn(self._look_up, effect)
                 case FindEpochEnd():
-                    self._tasks.spawn(self._find_epoch_end(effect))
+                    self._tasks.spawn(self._find_epoch_end, effect)
                 case _:
                     self._streams.perform(effect)
         if self._timer is not None:

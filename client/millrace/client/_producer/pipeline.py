@@ -354,7 +354,7 @@ class Pipeline:
         if self.config.acks == 0:
             await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
         await self._streams.close()
-        await self._tasks.cancel()
+        await self._tasks.end()
         if self._encoders is not None:
             self._encoders.shutdown()
         for intake in list(self._unfinished):
@@ -437,11 +437,11 @@ class Pipeline:
         info = self.cluster.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
-            self._tasks.spawn(self._look_up(intake.topic, intake.opened_at))
+            self._tasks.spawn(self._look_up, intake.topic, intake.opened_at)
             return
         if not is_looked_up and _last_named(intake) >= len(info.partitions):
             self._parked[intake.topic] = deque([intake])  # Others wait behind it, in order.
-            self._tasks.spawn(self._look_for_partition(intake.topic))
+            self._tasks.spawn(self._look_for_partition, intake.topic)
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
@@ -564,7 +564,7 @@ class Pipeline:
                 case Disconnect():
                     self._streams.give_up(effect.broker_id)
                 case AllocateProducerId():
-                    self._tasks.spawn(self._allocate_producer_id())
+                    self._tasks.spawn(self._allocate_producer_id)
                 case _:
                     self._streams.perform(effect)
 

@@ -14,8 +14,9 @@ import grpc.aio
 
 from millrace.client import host
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Connection, is_cancelled_by
+from millrace.client._cluster.cluster import Connection
 from millrace.client._runtime.latencies import Latencies
+from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, StreamTasks
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
 from millrace.core.producer.batch import ProducerBatch
@@ -85,7 +86,13 @@ class ProduceStream:
                 _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
             )()
         )
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+        self._tasks = StreamTasks(
+            "produce stream",
+            self._write(),
+            self._read(),
+            on_cancelled=self._on_cancelled,
+            on_failed=self._break,
+        )
 
     def send(self, correlation_id: int, batches: list[tuple[ProducerBatch, LeaderEpoch]]) -> None:
         """Queue a request; the sender machine bounds how many there can be."""
@@ -119,12 +126,11 @@ class ProduceStream:
         """End the stream; `on_broken` is not called."""
         self._is_closed = True
         self._call.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of a closed stream have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait()
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it.
@@ -133,7 +139,7 @@ class ProduceStream:
         """
         self._is_ending = True
         self._has_message.set()
-        await asyncio.wait(self._tasks, timeout=self._request_timeout_ms / 1000)
+        await self._tasks.wait(self._request_timeout_ms / 1000)
 
     async def _write(self) -> None:
         try:
@@ -151,9 +157,6 @@ class ProduceStream:
                 await self._has_message.wait()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
-        except asyncio.CancelledError:
-            self._break_if_given_up()
-            raise
 
     async def _read(self) -> None:
         try:
@@ -166,9 +169,6 @@ class ProduceStream:
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
-        except asyncio.CancelledError:
-            self._break_if_given_up()
-            raise
 
     def _answer(self, response: produce_pb2.ProduceAnswer) -> None:
         if self._acks == 0:
@@ -189,9 +189,11 @@ class ProduceStream:
             return
         self._on_answer(self.broker_id, response.correlation_id, answers)
 
-    def _break_if_given_up(self) -> None:
-        if is_cancelled_by(self.connection):
+    def _on_cancelled(self) -> None:
+        if self.connection.is_given_up:
             self._break("another call found the connection broken")
+        else:
+            self._break(f"its task {CANCELLED_BY_OTHERS}")
 
     def _break(self, reason: str | BaseException) -> None:
         if self._is_closed:

@@ -1,39 +1,170 @@
-"""Background tasks of a client; a failed task is reported to the loop."""
+"""Background tasks of a client, which only the client ends.
+
+A program may cancel every task of its loop, as `asyncio.run` does at its end. Clients still have
+work to do then: their users close them in a `finally`, and that delivers. So a background task that
+was cancelled by anything but its owner starts again after a pause. At the end of `asyncio.run` the
+pause is longer than the loop lives, so nothing is left running there, unless a client is in use.
+
+The tasks of one stream, or of one call, do not start again by themselves: the stream counts as
+broken, the call fails, and both are tried again as after any other failure.
+
+A `CancelledError` does not say whose task was cancelled. gRPC has tasks of its own, and raises it
+in ours when one of those is cancelled, or a connection is closed. `cancellations` tells them apart.
+"""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from millrace.core.errors import ClientError
+
+CANCELLED_BY_OTHERS: Final = "was cancelled, and not by the client"
+"""What has happened, for the messages of errors."""
+_PAUSE_S: Final = 0.02
+
+
+def cancellations() -> int:
+    """Return how often the current task was cancelled so far.
+
+        begun = cancellations()
+        try:
+            await call
+        except asyncio.CancelledError:
+            if cancellations() > begun:
+                raise  # This task was cancelled, and not only the call.
+
+    More than 0 at first is usual: the `finally` of a cancelled task awaits something.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "runs in a task"
+    return task.cancelling()
+
+
+@contextmanager
+def parts_of_a_call() -> Iterator[None]:
+    """Wait for the tasks of one call in here, as `asyncio.gather` does.
+
+    Raises:
+        ClientError: one of them was cancelled, and not the task that waits.
+    """
+    begun = cancellations()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if cancellations() > begun:
+            raise
+        raise ClientError(f"a part of the call {CANCELLED_BY_OTHERS}: call again") from None
 
 
 class Tasks:
-    """The running tasks of one client.
+    """The background tasks of one owner, which are started again. See the module.
 
     Args:
         loop: on which they run.
         owner: name of the client, for people.
+        on_failure: called with an unexpected error of a task; None: the loop is told.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, owner: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: str,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
         self._loop = loop
         self._owner = owner
-        self._running: set[asyncio.Task[None]] = set()
+        self._on_failure = on_failure
+        self._running: dict[asyncio.Task[None], Callable[[], Coroutine[Any, Any, None]]] = {}
+        self._has_ended = False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the background."""
-        task = self._loop.create_task(work)
-        self._running.add(task)
+    def spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Run a coroutine function in the background; nothing happens after `cancel`.
+
+        Args:
+            work: may be called again, after somebody cancelled it anywhere in its middle.
+            arguments: of each call.
+        """
+        if self._has_ended:
+            return
+        begin = partial(work, *arguments)
+        task = self._loop.create_task(begin())
+        self._running[task] = begin
         task.add_done_callback(self._on_done)
 
-    async def cancel(self) -> None:
-        """End those that run now."""
-        tasks = list(self._running)
-        for task in tasks:
+    def cancel(self) -> None:
+        """End all of them, for good."""
+        self._has_ended = True
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until those that run have ended, or the time is over."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+
+    async def end(self) -> None:
+        """End all of them, and wait until they have ended."""
+        self.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._loop.call_exception_handler(
-                {"message": f"a task of the {self._owner} failed", "exception": task.exception()}
-            )
+        begin = self._running.pop(task)
+        if task.cancelled():
+            if not self._has_ended:
+                self._loop.call_later(_PAUSE_S, self.spawn, begin)
+        elif (error := task.exception()) is not None:
+            if self._on_failure is not None:
+                self._on_failure(error)
+            else:
+                _tell(self._loop, self._owner, error)
+
+
+class StreamTasks:
+    """The tasks of one stream, which begin and end together. See the module.
+
+    Args:
+        owner: name of the stream, for people.
+        duties: what they run.
+        on_cancelled: called when one was cancelled otherwise than by `cancel`.
+        on_failed: called when one failed unexpectedly; the loop has been told.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        *duties: Coroutine[Any, Any, None],
+        on_cancelled: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._owner = owner
+        self._on_cancelled = on_cancelled
+        self._on_failed = on_failed
+        self._is_cancelled = False
+        self._tasks = [asyncio.create_task(duty) for duty in duties]
+        for task in self._tasks:
+            task.add_done_callback(self._on_done)
+
+    def cancel(self) -> None:
+        """End all of them."""
+        self._is_cancelled = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until all have ended, or the time is over."""
+        await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            if not self._is_cancelled:
+                self._on_cancelled()
+        elif (error := task.exception()) is not None:
+            _tell(task.get_loop(), self._owner, error)
+            if not self._is_cancelled:
+                self._on_failed(error)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, owner: str, error: BaseException) -> None:
+    loop.call_exception_handler({"message": f"a task of the {owner} failed", "exception": error})

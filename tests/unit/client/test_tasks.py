@@ -1,0 +1,156 @@
+"""Background tasks that were cancelled by others start again; calls and streams are told."""
+
+import asyncio
+
+import pytest
+
+from millrace.client._runtime.tasks import StreamTasks, Tasks, cancellations, parts_of_a_call
+from millrace.core.errors import ClientError
+
+
+def others() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def until(condition: asyncio.Event) -> None:
+    async with asyncio.timeout(10):
+        await condition.wait()
+
+
+def test_a_background_task_that_others_cancel_does_its_work_again() -> None:
+    async def story() -> None:
+        tasks = Tasks(asyncio.get_running_loop(), "client")
+        begun, may_end, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def work(name: str) -> None:
+            assert name == "orders"
+            begun.set()
+            await may_end.wait()
+            has_ended.set()
+
+        tasks.spawn(work, "orders")
+        for _ in range(3):
+            await until(begun)
+            begun.clear()
+            for task in others():
+                task.cancel()
+        may_end.set()
+        await until(has_ended)
+        await tasks.end()
+
+    asyncio.run(story())
+
+
+def test_a_task_that_its_owner_ends_does_not_start_again() -> None:
+    async def story() -> None:
+        tasks = Tasks(asyncio.get_running_loop(), "client")
+        begun = 0
+
+        async def work() -> None:
+            nonlocal begun
+            begun += 1
+            await asyncio.Event().wait()
+
+        tasks.spawn(work)
+        await asyncio.sleep(0)
+        for task in others():
+            task.cancel()
+        await tasks.end()
+        tasks.spawn(work)
+        await asyncio.sleep(0.1)  # Longer than the pause before a start.
+        assert begun == 1
+        assert others() == []
+
+    asyncio.run(story())
+
+
+def test_a_stream_is_told_when_others_cancel_one_of_its_tasks() -> None:
+    async def story(is_early: bool) -> None:
+        told: list[str] = []
+
+        async def duty() -> None:
+            await asyncio.Event().wait()
+
+        def on_cancelled() -> None:
+            told.append("cancelled")
+            tasks.cancel()
+
+        tasks = StreamTasks(
+            "stream", duty(), duty(), on_cancelled=on_cancelled, on_failed=lambda error: None
+        )
+        if not is_early:
+            await asyncio.sleep(0)
+        others()[0].cancel()
+        await tasks.wait(10)
+        await asyncio.sleep(0)
+        assert told == ["cancelled"]
+        assert others() == []
+
+    asyncio.run(story(is_early=False))
+    asyncio.run(story(is_early=True))
+
+
+def test_a_stream_that_its_client_closes_is_told_nothing() -> None:
+    async def story() -> None:
+        told: list[str] = []
+
+        async def duty() -> None:
+            await asyncio.Event().wait()
+
+        tasks = StreamTasks(
+            "stream",
+            duty(),
+            on_cancelled=lambda: told.append("cancelled"),
+            on_failed=lambda error: told.append("failed"),
+        )
+        tasks.cancel()
+        await tasks.wait(10)
+        await asyncio.sleep(0)
+        assert told == []
+
+    asyncio.run(story())
+
+
+def test_a_call_whose_part_others_cancel_fails_with_a_typed_error() -> None:
+    async def story() -> None:
+        async def part() -> None:
+            await asyncio.Event().wait()
+
+        async def call() -> None:
+            # As in the `finally` of a task that was cancelled before.
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert cancellations() == 1
+                with parts_of_a_call():
+                    await asyncio.gather(part(), part())
+
+        calling = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        parts = [task for task in others() if task is not calling]
+        assert len(parts) == 2
+        parts[0].cancel()
+        with pytest.raises(ClientError, match="not by the client"):
+            await calling
+        parts[1].cancel()
+
+    asyncio.run(story())
+
+
+def test_a_call_whose_task_is_cancelled_stays_cancelled() -> None:
+    async def story() -> None:
+        async def call() -> None:
+            with parts_of_a_call():
+                await asyncio.gather(asyncio.sleep(60))
+
+        calling = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        for task in others():
+            task.cancel()
+        await asyncio.wait([calling])
+        assert calling.cancelled()
+
+    asyncio.run(story())
