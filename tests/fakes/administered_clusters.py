@@ -31,6 +31,7 @@ from millrace.core.ids import (
     TopicId,
 )
 from millrace.core.media import Media, TopicMedia
+from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.quotas.quota import Quota, QuotaEntity
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.reconcile.brokers import Brokers, Found
@@ -215,10 +216,10 @@ class _FakeAdmin:
         brokers = [
             each.broker_id
             for each in self._cluster.brokers.values()
-            if not each.is_fenced
+            if not each.is_drained
             and TopicMedia(config.get("media", TopicMedia.ANY)).is_among(each.media)
         ]
-        count = replication_factor or 3
+        count = replication_factor or usual_replication_factor(len(brokers))
         self._cluster.topics[name] = _Topic(
             dict(config),
             [

@@ -13,7 +13,7 @@ from tests.integration.kubernetes.operated import KilledError, Operated
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.core.errors import NotControllerError
 from millrace.core.events import AUDIT_LOGGER
-from millrace.core.ids import ControllerEpoch
+from millrace.core.ids import BrokerId, ControllerEpoch
 from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
@@ -232,6 +232,57 @@ def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
     assert {broker for each in held for broker in each} <= {
         each.broker_id for each in brokers.values()
     }
+
+
+def held(operated: Operated) -> list[tuple[BrokerId, ...]]:
+    return operated.fake().topics[f"{operated.namespace}/t"].replicas
+
+
+def test_a_topic_without_a_number_of_replicas_gets_more_when_its_cluster_grows(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=1)]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "partitions": 3})
+    operated.until(lambda: is_all_settled(operated))
+    assert held(operated) == [(0,)] * 3
+    operated.apply("clusters", "c", {"pools": [pool(replicas=3)]})
+    operated.until(lambda: {frozenset(each) for each in held(operated)} == {frozenset({0, 1, 2})})
+    operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
+
+
+def test_what_goes_to_a_broker_that_is_away_waits_for_it_and_the_rest_is_done(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    topic = {"clusterRef": {"name": "c"}, "partitions": 3}
+    operated.apply("topics", "t", {**topic, "replicas": 2})
+    operated.until(lambda: is_all_settled(operated))
+    fake = operated.fake()
+    fake.leave("c-b-2")
+    operated.apply("topics", "t", {**topic, "replicas": 3})
+    for _ in range(4):
+        operated.look()
+        fake.arrive()
+    assert sorted(map(len, held(operated))) == [2, 3, 3]
+    status, reason, message = operated.told("topics", "t")["Placed"]
+    assert (status, reason) == ("False", "Moving")
+    assert "those of 1 wait for c-b-2 to be back" in message
+    fake.join("c-b-2")
+    operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
+    assert {len(each) for each in held(operated)} == {3}
+
+
+def test_a_topic_is_not_made_on_the_brokers_of_a_pool_that_is_being_removed(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool("old")]})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [pool("new")]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}})
+    operated.look()
+    status, reason, message = operated.told("topics", "t")["Ready"]
+    assert (status, reason) == ("False", "BrokersMissing")
+    assert "missing: c-new-0, c-new-1, c-new-2" in message
 
 
 METADATA = (

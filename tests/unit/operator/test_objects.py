@@ -88,6 +88,24 @@ def test_other_settings_make_another_revision_of_the_pods() -> None:
     assert annotation() != annotation(config={"threads": {"check": 3}})
 
 
+@pytest.mark.parametrize(("replicas", "initial"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_brokers_know_with_how_many_others_their_cluster_begins(
+    tmp_path: Path, replicas: int, initial: int
+) -> None:
+    text = objects(pools=[{**POOL, "replicas": replicas}])["ConfigMap", "c-b"]["data"]
+    path = tmp_path / "broker.toml"
+    path.write_text(text["broker.toml"])
+    assert broker_config.load(path, {}).cluster.initial_brokers == initial
+
+
+def test_another_number_of_brokers_restarts_none_of_them() -> None:
+    def template(replicas: int) -> Any:
+        pools = [{**POOL, "replicas": replicas}]
+        return objects(pools=pools)["StatefulSet", "c-b"]["spec"]["template"]
+
+    assert template(1) == template(3)
+
+
 def test_prometheus_finds_the_metrics_by_annotations_unless_the_pool_says_otherwise() -> None:
     def annotations(**template: Any) -> Any:
         pool = {

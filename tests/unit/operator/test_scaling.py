@@ -96,6 +96,28 @@ def test_where_replicas_do_not_fit_nobody_goes_and_it_says_what_helps() -> None:
     assert "replicas higher" in step.problem
 
 
+def test_the_plan_is_for_all_that_stay_and_what_goes_to_a_broker_that_is_away_waits() -> None:
+    partitions = [placed(each, 4, each % 2) for each in range(6)]
+    five = [*FOUR, member(4)]
+    away = [replace(each, is_fenced=each.broker_id == 3) for each in five]
+    everything = scaling([pool(4, 5)], five, partitions)
+    step = scaling([pool(4, 5)], away, partitions)
+    assert everything.moves
+    assert step.moves == {
+        place: replicas for place, replicas in everything.moves.items() if 3 not in replicas
+    }
+    waiting = len(everything.moves) - len(step.moves)
+    assert waiting
+    assert f"{waiting} wait for c-b-3 to be back" in step.message
+
+
+def test_a_broker_that_is_away_is_no_reason_to_say_that_replicas_do_not_fit() -> None:
+    away = [*FOUR[:2], member(2, is_fenced=True), member(3)]
+    step = scaling([pool(3, 4)], away, [placed(0, 0, 1, 3)])
+    assert (step.problem, step.moves, step.drain) == ("", {}, (3,))
+    assert "1 wait for c-b-2 to be back" in step.message
+
+
 def test_a_new_broker_gets_its_share_once() -> None:
     crowded = [placed(each, 0, 1, 2) for each in range(8)]
     step = scaling([pool(4, 4)], FOUR, crowded)

@@ -1,5 +1,6 @@
 """What a Topic asks for against what the cluster has."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from millrace.core.errors import InvalidConfigError
 from millrace.core.media import Media, TopicMedia
+from millrace.operator.model.cluster import Cluster
 from millrace.operator.plan import topics as plan
 from millrace.operator.plan.topics import (
     Alter,
@@ -19,7 +21,7 @@ from millrace.operator.plan.topics import (
     tiered,
     topic_name,
 )
-from millrace.operator.reconcile.resources import topic_of
+from millrace.operator.reconcile.resources import cluster_of, topic_of
 
 SSD, HDD = (Media.SSD,), (Media.HDD,)
 BOTH = SSD + HDD
@@ -27,9 +29,31 @@ ALL_HAVE_SSD: dict[int, tuple[Media, ...]] = {0: SSD, 1: SSD, 2: BOTH}
 
 
 def actions(
-    topic: Any, found: FoundTopic | None, brokers: dict[int, tuple[Media, ...]] = ALL_HAVE_SSD
+    topic: Any,
+    found: FoundTopic | None,
+    brokers: Mapping[int, tuple[Media, ...]] = ALL_HAVE_SSD,
+    *,
+    cluster: Cluster | None = None,
 ) -> Any:
-    return plan.actions(topic, found, brokers)
+    return plan.actions(topic, found, brokers, cluster or asks_for(3))
+
+
+def asks_for(ssd: int, hdd: int = 0, **config: Any) -> Cluster:
+    """Return a Cluster that asks for so many brokers with these media."""
+
+    def pool(name: str, replicas: int, media: str) -> dict[str, Any]:
+        volume = {"name": "data", "media": media, "size": "1Gi"}
+        return {"name": name, "replicas": replicas, "volumes": [volume]}
+
+    return cluster_of(
+        {
+            "metadata": {"namespace": "shop", "name": "c", "uid": "u", "generation": 1},
+            "spec": {
+                "pools": [pool("fast", ssd, "ssd"), pool("large", hdd, "hdd")],
+                "config": {"cluster": config},
+            },
+        }
+    )
 
 
 def topic(**spec: Any) -> Any:
@@ -94,6 +118,53 @@ def test_another_number_of_replicas_is_moved_to_once_nothing_else_moves() -> Non
     assert actions(topic(replicas=2), found(moving=1)) == []
 
 
+def moves_to(count: int) -> list[MoveReplicas]:
+    return [MoveReplicas(name="shop/orders", replication_factor=count, media=TopicMedia.ANY)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "replicas", "wanted"),
+    [
+        (asks_for(3), ((0,), (1,)), 3),
+        (asks_for(5), ((0, 1), (1, 2)), 3),
+        (asks_for(2), ((0,),), 2),
+        (asks_for(1), ((0,),), None),
+        (asks_for(3), ((0, 1, 2), (1,)), 3),  # Partitions that were added in an outage.
+        (asks_for(3, default_replication_factor=2), ((0,),), 2),
+        (asks_for(3, default_replication_factor=1), ((0, 1),), None),
+        (asks_for(3), ((0, 1, 2),), None),
+    ],
+)
+def test_a_number_of_replicas_that_is_not_named_is_raised_to_the_default(
+    cluster: Cluster, replicas: tuple[tuple[int, ...], ...], wanted: int | None
+) -> None:
+    there = found(replication_factor=max(map(len, replicas)), replicas=replicas)
+    expected = [] if wanted is None else moves_to(wanted)
+    assert actions(topic(), there, cluster=cluster) == expected
+    assert actions(topic(), replace(there, moving=1), cluster=cluster) == []
+
+
+def test_the_default_waits_for_brokers_that_can_hold_replicas() -> None:
+    there = found(replicas=((0,),))
+    assert actions(topic(), there, {0: SSD}) == []
+    assert actions(topic(), there, {0: SSD, 1: SSD}) == moves_to(2)
+
+
+def test_the_default_counts_the_brokers_with_the_media_of_the_topic() -> None:
+    there = found(
+        replication_factor=1, replicas=((3,),), overrides={"media": "hdd"}, media=TopicMedia.HDD
+    )
+    brokers = {0: SSD, 1: SSD, 2: SSD, 3: HDD, 4: HDD}
+    (move,) = actions(topic(media="hdd"), there, brokers, cluster=asks_for(3, hdd=2))
+    assert move.replication_factor == 2
+
+
+def test_each_partition_has_the_number_of_replicas_that_is_named() -> None:
+    there = found(replication_factor=3, replicas=((0, 1, 2), (1,)))
+    assert actions(topic(replicas=3), there) == moves_to(3)
+    assert actions(topic(replicas=3), replace(there, replicas=((0, 1, 2),))) == []
+
+
 def test_fewer_partitions_cannot_be_and_it_says_what_can() -> None:
     with pytest.raises(CannotBeError, match=r"set spec\.partitions to 3"):
         actions(topic(partitions=2), found())
@@ -132,6 +203,13 @@ def test_a_media_that_too_few_brokers_have_cannot_be_and_it_says_what_can() -> N
         with pytest.raises(CannotBeError, match=r"add a pool with a volume of media hdd") as info:
             actions(topic(media="hdd", replicas=3), there)
         assert info.value.reason == "NoMedia"
+
+
+def test_what_cannot_be_names_the_default_where_no_number_is_named() -> None:
+    with pytest.raises(CannotBeError, match=r"for 3 replicas on hdd the cluster needs 3 brokers"):
+        actions(topic(media="hdd"), None, {0: SSD, 1: SSD, 2: SSD})
+    with pytest.raises(CannotBeError, match=r"for 1 replica on hdd the cluster needs 1 broker "):
+        actions(topic(media="hdd", replicas=1), None, {0: SSD})
 
 
 def test_a_tiered_topic_takes_brokers_with_volumes_of_both_media() -> None:

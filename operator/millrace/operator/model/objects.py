@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from millrace.core.broker_config import OLDER_COPY_ANNOTATION
+from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.metadata.model import SHARD_KEYS
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
@@ -273,12 +274,26 @@ def _config_map(cluster: Cluster, pool: Pool) -> Document:
         "v1",
         "ConfigMap",
         pool_object_name(cluster.name, pool.name),
-        data={"broker.toml": _broker_toml(cluster, pool)},
+        data={
+            "broker.toml": _broker_toml(
+                cluster,
+                pool,
+                initial_brokers=usual_replication_factor(
+                    sum(each.replicas for each in cluster.spec.pools)
+                ),
+            )
+        },
     )
 
 
-def _broker_toml(cluster: Cluster, pool: Pool) -> str:
-    """Return the settings that the pool's brokers share; each gets its name by the environment."""
+def _broker_toml(cluster: Cluster, pool: Pool, *, initial_brokers: int | None) -> str:
+    """Return the settings that the pool's brokers share; each gets its name by the environment.
+
+    Args:
+        initial_brokers: with how many brokers the cluster begins. It counts only before so many
+            have registered, so another number is no reason to restart a broker; None: left out.
+    """
+    beginning = {} if initial_brokers is None else {"initial_brokers": initial_brokers}
     sections: dict[str, dict[str, object]] = {
         "node": {"rack": pool.zone} if pool.zone else {},
         "coordination": {"kind": "kubernetes"},
@@ -295,6 +310,7 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
         **cluster.spec.config,
         "cluster": {
             "address_settle_ms": _ADDRESS_SETTLE_MS,
+            **beginning,
             **cluster.spec.config.get("cluster", {}),
         },
     }
@@ -345,7 +361,9 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
                         **pool.template.annotations,
-                        CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
+                        CONFIG_ANNOTATION: _digest(
+                            _broker_toml(cluster, pool, initial_brokers=None)
+                        ),
                     },
                 },
                 "spec": _pod(cluster, pool, decided),

@@ -73,8 +73,8 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         Annotated[int, Meta(ge=1, le=32_767)] | None,
         Meta(
             description="How many brokers hold each partition. A change moves replicas in the "
-            "background; status says how far that is. Unset: the cluster's "
-            "`default_replication_factor`."
+            "background; status says how far that is. Unset: at least the cluster's "
+            "`default_replication_factor`, also when that grows with the number of brokers."
         ),
     ] = None
     media: Annotated[

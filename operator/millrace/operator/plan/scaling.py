@@ -6,6 +6,9 @@ is unregistered, and its claims are deleted. If replicas do not fit on the broke
 nothing is removed, and the condition says what would help. A broker that holds replicas and lost
 its pod gets a new one, so that they can be copied.
 
+A plan is for all brokers that stay, also for one that is away at that moment, as replicas stay
+where they are put (P77): what is to be copied to that one waits for it.
+
 New brokers get their share: a broker without replicas, while others hold at least two, causes one
 rebalancing, by the same plan as `millrace reassign plan`.
 
@@ -216,13 +219,32 @@ def _move_off(
             problem=f"{_names(leaving)} cannot go: they hold replicas of {len(affected)} "
             f"partitions, and {error}. Set the pools' replicas higher, or the Topics' lower",
         )
+    now, awaited = _possible(moves, partitions, staying)
+    message = f"replicas of {len(affected)} partitions move off {_names(leaving)}"
+    if awaited:
+        message += f"; {len(moves) - len(now)} wait for {_names(awaited)} to be back"
     return Scaling(
         replicas=kept,
         drain=tuple(each.broker_id for each in leaving if not each.is_drained),
-        moves=moves,
+        moves=now,
         leaving=tuple(each.name for each in leaving),
-        message=f"replicas of {len(affected)} partitions move off {_names(leaving)}",
+        message=message,
     )
+
+
+def _possible(
+    moves: Mapping[PartitionName, tuple[BrokerId, ...]],
+    partitions: Sequence[Placed],
+    members: Sequence[Member],
+) -> tuple[dict[PartitionName, tuple[BrokerId, ...]], list[Member]]:
+    """Return the moves that can begin, and the brokers for which the others wait."""
+    before = {each.place: each.replicas for each in partitions}
+    new = {place: {*replicas}.difference(before[place]) for place, replicas in moves.items()}
+    away = [each for each in members if each.is_fenced]
+    away_ids = {each.broker_id for each in away}
+    now = {place: moves[place] for place in moves if away_ids.isdisjoint(new[place])}
+    awaited = set().union(*new.values()) & away_ids
+    return now, [each for each in away if each.broker_id in awaited]
 
 
 def _shares(
@@ -246,7 +268,7 @@ def _shares(
         return {}, f"{_names(starting)} get a share once they have started" if starting else ""
     if all(each.is_fenced for each in new):
         return {}, ""
-    moves = _planned(partitions, members, needed=())
+    moves, _ = _possible(_planned(partitions, members, needed=()), partitions, members)
     return moves, f"{_names(new)} get a share of the replicas" if moves else ""
 
 
@@ -260,7 +282,10 @@ def _planned(
     Raises:
         InvalidReplicaAssignmentError: one that must fit does not.
     """
-    takers = {media: {m.broker_id for m in members if _takes(m, media)} for media in TopicMedia}
+    takers = {
+        media: {m.broker_id for m in members if _has(m, media) and not m.is_drained}
+        for media in TopicMedia
+    }
     holders = {media: {m.broker_id for m in members if _has(m, media)} for media in TopicMedia}
     planned_for: list[Placed] = []
     others: Counter[BrokerId] = Counter()
@@ -276,7 +301,7 @@ def _planned(
         {each.place: each.replicas for each in planned_for},
         [Candidate(each.broker_id, each.zone, each.media) for each in members],
         media={each.place: each.media for each in planned_for},
-        nothing_new=[each.broker_id for each in members if not _takes(each)],
+        nothing_new=[each.broker_id for each in members if each.is_drained],
         other_replicas=others,
         other_leaders=leaders,
     )
@@ -286,8 +311,9 @@ def _has(member: Member, media: TopicMedia) -> bool:
     return media.is_among(member.media)
 
 
-def _takes(member: Member, media: TopicMedia = TopicMedia.ANY) -> bool:
-    return not member.is_fenced and not member.is_drained and _has(member, media)
+def _takes(member: Member) -> bool:
+    """Whether replicas can be copied to a broker now."""
+    return not member.is_fenced and not member.is_drained
 
 
 def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:

@@ -3,14 +3,21 @@
 A resource decides all that it names. A setting that it does not name follows the cluster's default,
 also when a person set it at the command line: so drift is corrected. Topics without a resource are
 left alone.
+
+The number of replicas that a resource does not name follows the cluster's default, too, and that
+follows from the brokers that the Cluster asks for (P77). A topic that was made when there were
+fewer gets more; one that has more than the default keeps them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from millrace.core import words
 from millrace.core.media import Media, TopicMedia
+from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.metadata.topic_config import PROTECTION_SETTING, canonical_overrides
+from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
@@ -21,7 +28,7 @@ class FoundTopic:
 
     Attributes:
         overrides: settings that differ from the default, in canonical form.
-        replication_factor: of the partition with the most.
+        replication_factor: of the partition with the most, if `replicas` is not known.
         replicas: broker ids of each partition, without those that are about to go.
         moving: partitions whose replicas are being moved.
         media: on which the replicas should lie, from any source.
@@ -106,8 +113,25 @@ def wanted_overrides(topic: Topic) -> dict[str, str]:
     return canonical_overrides(overrides)
 
 
+def default_replicas(cluster: Cluster, media: TopicMedia) -> int:
+    """Return how many replicas a topic gets by default on the brokers that a Cluster asks for."""
+    setting = cluster.spec.config.get("cluster", {}).get("default_replication_factor", -1)
+    if isinstance(setting, int) and setting > 0:
+        return setting
+    return usual_replication_factor(
+        sum(
+            pool.replicas
+            for pool in cluster.spec.pools
+            if media.is_among([each.media for each in pool.volumes])
+        )
+    )
+
+
 def actions(
-    topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
+    topic: Topic,
+    found: FoundTopic | None,
+    brokers: Mapping[int, Collection[Media]],
+    cluster: Cluster,
 ) -> list[Create | Alter | MoveReplicas]:
     """Return the actions, in this order.
 
@@ -120,7 +144,7 @@ def actions(
     """
     spec, name = topic.spec, topic_name(topic)
     wanted = wanted_overrides(topic)
-    _check_media(topic, found, brokers)
+    _check_media(topic, found, brokers, cluster)
     if found is None:
         return [
             Create(
@@ -143,11 +167,32 @@ def actions(
     if changed or gone or more:
         steps.append(Alter(name=name, set_config=changed, unset_config=gone, partitions=more))
     media = TopicMedia(wanted.get(MEDIA_SETTING, found.media))
-    count = None if spec.replicas == found.replication_factor else spec.replicas
+    count = _other_count(topic, found, media, brokers, cluster)
     is_misplaced = MEDIA_SETTING not in gone and misplaced(found.replicas, media, brokers)
     if (count is not None or is_misplaced) and not found.moving:
         steps.append(MoveReplicas(name=name, replication_factor=count, media=media))
     return steps
+
+
+def _other_count(
+    topic: Topic,
+    found: FoundTopic,
+    media: TopicMedia,
+    brokers: Mapping[int, Collection[Media]],
+    cluster: Cluster,
+) -> int | None:
+    """Return how many replicas each partition should have; None: as many as now."""
+    counts = {len(each) for each in found.replicas} or {found.replication_factor}
+    asked = topic.spec.replicas
+    if asked is not None:
+        return None if counts == {asked} else asked
+    usual = min(default_replicas(cluster, media), _able(brokers, media))
+    return max(usual, *counts) if min(counts) < usual else None
+
+
+def _able(brokers: Mapping[int, Collection[Media]], media: TopicMedia) -> int:
+    """Return how many brokers can hold replicas on a media; one of unknown media counts."""
+    return sum(not each or media.is_among(each) for each in brokers.values())
 
 
 def protects(config: Mapping[str, object]) -> bool:
@@ -187,21 +232,26 @@ def tiered(refused: Sequence[RefusedMove]) -> Condition:
 
 
 def _check_media(
-    topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
+    topic: Topic,
+    found: FoundTopic | None,
+    brokers: Mapping[int, Collection[Media]],
+    cluster: Cluster,
 ) -> None:
     media = topic.spec.media
     if media is None or media is TopicMedia.ANY:
         return
+    there = _able(brokers, media)
     count = topic.spec.replicas or (1 if found is None else found.replication_factor)
-    there = sum(not each or media.is_among(each) for each in brokers.values())
     if there < count:
+        if topic.spec.replicas is None and found is None:
+            count = default_replicas(cluster, TopicMedia.ANY)
         reference = topic.spec.cluster_ref
         is_tiered = media is TopicMedia.TIERED
         volume = "volumes of media ssd and of hdd" if is_tiered else f"a volume of media {media}"
         raise CannotBeError(
             Reason.NO_MEDIA,
-            f"{count} replicas on {media} need as many brokers with such volumes, and the cluster "
-            f"has {there}: add a pool with {volume} to the Cluster "
-            f"{reference.namespace or topic.namespace}/{reference.name}, or set spec.media to "
-            "another one, or take it away",
+            f"for {words.count(count, 'replica')} on {media} the cluster needs "
+            f"{words.count(count, 'broker')} with such volumes, and has {there}: add a pool with "
+            f"{volume} to the Cluster {reference.namespace or topic.namespace}/{reference.name}, "
+            "or set spec.media to another one, or take it away",
         )

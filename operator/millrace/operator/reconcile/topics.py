@@ -38,7 +38,7 @@ from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason, not_known
-from millrace.operator.model.objects import Document
+from millrace.operator.model.objects import Document, pool_object_name
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
 from millrace.operator.plan.topics import (
@@ -94,6 +94,8 @@ _PROTECTED: Final = Condition(
 )
 PLACED: Final = "Placed"
 """Type of the condition that every Topic has beside Ready."""
+_NAMED_MAX: Final = 5
+"""Brokers that a condition names."""
 STEADY_S: Final = 60.0
 BUSY_S: Final = 2.0
 BLOCKED_S: Final = 10.0
@@ -260,20 +262,25 @@ class _Work:
     async def _work(
         self, topic: Topic, described: TopicDescription | None, name: str
     ) -> tuple[_Outcome, TopicDescription | None]:
-        if described is None and not self._is_complete:
+        if described is None and self._missing:
             # Created now, it would have too few replicas, or be on few brokers.
-            message = "the topic is made once every broker has joined the cluster"
+            message = (
+                "the topic is made once every broker has joined the cluster; missing: "
+                f"{_some(self._missing)}"
+            )
             return _Outcome(Condition("Ready", False, Reason.BROKERS_MISSING, message), False), None
         try:
             steps = actions(
-                topic, None if described is None else found_topic(described), self._media
+                topic,
+                None if described is None else found_topic(described),
+                self._media,
+                self.cluster,
             )
-            for step in steps:
-                await self._perform(step, name)
+            waits = [await self._perform(step, name) for step in steps]
             left: list[Create | Alter | MoveReplicas] = []
             if steps:
                 described = (await self.admin.describe_topics([name]))[name]
-                left = actions(topic, found_topic(described), self._media)
+                left = actions(topic, found_topic(described), self._media, self.cluster)
         except CannotBeError as error:
             return _Outcome(Condition("Ready", False, error.reason, str(error))), described
         except InvalidConfigError as error:
@@ -285,10 +292,13 @@ class _Work:
                 Condition("Ready", False, reason, str(error)), not is_passing
             ), described
         assert described is not None
-        return self._outcome(described, left), described
+        return self._outcome(described, left, "".join(waits)), described
 
     def _outcome(
-        self, described: TopicDescription, left: Sequence[Create | Alter | MoveReplicas]
+        self,
+        described: TopicDescription,
+        left: Sequence[Create | Alter | MoveReplicas],
+        waits: str,
     ) -> _Outcome:
         if any(not isinstance(each, MoveReplicas) for each in left):
             # The broker that was asked has not heard of it yet.
@@ -302,6 +312,8 @@ class _Work:
             message = f"replicas of {moving} partitions are being moved"
             if wrong:
                 message += f"; those of {wrong} are still to be moved to {described.media}"
+            if waits:
+                message += f"; {waits}"
             return _Outcome(Condition("Ready", True, Reason.MOVING, message), False)
         return _Outcome(Condition("Ready", True, Reason.READY, "it is as it should be"))
 
@@ -345,13 +357,21 @@ class _Work:
         return {each.broker_id: each.media for each in brokers if not each.is_drained}
 
     @property
-    def _is_complete(self) -> bool:
-        """Whether each wanted broker has joined; one that is away now counts."""
-        assert self.found is not None
-        wanted = sum(each.replicas for each in self.cluster.spec.pools)
-        return len(self.found.cluster.brokers) >= wanted
+    def _missing(self) -> list[str]:
+        """The brokers that the Cluster asks for, and that never joined it.
 
-    async def _perform(self, step: Create | Alter | MoveReplicas, name: str) -> None:
+        One that is away now has joined. A broker of a pool that is removed is not asked for.
+        """
+        assert self.found is not None
+        wanted = {
+            f"{pool_object_name(self.cluster.name, pool.name)}-{number}"
+            for pool in self.cluster.spec.pools
+            for number in range(pool.replicas)
+        }
+        return sorted(wanted - {each.name for each in self.found.cluster.brokers})
+
+    async def _perform(self, step: Create | Alter | MoveReplicas, name: str) -> str:
+        """Carry out a step; return what waits; empty: nothing."""
         match step:
             case Create():
                 await self.admin.create_topic(
@@ -365,10 +385,17 @@ class _Work:
                     partitions=step.partitions,
                 )
             case MoveReplicas():
-                await self._move_replicas(name, step)
+                return await self._move_replicas(name, step)
         events.TOPIC_CHANGED.log(_audit, topic=name, step=repr(step))
+        return ""
 
-    async def _move_replicas(self, name: str, step: MoveReplicas) -> None:
+    async def _move_replicas(self, name: str, step: MoveReplicas) -> str:
+        """Begin the moves; return which of them wait.
+
+        The plan is for the brokers that the cluster has, as a short problem is no reason to copy
+        everything elsewhere (P77): only drained ones give up their replicas. What is to be copied
+        to a broker that is away waits for it.
+        """
         assert self.found is not None
         before = {
             (name, each.partition): each.target_replicas
@@ -376,8 +403,6 @@ class _Work:
         }
         for each in before.values():
             self.loads.remove(each)
-        # A short problem is no reason to copy everything elsewhere: only drained brokers give up
-        # their replicas.
         brokers = [each for each in self.found.cluster.brokers if not each.is_drained]
         plan: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
         try:
@@ -386,18 +411,28 @@ class _Work:
                 [Candidate(each.broker_id, each.rack, each.media) for each in brokers],
                 replication_factor=step.replication_factor,
                 media=dict.fromkeys(before, step.media),
-                nothing_new=[
-                    each.broker_id for each in brokers if each.is_fenced or each.is_draining
-                ],
                 other_replicas=self.loads.replicas,
                 other_leaders=self.loads.leaders,
             )
+        except InvalidReplicaAssignmentError:
+            if not self._missing:
+                raise
+            return f"they are moved once every broker has joined; missing: {_some(self._missing)}"
         finally:
             for each in {**before, **plan}.values():
                 self.loads.add(each)
-        for refused in (await self.admin.reassign_partitions(plan)).values():
-            if refused is not None:
-                raise refused
+        away = {each.broker_id: each.name for each in brokers if each.is_fenced or each.is_draining}
+        awaited = {key: away.keys() & ({*plan[key]} - {*before[key]}) for key in plan}
+        now = {key: replicas for key, replicas in plan.items() if not awaited[key]}
+        if now:
+            for refused in (await self.admin.reassign_partitions(now)).values():
+                if refused is not None:
+                    raise refused
+            events.TOPIC_CHANGED.log(_audit, topic=name, step=repr(step))
+        if len(now) == len(plan):
+            return ""
+        names = sorted({away[each] for key in plan for each in awaited[key]})
+        return f"those of {len(plan) - len(now)} wait for {_some(names)} to be back"
 
     async def _delete(self, document: Document, topic: Topic, name: str, *, is_ours: bool) -> bool:
         if not has_finalizer(document, FINALIZER):
@@ -475,6 +510,12 @@ async def _cannot_delete(api: Api, document: Document, why: str, going: Collecti
     because = Condition("Ready", False, Reason.CANNOT_DELETE, message)
     await say_why_not(api, document, because, types=[PLACED])
     return False
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names for a person, the first few."""
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def found_topic(described: TopicDescription) -> FoundTopic:
