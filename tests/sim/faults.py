@@ -703,7 +703,13 @@ def drain_broker(scene: Scene) -> Undo | None:
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
         return None
-    broker_id = scene.dice.choice(sorted(administered.stored_cluster.brokers))
+    return drained(scene, scene.dice.choice(sorted(administered.stored_cluster.brokers)))
+
+
+def drained(scene: Scene, broker_id: BrokerId) -> Undo:
+    """Drain a broker."""
+    administered = scene.administered
+    assert administered is not None
     administered.administer(DrainBroker(broker_id=broker_id))
     return lambda: _until_done(
         scene,

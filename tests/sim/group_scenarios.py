@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
-from tests.sim.faults import Family, Scene, Undo
+from tests.sim.faults import Family, Scene, Undo, drained
 from tests.sim.machine import BrokerMachine
 from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
@@ -279,6 +279,19 @@ LATE_COMMITS: Final = Family(
 STANDS_STILL: Final = Family(
     "F66", "a member stands still for longer than its session", _freeze_member, _LONG
 )
+
+
+def _drain_coordinator(scene: Scene) -> Undo | None:
+    coordinator = scene.pick("coordinator")
+    node = None if coordinator is None else coordinator.node
+    if node is None or node.replicas is None:
+        return None
+    return drained(scene, node.replicas.broker.broker_id)
+
+
+DRAINED: Final = Family(
+    "F48", "the coordinator is drained, and taken back", _drain_coordinator, _LONG
+)
 KILLED: Final = Family("F67", "the coordinator is killed", _kill_coordinator, _LONG)
 COORDINATOR: Final = Family(
     "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
@@ -397,7 +410,7 @@ GROUP_SCENARIOS: Final = (
         seeds=2,
         quiet_s=25,
         cluster=Undisturbed,
-        steps=again("F48", 5, 11, 4, 10),
+        steps=again(DRAINED, 5, 16, 6, 12),
         mutants=["a coordinator keeps the sessions of the time before it was replaced"],
     ),
     Scenario(
