@@ -171,6 +171,7 @@ AUDITED = {
     "Cluster.DeleteQuotas": "delete_quotas",
     "Positions.CommitPositions": "commit_positions",
     "Positions.DeletePositions": "delete_positions",
+    "Positions.ForgetTopics": "forget_topics",
 }
 """Methods with administrative acts, and how the audit log calls them."""
 NOT_AUDITED = {
@@ -231,6 +232,7 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
             producer.send("t", b"secret value", key=b"secret key", partition=0).result(10)
         admin.delete_records({("t", 0): 1})
         admin.commit_positions("readers", {("t", 0): Position(1)})
+        admin.forget_topics("readers", ["t"])
         admin.delete_group("readers")
         with SyncConsumer(broker.address, client_id="member", group="billing") as consumer:
             consumer.subscribe(["t"])
@@ -268,6 +270,7 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
         ),
         ("elect_leaders", "", "done", ""),
         ("delete_records", "t-0 before 1", "done", ""),
+        ("forget_topics", "readers: t", "done", ""),
         ("delete_positions", "readers", "done", ""),
         (
             "commit_positions",

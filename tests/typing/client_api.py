@@ -105,4 +105,5 @@ def synchronous() -> None:
         assert_type(
             admin.describe_lags({("orders", 0): 7}), dict[tuple[str, int], Lag | MillraceError]
         )
+        admin.forget_topics("report", ["t"])
         admin.delete_group("report")

@@ -615,7 +615,7 @@ class Broker:
         )
         names = NamePartitions(partitions, channel, calls.listener)
         positions = PositionsService(
-            positions=groups.runtime,
+            groups=groups,
             names=names,
             partitions=partitions,
             turns=self._turns,

@@ -7,7 +7,7 @@ One loop thread per process serves all of them; it starts with the first and end
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -668,6 +668,10 @@ class SyncAdmin:
     ) -> dict[PartitionName, Lag | MillraceError]:
         """Return how much lies behind positions: see `Admin.describe_lags`."""
         return self._thread.call(self._admin.describe_lags(positions))
+
+    def forget_topics(self, name: str, topics: Collection[str]) -> None:
+        """Forget the positions of a group in some topics: see `Admin.forget_topics`."""
+        self._thread.call(self._admin.forget_topics(name, topics))
 
     def delete_group(self, name: str) -> None:
         """Forget a group with all its positions: see `Admin.delete_group`."""

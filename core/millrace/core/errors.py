@@ -499,6 +499,12 @@ class GroupNotEmptyError(InvalidRequestError):
     code = 60
 
 
+class GroupSubscribedToTopicError(InvalidRequestError):
+    """Members of the group read the topic whose positions should be forgotten."""
+
+    code = 61
+
+
 class DeletionProtectedError(InvalidRequestError):
     """The topic's setting `deletion.protection` forbids to delete it."""
 

@@ -155,6 +155,32 @@ def test_what_cannot_be_reset_is_refused(
     assert "checkpoint" in refused.stderr
 
 
+def test_a_topic_that_a_group_has_left_is_forgotten(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    name, left = f"left by {topic}", f"{topic}-left"
+    admin.create_topic(left, 1)
+    admin.commit_positions(name, {(topic, 0): Position(2), (left, 0): Position(0)})
+    for words, said in (
+        (["nobody", left, "--yes"], "there is no group"),
+        ([name, f"{topic}-lefd", "--yes"], f"did you mean {left}?"),
+        ([name, left], "needs a yes"),
+    ):
+        assert said in millrace.run("group", "forget", *words).stderr
+    assert (
+        "would forget 1 position" in millrace.run("group", "forget", name, left, "--dry-run").stderr
+    )
+    with SyncConsumer(millrace.address, group=name) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(100)
+        refused = millrace.run("group", "forget", name, topic, "--yes")
+        assert "members of the group" in refused.stderr
+        millrace.ok("group", "forget", name, left, "--yes")
+    assert list(admin.fetch_positions(name)) == [(topic, 0), (topic, 1)]
+    millrace.ok("group", "delete", name, "--yes")
+
+
 def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: SyncAdmin) -> None:
     name = f"ahead of {topic}"
     admin.commit_positions(name, {(topic, 0): Position(900), (topic, 1): Position(5)})

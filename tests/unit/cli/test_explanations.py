@@ -210,6 +210,7 @@ def test_commands_that_change_something_say_so() -> None:
         "reassign apply",
         "reassign cancel",
         "group reset",
+        "group forget",
         "group delete",
         "quota set",
         "quota delete",

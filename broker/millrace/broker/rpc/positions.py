@@ -16,7 +16,7 @@ from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
-from millrace.broker.runtime.groups import GroupsRuntime
+from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.turns import Turns
 from millrace.core.callers import Caller
@@ -44,6 +44,8 @@ from millrace.proto.v1 import positions_pb2 as pb
 
 NAMES_AT_ONCE: Final = 1_000
 """Names in one answer: more of them would keep the loop for longer."""
+_FORGOTTEN_MAX: Final = 1_000
+"""Topics in one request."""
 _KINDS: Final = {
     pb.POSITION_KIND_INITIAL: Kind.INITIAL,
     pb.POSITION_KIND_COMMITTED: Kind.COMMITTED,
@@ -64,13 +66,14 @@ class PositionsService:
     def __init__(
         self,
         *,
-        positions: GroupsRuntime,
+        groups: Groups,
         names: NamePartitions,
         partitions: Partitions,
         turns: Turns,
         calls: Calls,
     ) -> None:
-        self._positions = positions
+        self._topics = groups
+        self._positions = groups.runtime
         self._partitions = partitions
         self._names = names
         self._calls = calls
@@ -86,6 +89,7 @@ class PositionsService:
                 "CommitPositions": (self._commit, pb.CommitPositionsRequest),
                 "FetchPositions": (self._fetch, pb.FetchPositionsRequest),
                 "ListNames": (self._list_names, pb.ListNamesRequest),
+                "ForgetTopics": (self._forget_topics, pb.ForgetTopicsRequest),
                 "DeletePositions": (self._delete, pb.DeletePositionsRequest),
             },
         )
@@ -186,6 +190,33 @@ class PositionsService:
             kinds=[_NAME_KINDS[each.kind] for each in page.values()],
             members=[each.members for each in page.values()],
         )
+
+    async def _forget_topics(
+        self, request: pb.ForgetTopicsRequest, caller: Caller
+    ) -> pb.ForgetTopicsResponse:
+        name = request.name
+        line = AuditLine(self._calls.audit, caller, "forget_topics")
+        entries = len(request.topic_ids)
+        try:
+            check_name(name)
+            if entries > _FORGOTTEN_MAX:
+                raise MalformedRequestError(
+                    f"{entries} topics in one request: at most {_FORGOTTEN_MAX} may be"
+                )
+            ids = {checked_topic_partition(each, 0).topic_id for each in request.topic_ids}
+            line.name(f"{name}: {self._topics.topic_name(each) or each.hex()}" for each in ids)
+            entries = len(ids)
+            place = self._names.find(name)
+            if place is not None:
+                await self._positions.ask(
+                    place,
+                    lambda machine, now: machine.handle_forget_topics(name, ids, self._topics, now),
+                )
+        except MillraceError as error:
+            line.on_answered([error] * entries)
+            return pb.ForgetTopicsResponse(error=self._names.error(name, error))
+        line.on_answered([None] * entries)
+        return pb.ForgetTopicsResponse()
 
     async def _delete(
         self, request: pb.DeletePositionsRequest, caller: Caller

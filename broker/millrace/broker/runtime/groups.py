@@ -453,7 +453,7 @@ class Groups:
                     def forget(
                         machine: GroupCoordinator, now: WallMs, some: Sequence[str] = some
                     ) -> Result[CoordinatorRecord, None]:
-                        return machine.handle_expire(some, now, self._exists)
+                        return machine.handle_expire(some, now, self._exists, self)
 
                     await self.runtime.ask(topic_partition, forget)
                     await asyncio.sleep(0)  # Other work needs the loop, too.

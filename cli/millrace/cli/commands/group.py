@@ -47,6 +47,7 @@ def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) 
     millrace group describe billing                  # members, positions and lag
     millrace group lag --watch                       # how far all groups are behind, live
     millrace group reset billing --to 2h --dry-run
+    millrace group forget billing orders-of-last-year
     millrace group delete billing
     """,
 )
@@ -423,6 +424,53 @@ def _print_plan(plan: Sequence[Reset], output: str) -> None:
     ]
     rows = [[*each.place, each.before, each.position.offset] for each in plan]
     print_result(output, document, ["TOPIC", "PARTITION", "BEFORE", "AFTER"], rows)
+
+
+@command.command(
+    "forget",
+    cls=Command,
+    writes=True,
+    examples="""
+    millrace group forget billing orders-of-last-year
+    millrace group forget billing clicks views --yes
+    millrace group forget billing clicks --dry-run
+    """,
+)
+@click.argument("name", shell_complete=_complete_name)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--dry-run", is_flag=True, help="Show what would be forgotten, and forget nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@output_option
+def forget(
+    *, name: str, topics: tuple[str, ...], dry_run: bool, yes: bool, bootstrap: str, output: str
+) -> None:
+    """Forget the positions of the group NAME in topics that it reads no more.
+
+    Its lag there counts no more. A topic to which a member subscribes is not forgotten. A group
+    that reads the topic again begins there by its settings.
+    """
+    with connect_admin(bootstrap) as admin:
+        group = _found(admin, name)
+        kept = [place for place in group.positions if place[0] in topics]
+        for topic in topics:
+            if all(each != topic for each, _ in kept):
+                match = nearest(topic, sorted({each for each, _ in group.positions}))
+                raise Failure(
+                    f"{name} has no position in {topic}",
+                    f"did you mean {match}?" if match else "`millrace group describe` shows them",
+                    exit_code=_NOT_FOUND,
+                )
+        what = f"{count(len(kept), 'position')} of {name} in {', '.join(topics)}"
+        if dry_run:
+            say(f"would forget {what}")
+            return
+        if not yes:
+            confirm(f"Forget {what}?", f"forgetting {what}", "forgotten")
+        admin.forget_topics(name, topics)
+        say(f"forgot {what}")
+    if output == "json":
+        print_json({"name": name, "forgotten": [_place_document(each) for each in kept]})
 
 
 @command.command(

@@ -6,7 +6,7 @@ its id, and a deletion counts as done if the topic was there before and is gone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -1112,6 +1112,25 @@ class Admin:
             else errors[places[place]]
             for place, at in positions.items()
         }
+
+    async def forget_topics(self, name: str, topics: Collection[str]) -> None:
+        """Forget the positions of a group or another reader in some topics.
+
+        For topics that it reads no more: its lag there would count until the positions expire. If
+        it reads one of them again, it begins by its settings.
+
+            await admin.forget_topics("billing", ["orders-of-last-year"])
+
+        Args:
+            name: of the group or reader.
+            topics: the topics; one without a position changes nothing.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            GroupSubscribedToTopicError: members of the group read one of them.
+            InvalidPositionError: that is no name.
+        """
+        await self._positions.forget_topics(name, topics)
 
     async def delete_group(self, name: str) -> None:
         """Forget a group or another reader, with all its positions, if there is one.

@@ -5,7 +5,7 @@ repeated. A member of a group numbers its commits, so that an attempt that arriv
 nothing.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from millrace.client._cluster import wire
@@ -18,6 +18,8 @@ from millrace.proto.v1 import positions_pb2 as pb
 
 _REQUEST_BYTES: Final = 512 << 10
 """Bytes of positions in one request; brokers take twice as many."""
+_TOPICS_MAX: Final = 1_000
+"""Topics in one request."""
 _POSITION_BYTES: Final = 64
 """Bytes of one beside its metadata, at most."""
 
@@ -115,6 +117,22 @@ class KeptPositions:
         await self._coordinators.ask(
             name, lambda connection: connection.positions.DeletePositions(request)
         )
+
+    async def forget_topics(self, name: str, topics: Collection[str]) -> None:
+        """See `Admin.forget_topics`."""
+        names = {str(parse_topic_name(topic)) for topic in topics}
+        await self._cluster.refresh(names)
+        ids = [(await self._cluster.topic(each)).topic_id for each in sorted(names)]
+        for start in range(0, len(ids), _TOPICS_MAX):
+            request = pb.ForgetTopicsRequest(name=name, topic_ids=ids[start : start + _TOPICS_MAX])
+
+            async def forget(
+                connection: Connection, request: pb.ForgetTopicsRequest = request
+            ) -> pb.ForgetTopicsResponse:
+                answer: pb.ForgetTopicsResponse = await connection.positions.ForgetTopics(request)
+                return answer
+
+            await self._coordinators.ask(name, forget)
 
     # --- Private -----------------------------------------------------------------------------
 

@@ -196,10 +196,27 @@ class GroupCoordinator:
         positions = self._positions.handle_delete(name, now)
         return Result([*positions.records, *group.records], None)
 
-    def handle_expire(
-        self, names: Iterable[str], now: WallMs, exists: Callable[[TopicId], bool]
+    def handle_forget_topics(
+        self, name: str, topic_ids: Collection[TopicId], topics: TopicsView, now: WallMs
     ) -> Result[CoordinatorRecord, None]:
-        """Forget names that were unused for long.
+        """Forget the positions of a name in some topics (KIP-496).
+
+        Raises:
+            GroupSubscribedToTopicError: members of the group read one of them.
+            InvalidPositionError: that is no name.
+        """
+        self.membership.check_unread(name, topic_ids, topics)
+        result = self._positions.handle_forget_topics(name, topic_ids, now)
+        return Result([*result.records], None)
+
+    def handle_expire(
+        self,
+        names: Iterable[str],
+        now: WallMs,
+        exists: Callable[[TopicId], bool],
+        topics: TopicsView,
+    ) -> Result[CoordinatorRecord, None]:
+        """Forget names that were unused for long, and topics that a group has left.
 
         A group is used until its last member has left, and for the same time after that (KIP-211).
         Without positions there is nothing to keep of an empty one.
@@ -211,9 +228,19 @@ class GroupCoordinator:
             if group is not None and group.is_empty and not self._positions.has(name):
                 records += self.membership.handle_forget(name, now).records
         expired = self._positions.handle_expire(
-            names, now, exists, lambda name: self._is_used(name, now)
+            names,
+            now,
+            exists,
+            is_used=lambda name: self._is_used(name, now),
+            read_topics=lambda name: self._read_topics(name, topics),
         )
         return Result([*records, *expired.records], None)
+
+    def _read_topics(self, name: str, topics: TopicsView) -> Collection[TopicId] | None:
+        """Return the topics that a group reads; None: it has no members, and may go on with any."""
+        if name not in self.membership.occupied or topics.version is None:
+            return None
+        return self.membership.read_topics(name, topics)
 
     def _is_used(self, name: str, now: WallMs) -> bool:
         group = self.membership.groups.get(name)

@@ -26,6 +26,7 @@ from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
     GroupNotEmptyError,
+    GroupSubscribedToTopicError,
     InvalidGroupError,
     InvalidTopicError,
     StaleMemberEpochError,
@@ -263,6 +264,29 @@ class MembershipMachine:
         return Result([GroupRecord(name, None, now)], None)
 
     # --- Queries -----------------------------------------------------------------------------
+
+    def read_topics(self, name: str, topics: TopicsView) -> frozenset[TopicId]:
+        """Return the topics that members of a group subscribe to, or still own."""
+        group = self.groups.get(name)
+        if group is None or group.is_empty:
+            return frozenset()
+        _, found = _subscribed(group, topics)
+        owned = (each.topic_id for each in group.owners)
+        return frozenset([*(each.topic_id for each in found.values()), *owned])
+
+    def check_unread(self, name: str, topic_ids: Collection[TopicId], topics: TopicsView) -> None:
+        """Refuse to forget topics that members of a group read.
+
+        Raises:
+            GroupSubscribedToTopicError: says of how many.
+        """
+        read = self.read_topics(name, topics)
+        count = sum(each in read for each in topic_ids)
+        if count:
+            raise GroupSubscribedToTopicError(
+                f"members of the group {name!r} read {count} of the topics: stop them, or let them "
+                "subscribe to others, first"
+            )
 
     def target_wait_ms(self, name: str, now: WallMs) -> int | None:
         """Return in what time to ask for `handle_assign`; None: the target is up to date."""

@@ -149,12 +149,26 @@ class PositionsMachine:
         check_name(name)
         return Result(_forgotten(self._names.get(name, ()), now), None)
 
+    def handle_forget_topics(
+        self, name: str, topic_ids: Collection[TopicId], now: WallMs
+    ) -> Result[PositionRecord, None]:
+        """Forget the positions of a name in some topics.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        check_name(name)
+        keys = self._names.get(name, ())
+        gone = [each for each in keys if each.topic_partition.topic_id in topic_ids]
+        return Result(_forgotten(gone, now), None)
+
     def handle_expire(
         self,
         names: Iterable[str],
         now: WallMs,
         exists: Callable[[TopicId], bool],
         is_used: Callable[[str], bool] = lambda _: False,
+        read_topics: Callable[[str], Collection[TopicId] | None] = lambda _: None,
     ) -> Result[PositionRecord, None]:
         """Forget names that were unused for long, each with all its positions.
 
@@ -163,13 +177,15 @@ class PositionsMachine:
                 much to forget.
             now: the time.
             exists: whether there is a topic of this id.
-            is_used: whether a name is used, whatever its positions say: then only those of deleted
-                topics are forgotten.
+            is_used: whether a name is used, whatever its positions say: then only those of topics
+                that are deleted, or that it reads no more, are forgotten.
+            read_topics: returns the topics that a group's members read; None: nobody says.
         """
         records: list[PositionRecord] = []
         for name in names:
             if len(records) < self._expired_at_once:
                 expired = self._expired(name, now, exists, is_used=is_used(name))
+                expired = expired or self._left(name, now, exists, read_topics)
                 records += _forgotten(expired, now)
         return Result(records, None)
 
@@ -258,6 +274,32 @@ class PositionsMachine:
             if now - self._record(key).timestamp > config.retention_ms
             and not exists(key.topic_partition.topic_id)
         ]
+
+    def _left(
+        self,
+        name: str,
+        now: WallMs,
+        exists: Callable[[TopicId], bool],
+        read_topics: Callable[[str], Collection[TopicId] | None],
+    ) -> Sequence[PositionKey]:
+        """Return the positions in topics that a group has left, of each topic all or none.
+
+        Those in a deleted topic stay longer, as it may come back.
+        """
+        retention_ms = self._config.left_topic_retention_ms
+        keys = self._names.get(name, ())
+        if retention_ms == -1:
+            return ()
+        touched: dict[TopicId, int] = {}
+        for key in keys:
+            topic_id = key.topic_partition.topic_id
+            touched[topic_id] = max(touched.get(topic_id, 0), self._record(key).timestamp)
+        old = [topic_id for topic_id, at in touched.items() if now - at > retention_ms]
+        read = read_topics(name) if old else None  # Which takes time for each member.
+        if read is None:
+            return ()
+        left = {each for each in old if each not in read and exists(each)}
+        return [key for key in keys if key.topic_partition.topic_id in left]
 
 
 def _forgotten(keys: Iterable[PositionKey], now: WallMs) -> list[PositionRecord]:

@@ -91,6 +91,17 @@ class PositionsConfig:
         maximum=_OFFSET_MAX,
         minus_one="never",
     )
+    left_topic_retention_ms: int = setting(
+        604_800_000,
+        "A group with members forgets its position in a topic to which none of them subscribes any "
+        "more, if none was stored there for this long; its lag there counts until then. "
+        "`millrace group forget` does it at once.",
+        kafka="offsets.retention.minutes",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=_OFFSET_MAX,
+        minus_one="never",
+    )
     metadata_bytes_max: int = setting(
         4096,
         "Bytes of a position's metadata.",

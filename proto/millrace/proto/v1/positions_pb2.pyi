@@ -120,6 +120,20 @@ class ListNamesResponse(_message.Message):
     members: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[NameKind, str]]] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ForgetTopicsRequest(_message.Message):
+    __slots__ = ("name", "topic_ids")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., topic_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ForgetTopicsResponse(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+
 class DeletePositionsRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class PositionsStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesResponse.FromString,
                 _registered_method=True)
+        self.ForgetTopics = channel.unary_unary(
+                '/millrace.proto.v1.Positions/ForgetTopics',
+                request_serializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsResponse.FromString,
+                _registered_method=True)
         self.DeletePositions = channel.unary_unary(
                 '/millrace.proto.v1.Positions/DeletePositions',
                 request_serializer=millrace_dot_proto_dot_v1_dot_positions__pb2.DeletePositionsRequest.SerializeToString,
@@ -93,6 +98,13 @@ class PositionsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetTopics(self, request, context):
+        """Deletes the positions of a name in some topics, such as those that a group reads no more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeletePositions(self, request, context):
         """Deletes all positions of a name.
         """
@@ -122,6 +134,11 @@ def add_PositionsServicer_to_server(servicer, server):
                     servicer.ListNames,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesResponse.SerializeToString,
+            ),
+            'ForgetTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetTopics,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsResponse.SerializeToString,
             ),
             'DeletePositions': grpc.unary_unary_rpc_method_handler(
                     servicer.DeletePositions,
@@ -237,6 +254,33 @@ class Positions:
             '/millrace.proto.v1.Positions/ListNames',
             millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_positions__pb2.ListNamesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Positions/ForgetTopics',
+            millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_positions__pb2.ForgetTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

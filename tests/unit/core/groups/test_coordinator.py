@@ -1,13 +1,14 @@
 """What a coordinator keeps of groups and positions together, and for how long."""
 
-from collections.abc import Collection
+import pytest
+from tests.fakes.topics_view import Topics
 
 from millrace.core.coordinators import Result
-from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.errors import GroupSubscribedToTopicError
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import GroupCoordinator, NameKind
 from millrace.core.groups.group import JOINING, Member
-from millrace.core.groups.membership import FoundTopic, Heartbeat
+from millrace.core.groups.membership import Heartbeat
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import Kind, Position, PositionsConfig
 
@@ -16,35 +17,29 @@ HERE, GONE = TopicPartition(TOPIC_ID, 0), TopicPartition(OTHER_ID, 0)
 RETENTION_MS = 1_000_000
 
 
-class Topics:
-    @property
-    def version(self) -> object:
-        return self
-
-    def find(self, name: str) -> FoundTopic | None:
-        return FoundTopic(TOPIC_ID, SubscribedTopic(1)) if name == "orders" else None
-
-    def matching(self, pattern: str) -> Collection[str]:
-        return ()
+TOPICS = Topics({"orders": TOPIC_ID})
+READER = Member(topics=("orders",))
 
 
 class Kept:
     """A coordinator whose records are stored at once."""
 
-    def __init__(self) -> None:
-        config = PositionsConfig(retention_ms=RETENTION_MS)
+    def __init__(self, left_topic_retention_ms: int = -1) -> None:
+        config = PositionsConfig(
+            retention_ms=RETENTION_MS, left_topic_retention_ms=left_topic_retention_ms
+        )
         self.machine = GroupCoordinator(config, GroupsConfig(), Offset(0))
 
     def store(self, result: Result) -> None:  # type: ignore[type-arg]
         for record in result.records:
             self.machine.replay(record, self.machine.next_offset)
 
-    def join(self, name: str, at: int) -> None:
-        heartbeat = Heartbeat("m", JOINING, Member(topics=("orders",)))
-        self.store(self.machine.handle_heartbeat(name, heartbeat, Topics(), WallMs(at)))
+    def join(self, name: str, at: int, member: Member = READER) -> None:
+        heartbeat = Heartbeat("m", JOINING, member)
+        self.store(self.machine.handle_heartbeat(name, heartbeat, TOPICS, WallMs(at)))
 
     def leave(self, name: str, at: int) -> None:
-        self.store(self.machine.handle_leave(name, ["m"], Topics(), WallMs(at)))
+        self.store(self.machine.handle_leave(name, ["m"], TOPICS, WallMs(at)))
 
     def commit(
         self, name: str, place: TopicPartition, at: int, offset: int = 1, **member: object
@@ -52,11 +47,17 @@ class Kept:
         positions = {place: Position(offset)}
         self.store(self.machine.handle_commit(name, positions, WallMs(at), **member))  # type: ignore[arg-type]
 
-    def expire(self, at: int) -> None:
-        def exists(topic_id: TopicId) -> bool:
-            return topic_id == TOPIC_ID
+    def expire(self, at: int, *topic_ids: TopicId) -> None:
+        """Forget what is old; these topics are there, or may come back."""
 
-        self.store(self.machine.handle_expire(self.machine.names(), WallMs(at), exists))
+        def exists(topic_id: TopicId) -> bool:
+            return topic_id in (TOPIC_ID, *topic_ids)
+
+        names = self.machine.names()
+        self.store(self.machine.handle_expire(names, WallMs(at), exists, TOPICS))
+
+    def forget(self, name: str, *topic_ids: TopicId) -> None:
+        self.store(self.machine.handle_forget_topics(name, topic_ids, TOPICS, WallMs(0)))
 
 
 def test_a_group_with_members_keeps_its_positions_however_old_they_are() -> None:
@@ -106,6 +107,47 @@ def test_positions_of_deleted_topics_go_although_the_group_has_members() -> None
     kept.commit("g", HERE, 0)
     kept.join("g", 0)
     kept.expire(RETENTION_MS + 1)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_a_group_forgets_a_topic_that_its_members_have_left_and_no_other_one() -> None:
+    kept = Kept(left_topic_retention_ms=1_000)
+    other = TopicPartition(OTHER_ID, 1)
+    for place, at in ((HERE, 0), (GONE, 0), (other, 500)):
+        kept.commit("g", place, at)
+    kept.expire(100_000, OTHER_ID)
+    assert len(kept.machine) == 3, "without members any topic may be read again"
+    kept.join("g", 0)
+    kept.expire(1_500, OTHER_ID)
+    assert len(kept.machine) == 3, "of a topic all positions are forgotten, or none"
+    kept.expire(1_501)
+    assert len(kept.machine) == 3, "a deleted topic may come back"
+    kept.expire(1_501, OTHER_ID)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_positions_of_topics_are_forgotten_when_somebody_says_so() -> None:
+    kept = Kept()
+    kept.commit("g", HERE, 0)
+    kept.commit("g", GONE, 0)
+    kept.store(kept.machine.handle_resolve_initial("g", {GONE: Position(0)}, WallMs(0)))
+    kept.commit("h", GONE, 0)
+    kept.forget("g", OTHER_ID)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+    assert kept.machine.positions("g", Kind.INITIAL) == {}
+    assert kept.machine.positions("h", Kind.COMMITTED) == {GONE: Position(1)}
+    kept.forget("nobody", OTHER_ID)
+
+
+@pytest.mark.parametrize("member", [Member(topics=("orders",)), Member(pattern="or.*")])
+def test_a_topic_that_members_read_is_not_forgotten(member: Member) -> None:
+    kept = Kept()
+    kept.commit("g", HERE, 0)
+    kept.commit("g", GONE, 0)
+    kept.join("g", 0, member)
+    with pytest.raises(GroupSubscribedToTopicError, match="read 1 of the topics"):
+        kept.forget("g", TOPIC_ID, OTHER_ID)
+    kept.forget("g", OTHER_ID)
     assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
 
 

@@ -1,7 +1,8 @@
 """Sessions: who counts as dead, and what one coordinator leaves to the next one."""
 
 import json
-from collections.abc import Sequence
+
+from tests.fakes.topics_view import Topics
 
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.group import Current, CurrentRecord, Group, Member, MemberRecord
@@ -13,16 +14,6 @@ from millrace.core.ids import MonotonicMs, WallMs
 CONFIG = GroupsConfig(session_timeout_ms=8_000, heartbeat_interval_ms=2_000)
 STEP_MS = 1_000
 NOW = WallMs(1)
-
-
-class NoTopics:
-    version = None
-
-    def find(self, name: str) -> None:
-        return None
-
-    def matching(self, pattern: str) -> Sequence[str]:
-        return ()
 
 
 class Log:
@@ -42,7 +33,7 @@ class Log:
         return self.group.members["m"].silent_ms
 
     def heartbeat(self, sessions: Sessions, at: int, confirmed: int = 1) -> None:
-        result = self.machine.handle_heartbeat("g", Heartbeat("m", confirmed), NoTopics(), NOW)
+        result = self.machine.handle_heartbeat("g", Heartbeat("m", confirmed), Topics(), NOW)
         for record in result.records:
             self.machine.replay(record)
         sessions.hear("g", "m", confirmed, result.response, MonotonicMs(at))

@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.topics_view import Topics
 
 from millrace.core.coordinators import Result
 from millrace.core.errors import InvalidPositionError, PositionsFullError
@@ -110,7 +111,7 @@ def test_handling_changes_nothing() -> None:
     log.machine.handle_resolve_initial("q", {at(1): position(1)}, NOW)
     log.machine.handle_commit("q", {at(0): position(6)}, NOW)
     log.machine.handle_delete("q", NOW)
-    log.machine.handle_expire(["q"], WallMs(NOW + 100 * DAY), lambda _: False)
+    log.machine.handle_expire(["q"], WallMs(NOW + 100 * DAY), lambda _: False, Topics())
     assert state(log.machine) == before
 
 
@@ -256,7 +257,7 @@ def test_there_is_room_for_so_many_positions_under_a_name() -> None:
 def expire(log: Log, days: float, *, exists: bool = True) -> list[str]:
     now = WallMs(int(NOW + days * DAY))
     names = log.machine.names()
-    log.take(log.machine.handle_expire(names, now, lambda _: exists))  # type: ignore[arg-type]
+    log.take(log.machine.handle_expire(names, now, lambda _: exists, Topics()))  # type: ignore[arg-type]
     return log.machine.names()
 
 
@@ -293,7 +294,9 @@ def test_positions_in_a_deleted_topic_go_although_their_name_is_used() -> None:
     log.commit("q", {at(0): position(1)})
     log.commit("q", {at(0, CLICKS): position(1)}, WallMs(NOW + 6 * DAY))
     names = log.machine.names()
-    result = log.machine.handle_expire(names, WallMs(NOW + 8 * DAY), lambda each: each == CLICKS)
+    result = log.machine.handle_expire(
+        names, WallMs(NOW + 8 * DAY), lambda each: each == CLICKS, Topics()
+    )
     log.take(result)  # type: ignore[arg-type]
     assert log.machine.positions("q", Kind.COMMITTED) == {at(0, CLICKS): position(1)}
 

@@ -1,0 +1,25 @@
+"""The topics of a cluster, as a coordinator of groups sees them."""
+
+from collections.abc import Collection, Mapping
+
+from millrace.core.groups.assignors import SubscribedTopic
+from millrace.core.groups.membership import FoundTopic
+from millrace.core.ids import TopicId
+
+
+class Topics:
+    """Topics of one partition each, by name; every pattern matches all of them."""
+
+    def __init__(self, ids: Mapping[str, TopicId] | None = None) -> None:
+        self._ids = ids or {}
+
+    @property
+    def version(self) -> object:
+        return self
+
+    def find(self, name: str) -> FoundTopic | None:
+        topic_id = self._ids.get(name)
+        return None if topic_id is None else FoundTopic(topic_id, SubscribedTopic(1))
+
+    def matching(self, pattern: str) -> Collection[str]:
+        return list(self._ids)
