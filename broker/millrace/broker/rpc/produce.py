@@ -544,7 +544,7 @@ class _ProduceStream:
         ):
             if outcome is None:  # And it will not be appended any more.
                 outcome = NotLeaderError(
-                    "this broker did not lead it within the request's time-out: "
+                    "this broker did not lead it within the producer's request_timeout_ms: "
                     "refresh the metadata",
                     appended=Appended.NO,
                     topic_partition=topic_partition,
@@ -553,7 +553,7 @@ class _ProduceStream:
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
                 error = RequestTimedOutError(
                     "the batch was appended, but not acknowledged by all in-sync replicas within "
-                    "the request's time-out: an idempotent retry is safe"
+                    "the producer's request_timeout_ms: an idempotent retry is safe"
                 )
             if error is not None:
                 is_refused = True

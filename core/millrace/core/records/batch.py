@@ -147,8 +147,9 @@ def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -
         )
     if header.inflated_length > limits.inflated_bytes_max:
         raise MessageTooLargeError(
-            f"the batch inflates to {header.inflated_length} bytes; the broker's limit is "
-            f"{limits.inflated_bytes_max}: send smaller batches"
+            f"the batch inflates to {header.inflated_length} bytes; the broker's "
+            f"limits.batch_inflated_bytes_max is {limits.inflated_bytes_max}: send smaller batches "
+            "or raise it"
         )
     if header.record_count > RECORDS_MAX:
         raise MessageTooLargeError(
