@@ -251,5 +251,5 @@ def test_options_that_a_stream_cannot_have_are_told_when_it_starts(
     with pytest.raises(Exception, match="terminated with exception") as raised:
         stream.trigger(**trigger).start().awaitTermination(60)
     told = str(raised.value)
-    assert "InvalidOptionError: startingOffsets may be the latest offset, which needs gr" in told
+    assert "InvalidOptionError: a stream begins at the latest offset by default, which" in told
     assert "UnboundLocalError" not in told
