@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.cli.failures import Failure
+from millrace.cli.json_document import parse_document
 from millrace.core.topics import PartitionName
 
 _VERSION = 1
@@ -54,10 +55,7 @@ def parse(data: bytes, name: str) -> dict[PartitionName, list[int]]:
     Raises:
         Failure: it is no such document; names the place.
     """
-    try:
-        found = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Failure(f"{name} is no JSON: {error}", _HINT) from error
+    found = parse_document(data, name, _HINT)
     if not isinstance(found, dict) or not isinstance(found.get("partitions"), list):
         raise Failure(f'{name}: there is no list "partitions"', _HINT)
     if found.get("version") != _VERSION:

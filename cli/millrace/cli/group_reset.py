@@ -3,7 +3,6 @@
 [{"topic": "orders", "partition": 0, "position": 1200}]
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,9 +12,11 @@ import click
 
 from millrace.cli.cluster import offsets_at
 from millrace.cli.failures import Failure
+from millrace.cli.json_document import parse_document
 from millrace.cli.read_start import FORMS, parse_start
 from millrace.cli.read_start import Position as ReadStart
 from millrace.core.positions.position import Position
+from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
@@ -97,17 +98,14 @@ def read_positions(data: bytes, name: str) -> dict[PartitionName, int]:
         Failure: it is no such document; says where.
     """
     hint = "`millrace group reset NAME --to current --dry-run --output json` writes one"
-    try:
-        found = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Failure(f"{name} is no JSON: {error}", hint) from error
+    found = parse_document(data, name, hint)
     if not isinstance(found, list):
         raise Failure(f"{name} is no list of positions", hint)
     positions: dict[PartitionName, int] = {}
     for number, entry in enumerate(found, 1):
         match entry:
             case {"topic": str(topic), "partition": int(partition), "position": int(offset)} if (
-                partition >= 0 and offset >= 0
+                0 <= partition <= INT32_MAX and 0 <= offset <= INT64_MAX
             ):
                 if (topic, partition) in positions:
                     raise Failure(f"{name}: {topic} {partition} is named twice", "keep one of them")

@@ -87,7 +87,7 @@ def load() -> Profiles:
 
     try:
         values = tomllib.loads(profiles.path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(f"{profiles.path} is not TOML: {error}") from error
     try:
         _fill(profiles, values)

@@ -146,6 +146,7 @@ def test_what_is_no_profile_is_not_written(user: User, words: tuple[str, ...]) -
         ("current = 'a'", "there is no such profile"),
         ("currant = 'a'", "currant: unknown"),
         ("=", "is not TOML"),
+        ("a = " + "[" * 10_000, "is not TOML"),
     ],
 )
 def test_a_file_with_something_wrong_in_it_is_refused_by_its_name(

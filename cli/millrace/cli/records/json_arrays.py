@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from millrace.cli.failures import Failure
+from millrace.cli.json_document import TOO_DEEP
 from millrace.cli.records.json_texts import DECODER
-from millrace.cli.records.problems import TOO_DEEP
 
 ELEMENT_CHARACTERS_MAX: Final = 64 << 20
 _TOKEN_CHARACTERS_MAX: Final = 16

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.cli.records.names import repeated
+from millrace.cli.json_document import repeated
 
 _NEEDS_ESCAPE: Final = '["\\\\\\x00-\\x1f]'
 _OUT_OF_RANGE: Final = "<"

@@ -8,15 +8,7 @@ object with a name twice, of which every reader would make something else.
 import json
 from typing import Any, Final
 
-from millrace.cli.records.names import repeated
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = repeated(name for name, _ in pairs)
-        raise ValueError(f"an object with the name {', '.join(map(repr, twice))} twice")
-    return found
+from millrace.cli.json_document import unique_members
 
 
 def _refused(word: str) -> Any:
@@ -24,7 +16,7 @@ def _refused(word: str) -> Any:
 
 
 DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique,
+    object_pairs_hook=unique_members,
     parse_float=str.encode,
     parse_int=str.encode,
     parse_constant=_refused,

@@ -12,9 +12,9 @@ import click
 import pyarrow as pa
 
 from millrace.cli.failures import Failure
+from millrace.cli.json_document import TOO_DEEP
 from millrace.core.errors import MillraceError
 
-TOO_DEEP = "JSON that is nested too deeply to be read"
 _CELL_CHARACTERS_TOLD_MAX = 40
 
 

@@ -31,14 +31,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.cli.failures import Failure, did_you_mean
+from millrace.cli.json_document import TOO_DEEP, repeated
 from millrace.cli.records.csv_rows import CONVERT, Contents, CsvFile, text_columns
 from millrace.cli.records.file_names import BLOCK_BYTES, Unbuffered
 from millrace.cli.records.headers import headers_of, with_added
 from millrace.cli.records.json_arrays import Element, blocks_of_elements
 from millrace.cli.records.json_cells import json_rows, objects_of, plain_cells, quoted
 from millrace.cli.records.json_texts import DECODER, cell_of, text_of
-from millrace.cli.records.names import repeated
-from millrace.cli.records.problems import TOO_DEEP, RowError, explained, first_bad, told
+from millrace.cli.records.problems import RowError, explained, first_bad, told
 from millrace.cli.records.times import HINT as TIMES
 from millrace.cli.records.times import millisecond_of, milliseconds_of
 from millrace.core.records.columns import RecordHeaders
