@@ -75,6 +75,18 @@ class MillraceError(Exception):
         other.args = (other.message,)
         return other
 
+    def nameless(self) -> Self:
+        """Return the error without the name of its partition, to tell it of many partitions."""
+        other = copy(self)
+        other.message, other.topic_partition = self._statement, None
+        other.args = (other.message,)
+        return other
+
+    @property
+    def statement(self) -> str:
+        """The message without the name of the partition."""
+        return self._statement
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the code on the wire: `NotLeaderError` is `NOT_LEADER`."""

@@ -1,7 +1,7 @@
 """Lags on the wire: columns, with a value for each partition.
 
 A thousand partitions are asked about at once, and a message for each of them would cost more than
-to measure it. Partitions that have no answer are a short list beside the columns.
+to measure it. Partitions that have no answer are lists beside the columns, one for each error.
 """
 
 from collections.abc import Sequence
@@ -65,17 +65,23 @@ def queries_to_wire(queries: Sequence[LagQuery]) -> pb.DescribeLagsRequest:
 
 
 def lags_to_wire(answers: Sequence[MeasuredLag | Error]) -> pb.DescribeLagsResponse:
-    """Return the response of answers, or errors, in the order of the queries."""
+    """Return the response of answers, or errors, in the order of the queries.
+
+    An error object that is the answer to many queries goes on the wire once.
+    """
     lags = [_NOTHING if isinstance(each, Error) else each for each in answers]
+    errors = {id(each): each for each in answers if isinstance(each, Error)}
+    indexes: dict[int, list[int]] = {each: [] for each in errors}
+    for index, each in enumerate(answers):
+        if isinstance(each, Error):
+            indexes[id(each)].append(index)
     return pb.DescribeLagsResponse(
         log_start_offsets=[lag.log_start_offset for lag in lags],
         end_offsets=[lag.end_offset for lag in lags],
         unread_bytes=[lag.unread_bytes for lag in lags],
         unread_ms=[_UNKNOWN_MS if lag.unread_ms is None else lag.unread_ms for lag in lags],
         refused=[
-            pb.RefusedLag(index=index, error=each)
-            for index, each in enumerate(answers)
-            if isinstance(each, Error)
+            pb.RefusedLag(indexes=indexes[each], error=error) for each, error in errors.items()
         ],
     )
 
@@ -92,5 +98,6 @@ def lags_from_wire(response: pb.DescribeLagsResponse) -> list[MeasuredLag | Mill
         )
     )
     for refused in response.refused:
-        answers[refused.index] = error_from_wire(refused.error)
+        for index in refused.indexes:
+            answers[index] = error_from_wire(refused.error)
     return answers

@@ -65,6 +65,7 @@ class Lags:
         """
         answers: list[MeasuredLag | Error] = []
         asked: dict[str, list[_Unread]] = {}
+        told: dict[object, Error] = {}
         work = self._turns.work()
         for number, query in enumerate(_queries(request)):
             if number % _QUERIES_A_TURN == 0:
@@ -81,7 +82,7 @@ class Lags:
                         "read are lost, or it is a position of another topic"
                     )
             except MillraceError as error:
-                answers.append(self._refusal(query.topic_partition, error))
+                answers.append(self._refusal(query.topic_partition, error, told))
                 continue
             start = log.log_start_offset
             answers.append(MeasuredLag(start, end, 0, 0))
@@ -98,13 +99,29 @@ class Lags:
                         each.log_start_offset, each.end, measured.size, _age_ms(measured, now)
                     )
                 case MillraceError() as damage:
-                    answers[each.number] = self._refusal(each.topic_partition, damage)
+                    answers[each.number] = self._refusal(each.topic_partition, damage, told)
         return lags_to_wire(answers)
 
-    def _refusal(self, topic_partition: TopicPartition, error: MillraceError) -> Error:
+    def _refusal(
+        self, topic_partition: TopicPartition, error: MillraceError, told: dict[object, Error]
+    ) -> Error:
+        """Return the message for an error: the same one for all partitions that have it.
+
+        Args:
+            topic_partition: which partition.
+            error: its own.
+            told: the messages of this request.
+        """
         if isinstance(error, CorruptLogError):  # Damaged for all readers (P65).
             self._partitions.take_offline(topic_partition, error)
-        return wire_error(self._partitions, error, topic_partition, self._listener)
+        image = self._partitions.image
+        state = None if image is None else image.partition(topic_partition)
+        leader = None if state is None else (state.leader, state.leader_epoch)
+        key = (type(error), error.statement, leader)
+        if key not in told:
+            nameless = error.nameless()
+            told[key] = wire_error(self._partitions, nameless, topic_partition, self._listener)
+        return told[key]
 
 
 def _queries(request: pb.DescribeLagsRequest) -> Iterator[LagQuery]:

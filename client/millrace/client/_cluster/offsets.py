@@ -363,7 +363,14 @@ async def _describe_lags(
     response: fetch_pb2.DescribeLagsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.fetch.DescribeLags(request)
     )
-    return lags_from_wire(response)
+    names = cluster.topic_names
+    return [
+        # One error is the answer for many partitions, so it names none.
+        answer.naming(f"{names.get(place.topic_id, place.topic_id.hex())}-{place.partition}")
+        if isinstance(answer, MillraceError)
+        else answer
+        for place, answer in zip(wanted, lags_from_wire(response), strict=True)
+    ]
 
 
 def known_epoch(cluster: Cluster, place: TopicPartition) -> LeaderEpoch:

@@ -55,7 +55,7 @@ class Partitions:
 
     def get(self, topic_partition: TopicPartition) -> SimpleNamespace:
         if topic_partition.partition >= len(self._held):
-            raise NotLeaderError("ask another broker")
+            raise NotLeaderError("ask another broker", topic_partition=topic_partition)
         return self._held[topic_partition.partition]
 
 
@@ -123,6 +123,17 @@ def test_a_failure_concerns_its_partition_alone(caplog: pytest.LogCaptureFixture
     (said,) = caplog.records
     assert said.exc_info is not None
     assert said.exc_info[0] is RecursionError
+
+
+def test_partitions_that_are_refused_for_the_same_reason_share_its_text() -> None:
+    places = [TopicPartition(TOPIC_PARTITION.topic_id, number) for number in range(10_000)]
+    request = queries_to_wire([LagQuery(place, NO_LEADER_EPOCH, 5) for place in places])
+    first = Unread(9, WallMs(1))
+    response = asyncio.run(leaders_of(first).describe(request))
+    (refused,) = response.refused
+    assert list(refused.indexes) == list(range(1, 10_000))
+    assert refused.error.message == "ask another broker"
+    assert response.ByteSize() < 2 * request.ByteSize()
 
 
 def test_many_partitions_are_answered_in_the_order_of_the_request() -> None:
