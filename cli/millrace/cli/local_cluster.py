@@ -54,13 +54,20 @@ class Ready:
 
 
 def configuration(
-    data_dir: Path, number: int, *, log_dirs: Sequence[str], port: int, metrics_port: int
+    data_dir: Path,
+    number: int,
+    *,
+    brokers: int,
+    log_dirs: Sequence[str],
+    port: int,
+    metrics_port: int,
 ) -> str:
     """Return the TOML file of one broker.
 
     Args:
         data_dir: of the cluster.
         number: of the broker, from 0.
+        brokers: how many the cluster begins with.
         log_dirs: of the broker.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
@@ -71,6 +78,8 @@ def configuration(
             f"log_dirs = {json.dumps(list(log_dirs))}",
             "[node]",
             f'name = "broker-{number}"',
+            "[cluster]",
+            f"initial_brokers = {brokers}",
             "[coordination]",
             f"path = {json.dumps(str(data_dir / 'coordination.sqlite'))}",
             "shared = true",

@@ -62,7 +62,9 @@ class NodeConfig:
         "a broker that comes back under its name finds its partitions again.",
     )
     rack: str = setting(
-        "", "The failure zone of the broker, such as a cloud zone.", kafka="broker.rack"
+        "",
+        "The failure zone of the broker, such as a cloud zone. Empty: the one that it had last.",
+        kafka="broker.rack",
     )
     accept_older_copy: int = setting(
         0,

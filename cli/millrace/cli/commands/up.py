@@ -212,6 +212,7 @@ def _run_cluster(
     """Run as many brokers as there are `log_dirs` in `logs`."""
     from millrace.cli import local_cluster
     from millrace.core.broker_config import LogDirConfig
+    from millrace.core.metadata.cluster_config import usual_replication_factor
 
     highest = max(port, metrics_port) + (len(logs) - 1) * local_cluster.PORTS_APART
     if highest > _PORT_MAX:
@@ -223,7 +224,12 @@ def _run_cluster(
     for number, log_dirs in enumerate(logs):
         paths.append(folder / f"broker-{number}.toml")
         text = local_cluster.configuration(
-            folder, number, log_dirs=log_dirs, port=port, metrics_port=metrics_port
+            folder,
+            number,
+            brokers=usual_replication_factor(len(logs)),
+            log_dirs=log_dirs,
+            port=port,
+            metrics_port=metrics_port,
         )
         paths[-1].write_text(text, encoding="utf-8")
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}

@@ -3,7 +3,8 @@
 A pod cannot see its node's labels, and its node is known only once it is scheduled. So the operator
 reads the Node and writes its zone onto the pod, as annotations; an init container of the pod waits
 for them, and the broker gets the zone from its environment. Without them the pod starts after a
-minute without a zone, until its next restart: a broker must start without an operator, too.
+minute without a zone, until its next restart: a broker must start without an operator, too. The
+cluster knows the zone that the broker had last (P77).
 
 The alternative, used by Strimzi, lets every broker read all Nodes: that takes a ClusterRoleBinding
 for each Cluster, which is not deleted with the namespace or the owner. From Kubernetes 1.35 on pods

@@ -1,7 +1,7 @@
 """What lasts is decided by the brokers that the cluster has, not by those that are alive (P77)."""
 
 import pytest
-from tests.fakes.cluster import Cluster, ids
+from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.errors import (
     BrokerBusyError,
@@ -157,3 +157,11 @@ def test_a_cluster_that_has_begun_may_become_smaller() -> None:
     drain(cluster, 1)
     drain(cluster, 2)
     assert cluster.state(cluster.create(replication_factor=0)).replicas == (0,)
+
+
+def test_a_broker_that_does_not_know_its_zone_at_a_start_is_in_the_one_that_it_had() -> None:
+    cluster = Cluster(0)
+    for number, (rack, expected) in enumerate([("a", "a"), ("", "a"), ("b", "b"), ("", "b")]):
+        request = registration(0, str(number), rack=rack)
+        assert cluster.driver.start_broker(request).rack == expected
+        kill(cluster, 0)

@@ -134,7 +134,8 @@ def granted(
     registration = BrokerRegistration(
         broker_id=life.broker_id,
         name=request.name,
-        rack=request.rack,
+        # P77: one that does not know its zone at this start is still where it was.
+        rack=request.rack or ("" if known is None else known.rack),
         host=request.host,
         port=request.port,
         incarnation_id=request.incarnation_id,
