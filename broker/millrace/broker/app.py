@@ -186,7 +186,7 @@ class Broker:
             listeners=2 if config.outside_listener.port < 0 else 3,
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
-        self._metrics = BrokerMetrics(config.metrics.topics_max)
+        self._metrics = BrokerMetrics(config.metrics.topics_max, config.cluster)
         self._audit = AuditLog(config.logging.audit_lines_max)
         self._refusals = Refusals(self._metrics, self._audit)
         self._mailbox = Mailbox(asyncio.get_running_loop())

@@ -27,6 +27,7 @@ from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.records.header import BatchHeader
 
 
@@ -35,9 +36,14 @@ class BrokerMetrics:
 
     Args:
         topics_max: topics that are named.
+        cluster: the settings by which this broker acts as the controller; None: the usual ones.
     """
 
-    def __init__(self, topics_max: int = MetricsConfig().topics_max) -> None:
+    def __init__(
+        self,
+        topics_max: int = MetricsConfig().topics_max,
+        cluster: ClusterConfig | None = None,
+    ) -> None:
         # They would double the series of each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -205,7 +211,9 @@ class BrokerMetrics:
         )
         self.requests = RequestMetrics(registry)
         self._topic_labels = TopicLabels(topics_max)
-        self.replication = ReplicationMetrics(registry, self._topic_labels)
+        self.replication = ReplicationMetrics(
+            registry, self._topic_labels, cluster or ClusterConfig()
+        )
         self.quotas = QuotaMetrics(registry)
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)

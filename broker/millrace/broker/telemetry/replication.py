@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from millrace.broker.telemetry.topic_labels import TopicLabels
+from millrace.core.controller.topic_changes import (
+    default_replication_factor,
+    positions_replication_factor,
+)
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
-from millrace.core.metadata.model import PartitionState
+from millrace.core.metadata.model import PartitionState, Topic
 
 
 @dataclass(slots=True)
@@ -51,9 +56,12 @@ class ReplicationMetrics:
     Args:
         registry: that they join.
         topic_labels: the values of the label `topic`.
+        cluster: the settings by which this broker acts as the controller.
     """
 
-    def __init__(self, registry: CollectorRegistry, topic_labels: TopicLabels) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, topic_labels: TopicLabels, cluster: ClusterConfig
+    ) -> None:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"millrace_{name}", meaning, labels, registry=registry)
 
@@ -133,6 +141,12 @@ class ReplicationMetrics:
             "fenced_brokers",
             "Registered brokers that are down; reported only by the controller.",
         )
+        self._few_replicas = gauge(
+            "few_replicas_partitions",
+            "Partitions with fewer replicas than a topic gets by default now; reported only by the "
+            "controller. Worry unless somebody wanted it so: `millrace cluster health` names them.",
+        )
+        self._cluster = cluster
         self._topic_labels = topic_labels
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
@@ -194,6 +208,7 @@ class ReplicationMetrics:
         if not is_controller:
             self._leaderless = 0
             self._fenced.set(0)
+            self._few_replicas.set(0)
             return
         self._fenced.set(sum(each.is_fenced for each in image.cluster.brokers.values()))
         self._leaderless = sum(
@@ -201,6 +216,19 @@ class ReplicationMetrics:
             for topic in image.topics_by_id.values()
             for partition in topic.partitions
         )
+
+        self._few_replicas.set(
+            sum(self._with_few_replicas(image, topic) for topic in image.topics_by_id.values())
+        )
+
+    def _with_few_replicas(self, image: MetadataImage, topic: Topic) -> int:
+        wanted = (
+            positions_replication_factor(self._cluster, image.cluster)
+            if topic.name.is_internal
+            else default_replication_factor(self._cluster, image.cluster, topic.config.media)
+        )
+        wanted = min(wanted, len(image.cluster.members(topic.config.media)))
+        return sum(len(each.target) < wanted for each in topic.partitions)
 
     def on_counted(self, counts: ReplicaCounts) -> None:
         """Update the metrics of this broker's replicas."""

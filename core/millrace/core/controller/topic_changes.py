@@ -153,7 +153,7 @@ def _made(
     replication_factor = new.replication_factor
     if not replication_factor:
         _check_has_begun(decided.cluster, config, name)
-        replication_factor = _default_replication_factor(config, decided.cluster, media)
+        replication_factor = default_replication_factor(config, decided.cluster, media)
     brokers = _brokers_for(decided, config, name, replication_factor, media)
     states = _placed(decided, partitions, replication_factor, brokers, overrides)
     check_broker_loads(decided, config, name, states)
@@ -296,9 +296,10 @@ def positions_replication_factor(config: ClusterConfig, cluster: ClusterState) -
     return _usual_replication_factor(cluster, TopicMedia.ANY)
 
 
-def _default_replication_factor(
+def default_replication_factor(
     config: ClusterConfig, cluster: ClusterState, media: TopicMedia
 ) -> int:
+    """Return how many replicas a topic with this media gets, if nobody names a number."""
     if config.default_replication_factor != -1:
         return config.default_replication_factor
     return _usual_replication_factor(cluster, media)

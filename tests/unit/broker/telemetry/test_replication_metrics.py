@@ -7,8 +7,16 @@ from prometheus_client import CollectorRegistry
 from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
-from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState, StateShard, Topic
+from millrace.core.metadata.model import (
+    BrokerLife,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    StateShard,
+    Topic,
+)
 from millrace.core.topics import parse_topic_name
 
 ME = BrokerId(1)
@@ -29,6 +37,20 @@ def state(leader: int, *isr: int) -> PartitionState:
     )
 
 
+def broker(number: int) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id=BrokerId(number),
+        name=f"b{number}",
+        rack="",
+        host="h",
+        port=1,
+        incarnation_id="i",
+        directory_ids=(f"d{number}",),
+        broker_epoch=BrokerEpoch(1),
+        is_fenced=number == 2,  # It counts, too.
+    )
+
+
 def topic(*partitions: PartitionState) -> Topic:
     return Topic(topic_id=TopicId(b"t" * 16), name=parse_topic_name("t"), partitions=partitions)
 
@@ -38,7 +60,7 @@ class Counted:
 
     def __init__(self, before: PartitionState, after: PartitionState, broker_id: int = ME) -> None:
         self._registry = CollectorRegistry()
-        metrics = ReplicationMetrics(self._registry, TopicLabels(10))
+        metrics = ReplicationMetrics(self._registry, TopicLabels(10), ClusterConfig())
         changes = MetadataChanges((), ((topic(before), topic(after)),), ())
         metrics.on_changes(changes, BrokerId(broker_id))
 
@@ -72,7 +94,7 @@ def test_another_life_of_the_same_leader_is_another_election() -> None:
 
 def test_records_that_are_lost_are_counted_by_topic_until_it_is_deleted() -> None:
     registry = CollectorRegistry()
-    metrics = ReplicationMetrics(registry, TopicLabels(10))
+    metrics = ReplicationMetrics(registry, TopicLabels(10), ClusterConfig())
 
     def counted() -> float | None:
         return registry.get_sample_value("millrace_topic_lost_records_total", {"topic": "t"})
@@ -93,7 +115,7 @@ def test_an_unclean_election_is_counted_as_one() -> None:
 
 def test_a_partition_is_offline_without_a_leader_and_where_the_leaders_log_is_damaged() -> None:
     registry = CollectorRegistry()
-    metrics = ReplicationMetrics(registry, TopicLabels(10))
+    metrics = ReplicationMetrics(registry, TopicLabels(10), ClusterConfig())
 
     def offline() -> float | None:
         return registry.get_sample_value("millrace_offline_partitions")
@@ -107,3 +129,20 @@ def test_a_partition_is_offline_without_a_leader_and_where_the_leaders_log_is_da
     assert offline() == 2
     metrics.on_image(image, is_controller=False, leaderships_failed=1)
     assert offline() == 1
+
+
+def test_partitions_with_fewer_replicas_than_by_default_are_counted_by_the_controller() -> None:
+    registry = CollectorRegistry()
+    metrics = ReplicationMetrics(registry, TopicLabels(10), ClusterConfig())
+    here = topic(state(1, 1), replace(state(1, 1), replicas=(ME,)))
+
+    def few(brokers: int, *, is_controller: bool = True) -> float | None:
+        registered = {BrokerId(number): broker(number) for number in range(brokers)}
+        cluster = ClusterState(cluster_id="c", brokers=registered)
+        shard = StateShard(number=0, version=1, topics={here.topic_id: here})
+        image = MetadataImage.empty(cluster).with_shard(shard)
+        metrics.on_image(image, is_controller=is_controller, leaderships_failed=0)
+        return registry.get_sample_value("millrace_few_replicas_partitions")
+
+    assert [few(1), few(2), few(3), few(4)] == [0, 1, 1, 1]
+    assert few(3, is_controller=False) == 0
