@@ -43,6 +43,8 @@ class _Teaching(click.Command):
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:  # Abort: at a question.
             _end_interrupted(ctx, exit_code_of(error))
+        except click.exceptions.Exit:  # As of a command in this group; it is a RuntimeError.
+            raise
         except RuntimeError as error:
             # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
             if not isinstance(error.__context__, KeyboardInterrupt):

@@ -87,6 +87,9 @@ class Membership:
             self._commit()
         except MillraceError as error:
             say(f"the group may read the last records again: {error.message}")
+        except KeyboardInterrupt:
+            say("the group may read the last records again: its coordinator did not answer in time")
+            raise
 
     def _on_revoked(self, partitions: list[PartitionName]) -> None:
         with suppress(RetriableError):  # They are read again.

@@ -17,6 +17,11 @@ _EXIT_CODES: Final = {
     signal.SIGHUP: ExitCode.HUNG_UP,
 }
 
+END_S: Final = 4.0
+"""How long a command may take after a signal for what brokers have to answer."""
+_AGAIN_S: Final = 0.2
+"""Then the next step is ended, too: an error may have steps behind it that wait as well."""
+
 
 class Interrupted(KeyboardInterrupt):
     """Ends the command; one without a number, as Python raises it, is Ctrl-C."""
@@ -54,9 +59,14 @@ class Interruption:
     """Notes the first signal, so that a piece of work is done and its result complete.
 
     A second one ends everything. A context manager.
+
+    Args:
+        within_s: the work that is left after a signal ends by itself, or is ended, as it may wait
+            for a broker that is dead; None: it waits for this machine alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float | None = None) -> None:
+        self._within_s = within_s
         self._number: int | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -72,6 +82,8 @@ class Interruption:
 
     def __enter__(self) -> Self:
         self._before = {each: signal.signal(each, self.on_signal) for each in stop_signals()}
+        if self._within_s is not None:
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
         return self
 
     def __exit__(
@@ -80,6 +92,8 @@ class Interruption:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._within_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, before in self._before.items():
             signal.signal(number, before)
 
@@ -87,6 +101,11 @@ class Interruption:
         """Note a signal, the first one."""
         self.raise_if_came()
         self._number = number
+        if self._within_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, self._within_s, _AGAIN_S)
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        self.raise_if_came()
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

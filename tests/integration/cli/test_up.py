@@ -78,6 +78,18 @@ def test_following_says_what_it_waits_for_and_that_it_goes_on(own_broker: Broker
         assert command.wait(60) == ExitCode.INTERRUPTED
 
 
+def test_ctrl_c_does_not_wait_for_the_answers_of_a_dead_broker(own_broker: BrokerProcess) -> None:
+    command_line = CommandLine(own_broker.address)
+    command_line.ok("topic", "create", "orders", "--partitions", "1")
+    command_line.ok("produce", "orders", stdin="first\n")
+    with command_line.start("consume", "orders", "--group", "audit") as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"first\n"
+        own_broker.kill()
+        command.send_signal(signal.SIGINT)
+        assert command.wait(15) in (ExitCode.DONE, ExitCode.INTERRUPTED)  # It takes five.
+
+
 def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--metrics-port", "-1"]
     with subprocess.Popen(

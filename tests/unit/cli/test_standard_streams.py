@@ -195,13 +195,18 @@ def test_every_command_handles_the_signals_that_end_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("SIGTERM", ExitCode.TERMINATED), ("SIGHUP", ExitCode.HUNG_UP)]
+    ("name", "code", "told"),
+    [
+        ("SIGINT", ExitCode.INTERRUPTED, b"\n"),  # Behind the terminal's `^C`.
+        ("SIGTERM", ExitCode.TERMINATED, b""),
+        ("SIGHUP", ExitCode.HUNG_UP, b""),
+    ],
 )
-def test_a_signal_ends_a_command_as_ctrl_c_does_and_its_code_names_it(
-    name: str, code: ExitCode
+def test_each_signal_ends_a_command_quietly_and_the_exit_code_names_it(
+    name: str, code: ExitCode, told: bytes
 ) -> None:
     ran = run(name, stdout=subprocess.PIPE)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (code, b"", b"")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, b"", told)
 
 
 def test_a_command_under_nohup_outlives_its_terminal() -> None:

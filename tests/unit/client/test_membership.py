@@ -13,7 +13,12 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.membership import Begun, Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
-from millrace.core.errors import GroupFullError, InvalidGroupError, UnknownMemberIdError
+from millrace.core.errors import (
+    GroupFullError,
+    InvalidGroupError,
+    MillraceError,
+    UnknownMemberIdError,
+)
 from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.settings import parse
@@ -60,6 +65,8 @@ class Coordinator:
         self.may_answer.set()
         self.hears = asyncio.Event()
         self.hears.set()
+        self.takes_requests = asyncio.Event()
+        self.takes_requests.set()
         self.groups = self.positions = self
 
     async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float = 0) -> Any:
@@ -78,6 +85,7 @@ class Coordinator:
         return answer
 
     async def LeaveGroup(self, request: groups_pb2.LeaveGroupRequest) -> Any:
+        await self.takes_requests.wait()
         self.left += request.member_ids
         return groups_pb2.LeaveGroupResponse()
 
@@ -97,6 +105,7 @@ class Coordinator:
         return SimpleNamespace(topic_id=TOPIC_ID)
 
     async def CommitPositions(self, request: positions_pb2.CommitPositionsRequest) -> Any:
+        await self.takes_requests.wait()
         self.commits.append([each.offset for each in request.positions])
         return positions_pb2.CommitPositionsResponse()
 
@@ -130,7 +139,12 @@ class Reading:
 class Story:
     """One member with its coordinator."""
 
-    def __init__(self, on_assigned: Callback | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        **settings: Any,
+    ) -> None:
         self.coordinator = Coordinator()
         self.reading = Reading()
         config = parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False, **settings})
@@ -140,7 +154,7 @@ class Story:
             self.reading,
             topics=["t"],
             pattern="",
-            callbacks=Callbacks(on_assigned=on_assigned),
+            callbacks=Callbacks(on_assigned=on_assigned, on_revoked=on_revoked),
             counters=ConsumerCounters(),
         )
 
@@ -283,6 +297,27 @@ def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
         assert it.coordinator.commits == [[5]]
 
     run(story, enable_auto_commit=True, auto_commit_interval_ms=500)
+
+
+def test_a_dead_coordinator_holds_up_no_close_for_ten_seconds() -> None:
+    async def story() -> None:
+        failed: list[str] = []
+
+        async def commit(places: object) -> None:
+            try:
+                await it.member.commit({("t", 0): Position(5)})
+            except MillraceError as error:
+                failed.append(error.name())
+
+        it = Story(on_revoked=commit, enable_auto_commit=True)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.reading.read[place(0)] = Position(5, 0)
+        it.coordinator.takes_requests.clear()
+        async with asyncio.timeout(10):
+            await it.close()
+        assert failed == ["REQUEST_TIMED_OUT"]
+
+    asyncio.run(story())
 
 
 def test_partitions_that_came_later_begin_at_their_start_unless_a_position_is_committed() -> None:

@@ -13,7 +13,7 @@ from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import Failure
 from millrace.cli.group_reading import Membership, reset_of
 from millrace.cli.inputs import is_regular
-from millrace.cli.interruption import Interruption
+from millrace.cli.interruption import END_S, Interruption
 from millrace.cli.output import say
 from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Reader, ends_of, place
@@ -193,15 +193,18 @@ def command(
             raise click.UsageError(f"--group says which partitions and how far: leave {given[0]}")
         if output == "parquet":  # It is complete only at the end.
             raise click.UsageError("a group commits what was printed: use another --output")
-        with SyncConsumer(
-            bootstrap,
-            client_id=CLIENT_ID,
-            client_rack=rack,
-            group=group,
-            enable_auto_commit=False,
-            auto_offset_reset=reset_of(start),
-        ) as consumer:
-            _read_as_member(consumer, topics, opened, new_reader, is_regex=is_regex)
+        with (
+            Interruption(END_S) as interruption,
+            SyncConsumer(
+                bootstrap,
+                client_id=CLIENT_ID,
+                client_rack=rack,
+                group=group,
+                enable_auto_commit=False,
+                auto_offset_reset=reset_of(start),
+            ) as consumer,
+        ):
+            _read_as_member(consumer, topics, opened, new_reader, interruption, is_regex=is_regex)
         return
     with connect_admin(bootstrap) as admin:
         ranges = {
@@ -228,6 +231,7 @@ def _read_as_member(
     topics: tuple[str, ...],
     opened: _OpenWriter,
     new_reader: Callable[..., Reader],
+    interruption: Interruption,
     *,
     is_regex: bool,
 ) -> None:
@@ -241,13 +245,12 @@ def _read_as_member(
         check_output()
         membership.on_flushed()
 
-    with Interruption() as interruption:
-        try:
-            with opened(stream) as writer:
-                _write(reader, writer, stream, flush, interruption)
-            flush()
-        finally:
-            membership.leave()
+    try:
+        with opened(stream) as writer:
+            _write(reader, writer, stream, flush, interruption)
+        flush()
+    finally:
+        membership.leave()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import click
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.interruption import Interruption
+from millrace.cli.interruption import END_S, Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import compression_option, open_producer
@@ -32,7 +32,7 @@ _BATCHES_IN_FLIGHT_MAX: Final = 64
 """Batches that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
 _COMMIT_SECONDS: Final = 1.0
 """How often positions are stored."""
-_LAST_ANSWERS_SECONDS: Final = 5.0
+_LAST_ANSWERS_SECONDS: Final = 3.0
 """How long answers that are on their way are waited for when the copy ends early."""
 _LOOK_SECONDS: Final = 0.5
 """How often a wait for answers looks whether it is interrupted."""
@@ -128,7 +128,7 @@ def command(
             place(consumer, ranges, start, ends)
             for partition, offset in _starts(kept, ranges).items():
                 consumer.seek(partition, offset)
-            interruption = Interruption()
+            interruption = Interruption(END_S)
             reader = Reader(
                 consumer,
                 ends,

@@ -36,10 +36,12 @@ from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime.tasks import Tasks
 from millrace.core.errors import (
+    Appended,
     ClientError,
     FencedMemberEpochError,
     GroupFullError,
     MillraceError,
+    RequestTimedOutError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
@@ -58,6 +60,11 @@ _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
 _PINNING_S: Final = 1.0
 """How long a member that closes waits until the ends at which it began are committed."""
+_CLOSE_S: Final = 6.0
+"""For the commits of a member that leaves. Its partitions wait a session, 10 s by default, at most:
+then others read again what is not committed."""
+_LEAVE_S: Final = 2.0
+"""For the request to leave after that. A coordinator that does not hear it waits a session."""
 _OFTEN_S: Final = 0.05
 """A user that polls again within this time gives heartbeats enough turns of the loop."""
 _HEARTBEATS_SHARE: Final = 0.02
@@ -154,6 +161,8 @@ class Membership:
         self._has_warned = False  # Of a heartbeat that is refused again and again.
         self._commit_numbers = count(1)
         self._committing: asyncio.Task[None] | None = None
+        self._commits_end_at: float | None = None
+        """Set when it is closed: a dead broker must not hold up the program's end."""
         self._begins_at_end = log_end(config.auto_offset_reset) == "end"
         self._unpinned: set[TopicPartition] = set()
         """Partitions of which the group has no position, and this member looks up the end."""
@@ -448,7 +457,7 @@ class Membership:
         """Commit for a user who does not; what fails is tried again with the next commit."""
         before, current = self._committing, asyncio.current_task()
         if before is not None and before is not current:
-            await asyncio.wait([before])  # Its positions are older.
+            await asyncio.wait([before], timeout=self._left_s())  # Its positions are older.
         self._committed_at = host.monotonic_s()
         await self._log_failure_of(self.commit(positions))
 
@@ -459,6 +468,12 @@ class Membership:
             pass  # The next poll is told.
         except MillraceError as error:
             events.COMMIT_FAILED.log(_log, group=self._config.group, error=error.message)
+
+    def _left_s(self) -> float | None:
+        """Return how long a commit may last; None: as long as any request."""
+        if self._commits_end_at is None:
+            return None
+        return max(self._commits_end_at - host.monotonic_s(), 0)
 
     async def commit_read(self, places: Iterable[TopicPartition]) -> None:
         """Commit how far owned partitions were handed out.
@@ -492,13 +507,20 @@ class Membership:
             return
         begun = host.monotonic_s()
         try:
-            await self._positions.commit(
-                self._config.group,
-                positions,
-                member_id=self._member_id,
-                epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
-                number=next(self._commit_numbers),
-            )
+            async with asyncio.timeout(self._left_s()):
+                await self._positions.commit(
+                    self._config.group,
+                    positions,
+                    member_id=self._member_id,
+                    epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
+                    number=next(self._commit_numbers),
+                )
+        except TimeoutError as error:
+            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            raise RequestTimedOutError(
+                f"the group's coordinator did not answer in {_CLOSE_S:g} s, and the member leaves",
+                appended=Appended.MAYBE,
+            ) from error
         except MillraceError as error:
             self._counters.commit_failures[error.name()] += 1
             raise
@@ -518,7 +540,11 @@ class Membership:
                     await done
 
     async def close(self) -> None:
-        """Commit, give everything up, and leave the group: a static member for a session."""
+        """Commit, give everything up, and leave the group: a static member for a session.
+
+        It takes `_CLOSE_S` and `_LEAVE_S` at most, beside what the user's callback does.
+        """
+        self._commits_end_at = host.monotonic_s() + _CLOSE_S
         await self._tasks.end()
         try:
             if self._is_lost or self._is_silent(host.monotonic_s()):
@@ -533,5 +559,6 @@ class Membership:
             self._pins.cancel()
             if self._committing is not None:
                 self._committing.cancel()
-            with suppress(MillraceError):
-                await self._leave(self._member_id, for_now=True)
+            with suppress(MillraceError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_S):
+                    await self._leave(self._member_id, for_now=True)
