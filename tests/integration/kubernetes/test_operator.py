@@ -129,6 +129,36 @@ def test_volumes_grow_and_no_broker_is_restarted_for_it(operated: Operated) -> N
     assert capacities(operated) == ["3Gi", "3Gi", "3Gi"]
 
 
+def rollout_restart(operated: Operated, when: str) -> None:
+    """Do what `kubectl rollout restart` does."""
+    found = operated.get(STATEFUL_SETS, "c-b")
+    assert found is not None
+    annotations = found["spec"]["template"]["metadata"]["annotations"]
+    annotations["kubectl.kubernetes.io/restartedAt"] = when
+    operated.controllers.put(STATEFUL_SETS, found)
+
+
+def test_volumes_that_grow_repeat_no_restart_that_was_asked_for_and_lose_none(
+    operated: Operated,
+) -> None:
+    name = storage_class(operated, grows=True)
+    sized(operated, "1Gi", name)
+    operated.settle()
+    first = uids(operated, PODS)
+    rollout_restart(operated, "2026-11-28T10:00:00Z")
+    operated.controllers.step()
+    operated.settle()
+    second = uids(operated, PODS)
+    assert not first & second
+    sized(operated, "2Gi", name)
+    operated.settle()
+    assert uids(operated, PODS) == second, "the restart is not repeated"
+    rollout_restart(operated, "2026-11-28T11:00:00Z")
+    sized(operated, "3Gi", name)
+    operated.settle()
+    assert not uids(operated, PODS) & second, "a restart is not lost"
+
+
 def test_a_driver_that_needs_it_has_brokers_restarted_one_at_a_time(operated: Operated) -> None:
     name = storage_class(operated, grows=True)
     operated.controllers.grows_while_used = False

@@ -2,7 +2,8 @@
 
 Claims grow while they are used, if their storage class allows it. A StatefulSet cannot change the
 size in its templates of claims, so it is deleted without its pods and recreated, and takes the pods
-over: nothing restarts. New brokers then begin with volumes of the new size.
+over: nothing restarts. New brokers then begin with volumes of the new size. The annotation of
+`kubectl rollout restart` in its template is carried over, by way of the pool's ConfigMap.
 
 Some drivers let a file system grow only when it is mounted. A claim of such a driver keeps the
 condition `FileSystemResizePending`: after a while the broker is restarted, in the order and with
@@ -18,6 +19,7 @@ from millrace.operator.model.cluster import Cluster, Volume
 from millrace.operator.model.objects import Document, pool_object_name
 from millrace.operator.model.quantities import amount
 
+RESTARTED_ANNOTATION: Final = "kubectl.kubernetes.io/restartedAt"
 _FAILED: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
 
 
@@ -130,6 +132,13 @@ def growth(
         under_way=tuple(under_way),
         problem="; ".join(problems),
     )
+
+
+def restarted_at(document: Document) -> str | None:
+    """Return when `kubectl rollout restart` was last asked for, by a template or a note of it."""
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    found: str | None = annotations.get(RESTARTED_ANNOTATION)
+    return found
 
 
 def needs_classes(cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]) -> bool:

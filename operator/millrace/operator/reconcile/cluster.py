@@ -5,7 +5,7 @@ continues at any point. `plan` makes the decisions.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,13 @@ from millrace.operator.model.objects import (
 )
 from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
-from millrace.operator.plan.growth import Growth, growth, needs_classes
+from millrace.operator.plan.growth import (
+    RESTARTED_ANNOTATION,
+    Growth,
+    growth,
+    needs_classes,
+    restarted_at,
+)
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.pods import broker_pods, is_unscheduled, why_not_made
 from millrace.operator.plan.rolling import (
@@ -201,9 +207,11 @@ class ClusterReconciler:
         )
         volumes = await self._grow(cluster, document, seen)
         outside = await self._outside.reconcile(cluster, scale.replicas)
+        made = {}
         for each in desired_objects(cluster, decided):
             if not _is_going(each, seen, volumes):
-                await self._applied.ensure(each)
+                made[each["kind"], each["metadata"]["name"]] = await self._applied.ensure(each)
+        await self._bring_restarts_back(cluster, made)
         if found is not None:
             try:
                 await self._scale(cluster, document, scale, seen)
@@ -295,6 +303,12 @@ class ClusterReconciler:
                 await self._tell(document, "VolumeGrows", f"{name} grows to {storage}")
         for each in plan.recreate:
             metadata = each["metadata"]
+            if (restarted := restarted_at(each["spec"]["template"])) is not None:
+                # Before the deletion: a killed operator finds it there.
+                note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
+                await self._unless_changed(
+                    self._api.patch(CONFIG_MAP, cluster.namespace, metadata["name"], note)
+                )
             await self._api.delete(
                 STATEFUL_SET,
                 cluster.namespace,
@@ -304,6 +318,27 @@ class ClusterReconciler:
             )
         problems = [each for each in (plan.problem, *refused) if each]
         return replace(plan, problem="; ".join(problems))
+
+    async def _bring_restarts_back(
+        self, cluster: Cluster, made: Mapping[tuple[str, str], Document]
+    ) -> None:
+        """Give recreated StatefulSets the last restart that somebody asked of the former ones.
+
+        By `kubectl rollout restart`, whose annotation is part of the revision: without it every
+        broker would count as outdated.
+        """
+        for (kind, name), stateful_set in made.items():
+            config = made.get((CONFIG_MAP.name, name))
+            if kind != STATEFUL_SET.name or config is None:
+                continue
+            restarted = restarted_at(config)
+            if restarted is not None and restarted_at(stateful_set["spec"]["template"]) is None:
+                template = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
+                same = {"uid": stateful_set["metadata"]["uid"]}
+                change = {"metadata": same, "spec": {"template": template}}
+                await self._unless_changed(
+                    self._api.patch(STATEFUL_SET, cluster.namespace, name, change)
+                )
 
     async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
         """Write the zones of their nodes onto waiting pods."""
