@@ -1,5 +1,6 @@
 """Brokers' pods for the plans, from the objects of the API server."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -8,6 +9,9 @@ from millrace.operator.model.objects import Document
 from millrace.operator.plan.rolling import BrokerPod
 
 _BROKEN_AFTER_RESTARTS: Final = 2
+_ERROR: Final = "error: "
+"""How the last message of a command begins."""
+_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _BROKEN_REASONS: Final = frozenset(
     {
         "CrashLoopBackOff",
@@ -58,6 +62,46 @@ def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) 
     return (
         f"a pod of {newest['involvedObject']['name']} cannot be made: {newest.get('message', '')}; "
         "correct the Cluster's spec, or what refuses the pod"
+    )
+
+
+def last_words(log: str) -> str:
+    """Return why a broker ended, by the end of its log that Kubernetes keeps of a container.
+
+    Of the lines of JSON the last one of the worst level counts. Lines of text are a command's own
+    message, which begins with `error:` and may have several lines, or those of a crash. The first
+    line may be cut off.
+    """
+    plain: list[str] = []
+    of_error: list[str] | None = None
+    worst, logged = -1, ""
+    for line in log.splitlines():
+        if line.lstrip().startswith("{"):
+            level, said = _logged(line)
+            if said and level >= worst:
+                worst, logged = level, said
+        elif line.startswith(_ERROR):
+            of_error = [line.removeprefix(_ERROR)]
+        elif line.strip():
+            plain.append(line)
+            if of_error is not None:
+                of_error.append(line)
+    if of_error is not None:
+        return " ".join(each.strip() for each in of_error)
+    return logged or (plain[-1].strip() if plain else "")
+
+
+def _logged(line: str) -> tuple[int, str]:
+    """Return level and text of an event of a log; without text if it is cut off."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return 0, ""
+    level = event.get("level")
+    told = [event.get("message"), event.get("error")]
+    return (
+        _LEVELS.index(level) if level in _LEVELS else 0,
+        ": ".join(str(each) for each in told if each),
     )
 
 
@@ -113,7 +157,8 @@ def _trouble(status: Mapping[str, Any]) -> tuple[bool, str]:
             "terminated"
         )
         reason = waiting.get("reason", "")
-        told = [reason, waiting.get("message", ""), (ended or {}).get("message", "")]
+        words = last_words((ended or {}).get("message") or "")
+        told = [reason, words or waiting.get("message", "")]
         text = ": ".join(part.strip() for part in told if part and part.strip())
         is_broken = reason in _BROKEN_REASONS or (
             ended is not None and each.get("restartCount", 0) >= _BROKEN_AFTER_RESTARTS
