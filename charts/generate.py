@@ -12,7 +12,6 @@ from e2e import programs
 CHART: Final = Path(__file__).with_name("millrace")
 KUSTOMIZE: Final = Path(__file__).with_name("kustomize")
 EXPECTED: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "chart"
-KUBERNETES: Final = "1.34.4"
 SPARK_JOB: Final = Path(__file__).with_name("spark-job")
 SPARK_JOBS: Final = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "manifests"
 
@@ -45,7 +44,7 @@ def rendered_job(name: str, *arguments: str) -> str:
 
 
 def _template(*arguments: str) -> str:
-    done = helm("template", "--kube-version", KUBERNETES, *arguments)
+    done = helm("template", *arguments)
     if done.returncode:
         raise ValueError(done.stderr)
     return done.stdout

@@ -35,6 +35,7 @@ class GoPrograms:
         build_in: is called with a Go that is new enough, an empty folder for whatever it likes, and
             the folder where the programs have to be afterwards.
         others: other files that they are made from.
+        made_with: what else they are made from, as text.
     """
 
     name: str
@@ -43,10 +44,11 @@ class GoPrograms:
     names: Sequence[str]
     build_in: Callable[[str, Path, Path], None]
     others: Sequence[Path] = ()
+    made_with: str = ""
 
     def folder(self) -> Path:
         """Return where the programs are, or will be."""
-        digest = hashlib.sha256(platform.machine().encode())
+        digest = hashlib.sha256(f"{platform.machine()}{self.made_with}".encode())
         for path in [*sorted(self.source.rglob("*")), *self.others]:
             if path.is_file():
                 digest.update(path.read_bytes())

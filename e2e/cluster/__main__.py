@@ -9,8 +9,16 @@ import argparse
 import sys
 import time
 
+from e2e import programs
 from e2e.cluster import providers
 from e2e.cluster.commands import CommandError
+
+
+def exports(cluster: providers.Cluster) -> str:
+    """Return the line that makes a shell find the cluster, and programs that are ours."""
+    folders = [each.folder() for each in (programs.NODES, programs.HELM) if each.are_built()]
+    path = ":".join([*map(str, folders), "$PATH"])
+    return f'export KUBECONFIG={cluster.kubectl.kubeconfig} PATH="{path}"'
 
 
 def main() -> int:
@@ -30,8 +38,9 @@ def main() -> int:
         match command:
             case "up":
                 cluster.up(say)
+                programs.HELM.main()
                 say("ready")
-                print(f"export KUBECONFIG={cluster.kubectl.kubeconfig}")
+                print(exports(cluster))
             case "down":
                 cluster.down()
                 say("gone")
@@ -46,7 +55,7 @@ def main() -> int:
                     say("not running: make cluster-up")
                     return 1
                 print(cluster.kubectl("get", "nodes,storageclasses", "--output=wide"), end="")
-                print(f"export KUBECONFIG={cluster.kubectl.kubeconfig}")
+                print(exports(cluster))
     except CommandError as error:
         say(str(error))
         return 1

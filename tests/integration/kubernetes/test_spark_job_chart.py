@@ -113,7 +113,7 @@ def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
 
 
 def test_helm_finds_nothing_to_say_of_the_chart() -> None:
-    done = helm("lint", str(SPARK_JOB), "--strict", "--kube-version", "1.34.4")
+    done = helm("lint", str(SPARK_JOB), "--strict")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout
 
