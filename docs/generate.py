@@ -75,6 +75,7 @@ same for brokers, topics, clients, the resources on Kubernetes, and Spark.
 | times | `ms`, `s`, `min` or `m`, `h`, `d` |
 
 So `64MiB` is 67,108,864 bytes and `64MB` is 64,000,000. The size `64m` is ambiguous, and refused.
+The spellings of Kubernetes mean the same: `64Mi`, `64M`, and of times `1h30m`.
 
 ## Topics
 

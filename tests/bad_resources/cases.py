@@ -329,12 +329,12 @@ TOPICS: Final = (
     Case(
         name="a time in words",
         resource=configured({"retention.ms": "seven days"}),
-        says=("spec.config.retention.ms", "should match"),
+        says=("spec.config.retention.ms", "must be a time", "1h30m", "or -1: no limit"),
     ),
     Case(
         name="a time with a unit of no time",
         resource=configured({"retention.ms": "7GiB"}),
-        says=("spec.config.retention.ms", "should match"),
+        says=("spec.config.retention.ms", "must be a time"),
     ),
     Case(
         name="a time that is no whole number of milliseconds",
@@ -350,7 +350,7 @@ TOPICS: Final = (
     Case(
         name="no limit where there has to be one",
         resource=configured({"segment.bytes": "-1"}),
-        says=("spec.config.segment.bytes", "should match"),
+        says=("spec.config.segment.bytes", "must be a size", "64Mi"),
     ),
     Case(
         name="a size that is too small",
@@ -546,17 +546,17 @@ CLUSTERS: Final = (
     Case(
         name="a size in words",
         resource=cluster(volume(size="large")),
-        says=("spec.pools[0].volumes[0].size", "should match"),
+        says=("spec.pools[0].volumes[0]", "size must be a quantity", "100Gi"),
     ),
     Case(
         name="a size with a unit that Kubernetes does not know",
         resource=cluster(volume(size="10GB")),
-        says=("spec.pools[0].volumes[0].size", "should match"),
+        says=("spec.pools[0].volumes[0]", "size must be a quantity", "100Gi"),
     ),
     Case(
         name="a negative size",
         resource=cluster(volume(size="-1Gi")),
-        says=("spec.pools[0].volumes[0].size", "should match"),
+        says=("spec.pools[0].volumes[0]", "size must be at least 128Mi", "100Gi"),
     ),
     Case(
         name="a size without a unit",
@@ -965,7 +965,7 @@ QUOTAS: Final = (
         Case(
             name=f"the rate {rate}",
             resource=quota(produceBytesPerSecond=rate),
-            says=("spec.produceBytesPerSecond", "should match"),
+            says=("produceBytesPerSecond must be bytes a second", "10Mi"),
         )
         for rate in ("10m", "10 MB", "1e7", "10mb", "much", "")
     ),

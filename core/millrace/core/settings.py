@@ -15,6 +15,8 @@ Inside, sizes are integer bytes and times integer milliseconds. People may write
 and these mean the same everywhere, as SI and IEC have it: `64MB` is 64,000,000 bytes, and `64MiB`
 is 67,108,864. `64m` is no size: it would be the one to some and the other to others.
 
+Kubernetes' own spellings mean the same, too: `64Mi`, and of times `1h30m`.
+
 | unit  | suffixes                                                         |
 |-------|------------------------------------------------------------------|
 | bytes | `B`, `KiB`, `MiB`, `GiB`, `TiB` (1024), `kB`, `MB`, `GB`, `TB` (1000) |
@@ -44,9 +46,11 @@ BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 PROBLEMS_TOLD_MAX: Final = 10
 """Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
+"""Unknown names for which the nearest known one is searched, which is costly."""
 _NUMBER: Final = r"(-?\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)"
 """A number and its suffix; longer ones than any bound, so that Python converts them at once."""
-"""Unknown names for which the nearest known one is searched, which is costly."""
+_SEVERAL_PARTS: Final = r"(?:\d{1,30}(?:\.\d{1,30})?[a-z]{1,3}){2,5}"
+"""Several of them, as `1h30m`."""
 _TEXT_TOLD_MAX: Final = 80
 """Characters of a name or a value that a message repeats."""
 
@@ -84,6 +88,12 @@ class Unit(Enum):
     def __init__(self, label: str, suffixes: dict[str, int]) -> None:
         self.label = label
         self.suffixes = suffixes
+
+    @property
+    def spellings(self) -> dict[str, int]:
+        """All suffixes that are read: those of Kubernetes as well."""
+        of_kubernetes = {name[:-1]: each for name, each in self.suffixes.items() if name[-1] == "B"}
+        return {**of_kubernetes, **self.suffixes} if self.label == "bytes" else self.suffixes
 
 
 class Visibility(StrEnum):
@@ -272,16 +282,20 @@ def check(settings: object) -> None:
 def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
     """Read a whole number with an optional suffix of the unit: `-1`, `1048576`, `64MiB`, `1.5h`.
 
+    A time may have several parts, as `1h30m`.
+
     Raises:
         ValueError: the text is no such number; says which texts are.
     """
+    if unit is Unit.MILLISECONDS and re.fullmatch(_SEVERAL_PARTS, text.strip(), re.ASCII):
+        return sum(parse_number(each, unit) for each in re.findall(r"[\d.]+[a-z]+", text))
     match = re.fullmatch(_NUMBER, text.strip(), re.ASCII)
     suffix = match[2] if match else ""
     whole, _, fraction = match[1].partition(".") if match else ("", "", "")
     # A part of a unit, as in `1.5h`, may be whole in smaller ones; `1.0` alone is not whole.
-    if match and (suffix in unit.suffixes if suffix else not fraction):
+    if match and (suffix in unit.spellings if suffix else not fraction):
         # Exact: a float would round large sizes.
-        scaled = int(whole + fraction) * unit.suffixes.get(suffix, 1)
+        scaled = int(whole + fraction) * unit.spellings.get(suffix, 1)
         number, rest = divmod(scaled, int("1" + "0" * len(fraction)))
         if not rest:
             return number

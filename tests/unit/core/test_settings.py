@@ -104,6 +104,24 @@ def test_people_may_write_units(text: str, unit: Unit, number: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("64Mi", Unit.BYTES, 64 << 20),
+        ("1.5Gi", Unit.BYTES, 3 << 29),
+        ("10G", Unit.BYTES, 10**10),
+        ("8k", Unit.BYTES, 8000),
+        ("1h30m", Unit.MILLISECONDS, 5_400_000),
+        ("1.5h20s", Unit.MILLISECONDS, 5_420_000),
+        ("2m", Unit.MILLISECONDS, 120_000),
+    ],
+)
+def test_the_quantities_and_durations_of_kubernetes_are_read(
+    text: str, unit: Unit, number: int
+) -> None:
+    assert settings.parse_number(text, unit) == number
+
+
+@pytest.mark.parametrize(
     ("text", "unit"),
     [
         ("", Unit.COUNT),
@@ -113,6 +131,11 @@ def test_people_may_write_units(text: str, unit: Unit, number: int) -> None:
         ("7D", Unit.MILLISECONDS),
         ("64mib", Unit.BYTES),
         ("64m", Unit.BYTES),
+        ("", Unit.BYTES),
+        ("1Gi2Mi", Unit.BYTES),
+        ("1h30", Unit.MILLISECONDS),
+        ("1h 30m", Unit.MILLISECONDS),
+        ("1h2parsecs", Unit.MILLISECONDS),
         ("1e3", Unit.COUNT),
         ("٣", Unit.COUNT),
         ("--1", Unit.COUNT),

@@ -89,6 +89,10 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
             "a volume cannot shrink: add a pool with smaller ones, and remove this one",
         ),
         Rule(
+            "isQuantity(string(self.size))",
+            "size must be a quantity of Kubernetes, as 100Gi or 100G",
+        ),
+        Rule(
             "!isQuantity(string(self.size)) || "
             f"quantity(string(self.size)).compareTo(quantity('{VOLUME_SIZE_MIN}')) >= 0",
             f"size must be at least {VOLUME_SIZE_MIN}: write it with its unit, as 100Gi",
@@ -107,7 +111,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(description="Its media. Topics may ask for `ssd` or `hdd`."),
     ] = DEFAULT_MEDIA
     size: Annotated[
-        Quantity,
+        Annotated[int | str, Meta(extra_json_schema={"maxLength": 32})],
         Meta(
             description="How large it is, as `100Gi`. It may grow later where the storage class "
             "allows that; it never shrinks."

@@ -1,7 +1,7 @@
 """The definitions of `Cluster`, `Topic` and `Quota`, with the settings of brokers and topics."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig
@@ -16,6 +16,25 @@ from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 
 CLUSTER_NAME_MAX = 30
 """Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
+
+
+class _Written(NamedTuple):
+    """How people write a number with a unit: as a pattern, and in words."""
+
+    pattern: str
+    told: str
+
+
+_WRITTEN = {
+    Unit.BYTES: _Written(
+        "[0-9]+([.][0-9]+)? ?([kMGT]|[KMGT]i)?B?",
+        "must be a size: a number of bytes, or one with its unit, as 64Mi, 64MiB or 64MB",
+    ),
+    Unit.MILLISECONDS: _Written(
+        "[0-9]+|([0-9]+([.][0-9]+)? ?(ms|s|min|m|h|d))+",
+        "must be a time: a number of milliseconds, or one with its unit, as 90s, 1h30m or 7d",
+    ),
+}
 
 OPERATOR_SECTIONS = frozenset(
     {"node", "coordination", "listener", "outside_listener", "replica_listener", "metrics"}
@@ -200,23 +219,29 @@ def cluster_definition() -> Schema:
 
 
 def _topic_settings_schema() -> Schema:
-    schema = settings_schema(TopicConfig, separator=SEPARATOR)
+    schema = settings_schema(TopicConfig, separator=SEPARATOR, explains=True)
     del schema["properties"][MEDIA_SETTING]  # It is `spec.media`: there is one way to say it.
     return schema
 
 
-def settings_schema(cls: type, *, separator: str = "_") -> Schema:
-    """Return the schema of a class of settings, typed one by one."""
+def settings_schema(cls: type, *, separator: str = "_", explains: bool = False) -> Schema:
+    """Return the schema of a class of settings, typed one by one.
+
+    Args:
+        explains: refusals of sizes and times say what to write. The API server bounds the cost of
+            all such rules of a definition, and counts 3 MB for each text; there is room for some
+            twenty. Other refusals quote a regular expression.
+    """
     return {
         "type": "object",
         "properties": {
-            name: _setting_schema(each)
+            name: _setting_schema(each, explains=explains)
             for name, each in settings.settings_of(cls, separator=separator).items()
         },
     }
 
 
-def _setting_schema(each: NamedSetting) -> Schema:
+def _setting_schema(each: NamedSetting, *, explains: bool) -> Schema:
     description = each.description
     default = f" Default: {settings.to_text(each.default) or 'empty'}."
     schema: dict[str, Any] = {"description": description.documentation + default}
@@ -238,14 +263,19 @@ def _setting_schema(each: NamedSetting) -> Schema:
         schema["description"] += f" -1: {description.minus_one}."
     if description.unit is Unit.COUNT:
         return {**schema, "type": "integer", "format": "int64", **bounds}
-    suffixes = "|".join(description.unit.suffixes)
-    minus_one = "-1|" if description.minus_one else ""
+    written = _WRITTEN[description.unit]
+    pattern = f"^(-1|{written.pattern})$" if description.minus_one else f"^({written.pattern})$"
+    schema = {**schema, "x-kubernetes-int-or-string": True, **bounds, "maxLength": 32}
+    if not explains:
+        return {**schema, "pattern": pattern}
+    minus_one = f", or -1: {description.minus_one}" if description.minus_one else ""
+    rule = Rule(f"type(self) == int || self.matches('{pattern}')", f"{written.told}{minus_one}")
     return {
         **schema,
-        "x-kubernetes-int-or-string": True,
-        **bounds,
-        "pattern": rf"^({minus_one}[0-9]+(\.[0-9]+)? ?({suffixes})?)$",
-        "maxLength": 32,
+        "x-kubernetes-validations": [
+            *bounds.get("x-kubernetes-validations", ()),
+            rule._asdict(),
+        ],
     }
 
 

@@ -23,7 +23,6 @@ ByteRate = Annotated[
     int | str,
     Meta(
         extra_json_schema={
-            "pattern": r"^[0-9]+(\.[0-9]+)?(([kMGT]|[KMGT]i)?B?)$",
             "maxLength": 32,
         }
     ),
@@ -122,6 +121,14 @@ class QuotaSubject(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = field(default_factory=list)
 
 
+def _is_rate(name: str) -> Rule:
+    return Rule(
+        f"!has(self.{name}) || type(self.{name}) == int || "
+        f"self.{name}.matches('^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?B?$')",
+        f"{name} must be bytes a second, as 10MB, 10Mi or 10000000",
+    )
+
+
 def _bounds(name: str) -> Rule:
     rate = f"quantity(string(self.{name}).replace('B', ''))"
     return Rule(
@@ -145,6 +152,8 @@ class QuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "has(self.requestPercent)",
             "it limits nothing: set produceBytesPerSecond, fetchBytesPerSecond or requestPercent",
         ),
+        _is_rate("produceBytesPerSecond"),
+        _is_rate("fetchBytesPerSecond"),
         _bounds("produceBytesPerSecond"),
         _bounds("fetchBytesPerSecond"),
         Rule(
