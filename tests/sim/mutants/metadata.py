@@ -134,9 +134,9 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
     mutant(
         "an older copy of a log directory is taken for the newest",
         "P28",
-        f"{_BROKERS}.registration:_copy_problem",
-        "if epoch < known.directory_epoch and _has_its_directories(known, request):",
-        "if False:",
+        f"{_BROKERS}.registration:is_older_copy",
+        "and epoch < known.directory_epoch",
+        "and False",
     ),
     mutant(
         "a broker that is reluctant to lead does not come in sync",
