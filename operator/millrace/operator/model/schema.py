@@ -66,6 +66,8 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
             part = {**resolved(option), **part}
         if part.get("default", 0) in (None, {}, [], ()):
             del part["default"]
+        if part.get("required") == []:
+            del part["required"]  # The API server drops it, and a later apply would conflict.
         if "enum" in part:
             part["type"] = "string"
         for name, inner in part.get("properties", {}).items():
