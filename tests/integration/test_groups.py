@@ -19,6 +19,7 @@ from millrace.client import (
     Admin,
     Consumer,
     DeadLetters,
+    InstanceIdInUseError,
     InvalidGroupError,
     InvalidRequestError,
     Position,
@@ -479,6 +480,12 @@ def test_a_static_member_that_restarts_moves_nothing(cluster: RunningCluster) ->
         after = admin.describe_group("g")
         assert after is not None
         assert after.epoch == described.epoch
+
+        twin = member("one")
+        with pytest.raises(InstanceIdInUseError, match="'one'"):
+            twin.poll(int(DEADLINE_S * 1000))
+        twin.close()
+        assert is_shared()
         first.close()
         second.close()
 

@@ -15,6 +15,7 @@ from tests.sim.world import SECOND
 from millrace.client import Admin, Consumer, Records
 from millrace.core.errors import (
     FencedMemberEpochError,
+    InstanceIdInUseError,
     LogTruncatedError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -199,6 +200,8 @@ class GroupMember(Client):
         may_be_gone = self._site.has_been_cut or self._site.has_given_up
         if isinstance(error, LogTruncatedError | OffsetOutOfRangeError) and may_be_gone:
             return
+        if isinstance(error, InstanceIdInUseError) and self._instance:
+            return  # Its twin lives.
         if not isinstance(error, fenced):
             super()._judge(error)
 

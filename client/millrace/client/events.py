@@ -47,7 +47,8 @@ MEMBER_WAITS: Final = Event(
     name="member_waits",
     level=Level.WARNING,
     text="the member waits to join: %(error)s",
-    meaning="The group is full, or another process has the instance id.",
+    meaning="The group is full, or another member has the instance id: perhaps a process that is "
+    "dead, until its session ends.",
     action="Do what the error says.",
     fields=("group", "error"),
 )

@@ -500,7 +500,7 @@ class StaleMemberEpochError(InvalidRequestError):
 
 
 class UnreleasedInstanceIdError(RetriableError):
-    """A living member has the same instance id."""
+    """A member has the same instance id, and may be dead: its session has not ended."""
 
     code = 59
 
@@ -515,6 +515,12 @@ class GroupSubscribedToTopicError(InvalidRequestError):
     """Members of the group read the topic whose positions should be forgotten."""
 
     code = 61
+
+
+class InstanceIdInUseError(InvalidRequestError):
+    """A living member has the same instance id."""
+
+    code = 62
 
 
 class DeletionProtectedError(InvalidRequestError):

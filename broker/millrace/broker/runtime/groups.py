@@ -13,6 +13,7 @@ has ended is removed, and so is one that does not confirm its assignment in time
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
@@ -23,7 +24,12 @@ from millrace.broker.runtime.tasks import Tasks
 from millrace.broker.runtime.turns import Turns, Work
 from millrace.client import host
 from millrace.core.coordinators import ResponseT, Result
-from millrace.core.errors import InvalidTopicError, MillraceError
+from millrace.core.errors import (
+    InstanceIdInUseError,
+    InvalidTopicError,
+    MillraceError,
+    UnreleasedInstanceIdError,
+)
 from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
@@ -51,6 +57,9 @@ _MATCHED_MAX: Final = 1000
 _FOUND_MAX: Final = 100_000
 """Regular expressions and names whose topics are remembered."""
 
+_TWIN_SECONDS: Final = 1.0
+"""Time in which a living member sends another heartbeat when one is answered."""
+
 _STALL_MS: Final = 1000
 """A look that is so late says that the broker stood still."""
 
@@ -67,6 +76,19 @@ class Assignment(NamedTuple):
 
     current: Current
     later: Mapping[TopicId, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A heartbeat that waits.
+
+    Attributes:
+        change: set when there may be something to say.
+        is_over: it is answered now, whether there is or not.
+    """
+
+    change: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
 
 
 class _Look(NamedTuple):
@@ -118,7 +140,9 @@ class Groups:
         )
         self._sessions: dict[TopicPartition, Sessions] = {}
         # What ends the waits of a member's heartbeats, by group and member id.
-        self._waiting: dict[TopicPartition, dict[tuple[str, str], set[asyncio.Event]]] = {}
+        self._waiting: dict[TopicPartition, dict[tuple[str, str], set[_Wait]]] = {}
+        # What a member's next heartbeat sets.
+        self._awaited: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
         self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
         self._waking = Tasks(on_failure)
         self._looked_at = monotonic_now()
@@ -153,26 +177,75 @@ class Groups:
         """
         until = host.monotonic_s() + wait_seconds
         key = (name, heartbeat.member_id)
-        change = asyncio.Event()
+        for heard in self._awaited.get((place, *key), ()):
+            heard.set()
+        wait = _Wait()
         members = self._waiting.setdefault(place, {})
         waiting = members.setdefault(key, set())
-        waiting.add(change)
+        waiting.add(wait)
         try:
             while True:
-                change.clear()
-                told = await self._ask(place, name, heartbeat)
+                wait.change.clear()
+                try:
+                    told = await self._ask(place, name, heartbeat)
+                except UnreleasedInstanceIdError as error:
+                    await self._refuse_twin(place, name, heartbeat, error)
+                    raise
                 left = until - host.monotonic_s()
-                if told.current.epoch != heartbeat.confirmed or left <= 0:
+                if told.current.epoch != heartbeat.confirmed or left <= 0 or wait.is_over:
                     return told
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
-                        await change.wait()
+                        await wait.change.wait()
                 # What the member said is stored by now.
                 heartbeat = Heartbeat(heartbeat.member_id, heartbeat.confirmed)
         finally:
-            waiting.remove(change)
+            waiting.remove(wait)
             if not waiting:
                 members.pop(key, None)
+
+    async def _refuse_twin(
+        self,
+        place: TopicPartition,
+        name: str,
+        heartbeat: Heartbeat,
+        error: UnreleasedInstanceIdError,
+    ) -> None:
+        """Refuse a member for good if the one with its instance id lives.
+
+        It may have died without a word. So its waiting heartbeat is answered: if it lives, it sends
+        the next one at once.
+
+        Raises:
+            InstanceIdInUseError: it lives.
+        """
+        machine = self.runtime.machine(place)
+        group = None if machine is None else machine.membership.groups.get(name)
+        said = heartbeat.member
+        holder = None if group is None or said is None else group.instances.get(said.instance_id)
+        if group is None or holder is None:
+            return
+        member = group.members[holder]
+        heard = asyncio.Event()
+        awaited = self._awaited.setdefault((place, name, holder), set())
+        awaited.add(heard)
+        try:
+            for wait in self._waiting.get(place, {}).get((name, holder), ()):
+                wait.is_over = True
+                wait.change.set()
+            async with asyncio.timeout(_TWIN_SECONDS):
+                await heard.wait()
+        except TimeoutError:
+            return
+        finally:
+            awaited.remove(heard)
+            if not awaited:
+                self._awaited.pop((place, name, holder), None)
+        raise InstanceIdInUseError(
+            f"the member {holder!r} of the group {name!r}, at {member.address or 'no address'}, "
+            f"lives and has the instance id {member.instance_id!r}: give each member its own, or "
+            "stop that one first"
+        ) from error
 
     async def _ask(self, place: TopicPartition, name: str, heartbeat: Heartbeat) -> Assignment:
         asked: list[GroupCoordinator] = []
@@ -253,8 +326,8 @@ class Groups:
         response = await self.runtime.ask(place, noting)
         waiting = self._waiting.get(place, {})
         for member_id in woken - {by}:
-            for change in waiting.get((name, member_id), ()):
-                change.set()
+            for wait in waiting.get((name, member_id), ()):
+                wait.change.set()
         self._assign_later(place, name)
         return response
 
@@ -290,10 +363,10 @@ class Groups:
         if waiting := self._waiting.get(place):
             self._waking.begin(self._wake([each for some in waiting.values() for each in some]))
 
-    async def _wake(self, changes: Sequence[asyncio.Event]) -> None:
+    async def _wake(self, waits: Sequence[_Wait]) -> None:
         work = self._turns.work()
-        for change in changes:
-            change.set()
+        for wait in waits:
+            wait.change.set()
             await work.give_way()
 
     async def watch_sessions(self) -> None:

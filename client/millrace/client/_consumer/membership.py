@@ -32,6 +32,7 @@ from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
+from millrace.client._cluster.wire import error_of
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime.tasks import Tasks
@@ -40,6 +41,7 @@ from millrace.core.errors import (
     ClientError,
     FencedMemberEpochError,
     GroupFullError,
+    InstanceIdInUseError,
     MillraceError,
     RequestTimedOutError,
     StaleMemberEpochError,
@@ -202,7 +204,8 @@ class Membership:
                     self._lose()
             except MillraceError as error:
                 # A member that lost its place is in its own way until its session has ended.
-                may_pass = isinstance(error, GroupFullError) and self._has_been_member
+                is_taken = isinstance(error, GroupFullError | InstanceIdInUseError)
+                may_pass = is_taken and self._has_been_member
                 if not error.retriable and not may_pass:
                     self._failure = error
                     self._reading.wake()
@@ -222,7 +225,9 @@ class Membership:
 
     def _warn(self, error: MillraceError) -> None:
         """Log why the member does not get into the group; lost connections say so themselves."""
-        is_refused = isinstance(error, UnreleasedInstanceIdError | GroupFullError)
+        is_refused = isinstance(
+            error, UnreleasedInstanceIdError | InstanceIdInUseError | GroupFullError
+        )
         if is_refused and not self._has_warned:
             self._has_warned = True
             events.MEMBER_WAITS.log(_log, group=self._config.group, error=error.message)
@@ -259,6 +264,8 @@ class Membership:
                 request.wait_ms = 0
             asked_at = host.monotonic_s()
             answer: pb.GroupHeartbeatResponse = await connection.groups.GroupHeartbeat(request)
+            if (error := error_of(answer)) is not None:
+                self._warn(error)  # At once: attempts go on for as long as a request may take.
             return answer
 
         answer = await self._coordinators.ask(self._config.group, ask, wait_s=self._wait_s)

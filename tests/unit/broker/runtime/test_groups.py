@@ -23,10 +23,12 @@ from millrace.core.coordinators import Result
 from millrace.core.errors import (
     Appended,
     CoordinatorLoadInProgressError,
+    InstanceIdInUseError,
     MillraceError,
     NotLeaderError,
     RequestTimedOutError,
     StorageFullError,
+    UnreleasedInstanceIdError,
     UnsupportedFormatError,
 )
 from millrace.core.groups.config import GroupsConfig
@@ -71,6 +73,7 @@ def raise_it(error: BaseException) -> None:
     raise error
 
 
+ANYONE = Member()
 LIMITS = CoordinatorLimits(inflated_bytes_max=1 << 20)
 
 
@@ -556,10 +559,12 @@ def test_a_look_at_many_sessions_gives_the_loop_back() -> None:
     asyncio.run(story())
 
 
-async def join(the: Stage, wait_seconds: float) -> "asyncio.Task[Assignment]":
+async def join(
+    the: Stage, wait_seconds: float, member: Member = ANYONE
+) -> "asyncio.Task[Assignment]":
     """Let the member `m` join, and wait with its next heartbeat."""
     joining = asyncio.create_task(
-        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", 0, Member()), 0)
+        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", 0, member), 0)
     )
     await the.written(1)
     the.replicate()
@@ -596,6 +601,37 @@ def test_heartbeats_that_wait_are_refused_at_once_when_another_broker_leads() ->
             with pytest.raises(NotLeaderError):
                 async with asyncio.timeout(10):
                     await waiting
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_second_member_with_an_instance_id_is_told_whether_the_first_one_lives(
+    lives: bool,
+) -> None:
+    static = Member(instance_id="one", address="10.0.0.7:99")
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = await join(the, 3600, static)
+            assert await is_waiting(waiting)
+
+            async def live() -> None:
+                epoch = (await waiting).current.epoch  # It is answered before its time is over.
+                if lives:
+                    await the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", epoch), 0)
+
+            living = asyncio.create_task(live())
+            second = Heartbeat("n", 0, static)
+            with pytest.raises(
+                InstanceIdInUseError if lives else UnreleasedInstanceIdError
+            ) as told:
+                await the.positions.heartbeat(TOPIC_PARTITION, "g", second, 0)
+            assert told.value.retriable is not lives
+            assert "'m'" in told.value.message
+            await living
 
     asyncio.run(story())
 
