@@ -2,13 +2,12 @@
 
 import os
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from millrace.cli.failures import Failure
+from millrace.cli.patient_input import standard_input
 
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
@@ -41,7 +40,7 @@ class Inputs:
         with ExitStack() as closing:
             for name in self._names:
                 if name == STDIN:
-                    self._streams.append(_standard_input())
+                    self._streams.append(standard_input())
                 else:
                     self._streams.append(closing.enter_context(open(name, "rb")))
                 self._contents.append(inflated(self._streams[-1], name))
@@ -86,12 +85,6 @@ class Inputs:
             file_format = self._format or format_of(name)
             yield from read_records(contents, shown, file_format, mapping, first)
             first = 1
-
-
-def _standard_input() -> BinaryIO:
-    if sys.stdin is None:  # As after `<&-`.
-        raise Failure("standard input is closed", "name a file, or write into a pipe")
-    return sys.stdin.buffer
 
 
 def is_regular(stream: BinaryIO) -> bool:

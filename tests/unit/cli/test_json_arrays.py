@@ -67,7 +67,7 @@ def test_an_empty_array_has_no_elements() -> None:
         (b"[{}] {}", "x: something follows the array"),
         (b'[{"a": "\xff"}]', "x: not UTF-8"),
         (b'[{}, {"a": 1, "a": 2}]', "x, element 2: an object with the name 'a' twice"),
-        (b'[{}, {"a": NaN}]', "x, element 2: NaN is not JSON"),
+        (b'[{}, {"a": NaN}]', "x, element 2: JSON has no NaN"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_element(data: bytes, problem: str, cut: int) -> None:

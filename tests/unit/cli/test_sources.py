@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 from collections.abc import Callable
@@ -341,7 +342,7 @@ def test_numbers_keep_all_digits_as_values_and_as_keys(file_format: str) -> None
 def test_json_with_what_python_alone_takes_for_a_number_is_refused() -> None:
     values, problem = read_until_refused(b'{"n":1}\n{"n":NaN}\n', "json")
     assert values == [b'{"n":1}']
-    assert problem.message == "input, line 2: not JSON: NaN is not JSON"
+    assert problem.message == "input, line 2: not JSON: JSON has no NaN"
     assert "--format lines" in problem.hint
 
 
@@ -620,3 +621,19 @@ def test_damaged_files_end_with_a_message_and_with_nothing_else(
     file_format = {"array": "json", "arrow file": "arrow"}.get(which, which)
     with suppress(Failure):
         read(bytes(data), file_format, 1, **mapping)
+
+
+def test_a_disk_that_fails_is_told_with_the_file_and_the_last_row() -> None:
+    good = iter((b"a\nb\n",))
+
+    class Failing(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            for piece in good:
+                return piece
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    stream: Any = Failing()
+    records = read_records(stream, "input", "lines", RecordMapping())
+    assert next(records).values.to_pylist() == [b"a", b"b"]
+    with pytest.raises(Failure, match="input behind line 2 cannot be read: Input/output error"):
+        next(records)

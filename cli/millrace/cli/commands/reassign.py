@@ -9,10 +9,12 @@ from millrace.cli.brokers import complete_broker, find
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.inputs import STDIN
 from millrace.cli.move_progress import so_far, wait_for_all, work_through
 from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
 from millrace.cli.output import print_json, print_table, put, say
 from millrace.cli.partition_names import documents, refused_documents, resolve, say_refused
+from millrace.cli.patient_input import standard_input
 from millrace.cli.reassignment_queue import REQUEST_PARTITIONS_MAX, ReassignmentQueue
 from millrace.core.topics import PartitionName
 from millrace.core.words import count, listed, shown
@@ -216,7 +218,8 @@ def apply(
     Ctrl-C or --timeout, what has begun goes on by itself; run the same command again for the rest.
     Partitions that are where the plan wants them stay as they are.
     """
-    wanted = assignment_file.parse(file.read(), file.name)
+    contents = standard_input() if file.name == STDIN else file
+    wanted = assignment_file.parse(contents.read(), file.name)
     waves = ReassignmentQueue(wanted, at_once)
     with connect_admin(bootstrap) as admin:
         try:

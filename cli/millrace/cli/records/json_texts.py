@@ -12,7 +12,7 @@ from millrace.cli.json_document import unique_members
 
 
 def _refused(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+    raise ValueError(f"JSON has no {word}")
 
 
 DECODER: Final = json.JSONDecoder(

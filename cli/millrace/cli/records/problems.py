@@ -42,8 +42,8 @@ def explained(place: Callable[[], str], file_format: str) -> Iterator[None]:
     except RecursionError as error:
         raise Failure(f"{place()}: {TOO_DEEP}") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # The disk's, and not a decoder's: its message names the file.
+        if isinstance(error, OSError) and error.errno is not None:  # Not a decoder's.
+            raise Failure(f"{place()} cannot be read: {error.strerror}") from error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise Failure(f"{place()} cannot be read as {file_format}: {lines[0]}") from error
 
