@@ -49,7 +49,8 @@ OFFSET_MAX = 2**63 - 1
 
 FORMS = (
     "'beginning', 'end', an offset (1200), the last records (-10), a time (2013-01-31, "
-    "2013-01-31T10:00, 2013-01-31T10:00Z), or how long ago (30s, 15m, 2h, 7d)"
+    "2013-01-31T10:00, 2013-01-31T10:00+02:00; UTC without a zone), or how long ago (30s, 15m, "
+    "2h, 7d)"
 )
 
 END_FORMS = "an offset, before the last records (-10), a time, or how long ago"
@@ -78,7 +79,7 @@ def parse_start(words: str, now_ms: int) -> Position:
 
 
 def parse_time(words: str, now_ms: int) -> int:
-    """Read a time as ms UTC: ISO 8601 (local time unless it says otherwise), or how long ago.
+    """Read a time as ms UTC: ISO 8601, UTC unless it names a zone, or how long ago.
 
     Raises:
         ValueError: neither.
@@ -90,8 +91,8 @@ def parse_time(words: str, now_ms: int) -> int:
         return timestamp_ms
     time = datetime.fromisoformat(words)
     try:
-        # `timestamp()` takes a time without zone as the user's own, which is what a person means.
-        return round(time.timestamp() * 1000)
+        # As all times are shown, and as they are read in files: the same on every machine.
+        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
     except OverflowError as error:
         raise ValueError(f"{words} is no time of a record") from error
 
@@ -153,7 +154,8 @@ def time_value(context: click.Context, parameter: click.Parameter, words: str | 
         return parse_time(words, _now_ms())
     except ValueError as error:
         raise click.BadParameter(
-            f"{words!r} is not a time: use 2013-01-31, 2013-01-31T10:00Z, or how long ago: 2h"
+            f"{words!r} is not a time: use 2013-01-31, 2013-01-31T10:00 (UTC without a zone), or "
+            "how long ago: 2h"
         ) from error
 
 

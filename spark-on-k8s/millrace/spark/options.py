@@ -44,9 +44,9 @@ class SourceOptions:
         default_text="latest (stream), earliest (batch)",
     )  # fmt: skip
     starting_timestamp: subscriptions.OffsetsOption | None = setting(
-        None, "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601 "
-        "with a zone. Counts before `startingOffsetsByTimestamp`, which counts before "
-        "`startingOffsets`.",
+        None, "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601, "
+        "UTC unless it names a zone. Counts before `startingOffsetsByTimestamp`, which counts "
+        "before `startingOffsets`.",
         name="startingTimestamp", parse=subscriptions.timestamp, allowed="a time",
     )  # fmt: skip
     starting_offsets_by_timestamp: subscriptions.OffsetsOption | None = setting(

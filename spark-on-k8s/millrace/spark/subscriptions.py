@@ -197,7 +197,7 @@ def timestamps(text: str) -> OffsetsOption:
 
 
 def timestamp(text: str) -> OffsetsOption:
-    """Parse one time for all partitions: ms UTC, or ISO 8601 with a zone."""
+    """Parse one time for all partitions: ms UTC, or ISO 8601, UTC unless it names a zone."""
     text = text.strip()
     if re.fullmatch(_WHOLE_NUMBER, text):
         return OffsetsOption(AtTime(_natural(int(text))))
@@ -206,7 +206,7 @@ def timestamp(text: str) -> OffsetsOption:
     except ValueError as error:
         raise ValueError("give ms since 1970 UTC, or a time such as 2013-07-04T12:00Z") from error
     if time.tzinfo is None:
-        raise ValueError("say which zone it is of, as in 2013-07-04T12:00Z")
+        time = time.replace(tzinfo=UTC)
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return OffsetsOption(
         AtTime((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)

@@ -80,6 +80,29 @@ def test_csv_rows_come_back_as_json_with_their_keys(
     ]
 
 
+def test_bytes_that_are_no_text_pass_through_json(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", topic, stdin=b"\xff\xfe\ntext\n")
+    rows = millrace.ok("consume", topic, "-o", "json")
+    columns = ("--key", "key", "--value", "value", "--timestamp", "timestamp")
+    millrace.ok("produce", topic, "--format", "json", *columns, stdin=rows)
+    assert millrace.run("consume", topic).stdout_bytes == b"\xff\xfe\ntext\n" * 2
+
+
+def test_records_that_the_topic_soon_deletes_are_warned_of_once(
+    millrace: CommandLine, topic: str
+) -> None:
+    rows = "".join(f'{{"at": "2013-01-31T10:00:0{i}"}}\n' for i in range(3))
+    words = ("produce", topic, "--format", "json", "--timestamp", "at")
+    warned = millrace.run(*words, stdin=rows)
+    assert warned.exit_code == ExitCode.DONE
+    (warning, *_) = warned.stderr.splitlines()
+    assert warning.startswith(f"warning: {topic} keeps records for 7 d")
+    assert "2013-01-31T10:00:00.000Z" in warning
+    assert warned.stderr.count("warning:") == 1
+    millrace.ok("topic", "alter", topic, "--set", "retention.ms=-1")
+    assert "warning:" not in millrace.run(*words, stdin=rows).stderr
+
+
 def test_a_file_of_records_is_a_copy_of_the_topic(
     millrace: CommandLine, topic: str, tmp_path: Path
 ) -> None:

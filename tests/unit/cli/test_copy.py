@@ -47,6 +47,7 @@ class Copy:
             self,  # type: ignore[arg-type]
             "destination",
             Interruption(),
+            SimpleNamespace(look=lambda _: None),  # type: ignore[arg-type]
             starts={ZERO: 5, ONE: 0},
             passed=reader.passed,
             keeps_partitions=True,

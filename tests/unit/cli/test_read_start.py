@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from millrace.cli.read_start import (
@@ -24,6 +26,8 @@ NOW_MS = 1_700_000_000_000
         ("-10", Last(10)),
         ("-0", Last(0)),
         ("1970-01-01T00:00:01Z", AtTime(1000)),
+        ("1970-01-02", AtTime(86_400_000)),
+        ("1970-01-01T00:00:01", AtTime(1000)),
         ("1970-01-01T01:00:00.5+01:00", AtTime(500)),
         ("30s", AtTime(NOW_MS - 30_000)),
         ("2h", AtTime(NOW_MS - 7_200_000)),
@@ -32,6 +36,18 @@ NOW_MS = 1_700_000_000_000
 )
 def test_a_position_is_read_as_a_person_means_it(words: str, position: Position) -> None:
     assert parse_start(words, NOW_MS) == position
+
+
+def test_a_time_without_a_zone_is_the_same_on_every_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert parse_start("1970-01-01T00:00:01", NOW_MS) == AtTime(1000)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from millrace.cli.failures import Failure
 from millrace.cli.records.sources import RECORDS_MARK, RecordMapping, read_records
 from millrace.cli.records.writers import open_writer
 from millrace.core.records.columns import SCHEMA
@@ -81,8 +82,73 @@ def test_csv_has_column_names_once_and_quotes_what_needs_it() -> None:
         "topic,partition,offset,timestamp,key,value,headers",
         'flights,3,5,1970-01-01T00:00:01.000Z,k,"{""a"": ""b""}","[[""h"", ""1""], [""h"", null]]"',
         "flights,3,6,,NULL,base64://4=,",
-        "flights,3,9,1970-01-01T00:00:01.500Z,,NULL,",
+        'flights,3,9,1970-01-01T00:00:01.500Z,"",NULL,',
     ]
+
+
+CELLS = [
+    b"",
+    None,
+    b" ",
+    b"NULL",
+    b"a,b",
+    b'say "hi"',
+    b"two\nlines",
+    b"\xff\xfe",
+    b"base64:AA==",
+    b"7",
+]
+
+
+@pytest.mark.parametrize("null_value", [None, "NULL", "7"])
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+def test_text_files_of_records_give_the_bytes_of_keys_and_values_back(
+    file_format: str, null_value: str | None
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"offset": i, "timestamp": 1000, "key": cell, "value": cell, "headers": []}
+        for i, cell in enumerate(CELLS)
+    ]
+    stream = io.BytesIO()
+    writer = open_writer(file_format, stream, key_separator=None, null_value=null_value)
+    writer.write("flights", 3, pa.RecordBatch.from_pylist(rows, SCHEMA))
+    writer.close()
+    stream.seek(0)
+    mapping = RecordMapping(
+        key="key",
+        value="value",
+        timestamp="timestamp",
+        headers="headers",
+        null_value=null_value if file_format == "csv" else None,
+    )
+    (columns,) = read_records(stream, "copy", file_format, mapping)
+    assert columns.values.to_pylist() == CELLS
+    assert columns.keys is not None
+    assert columns.keys.to_pylist() == CELLS
+    assert columns.timestamps is not None
+    assert columns.timestamps.to_pylist() == [1000] * len(CELLS)
+
+
+def test_rows_of_other_programs_keep_what_looks_like_bytes_of_records() -> None:
+    line = b'{"value": {"base64": "AA=="}}'
+    (columns,) = read_records(io.BytesIO(line), "other", "json", RecordMapping(value="value"))
+    assert columns.values.to_pylist() == [b'{"base64":"AA=="}']
+    table = b"value,key\nbase64:AA==,\n"
+    (columns,) = read_records(io.BytesIO(table), "other", "csv", RecordMapping(value="value"))
+    assert columns.values.to_pylist() == [b"base64:AA=="]
+
+
+def test_rows_of_records_are_values_as_a_whole_unless_a_column_is_named() -> None:
+    (columns,) = read_records(io.BytesIO(written("csv")), "copy", "csv", RecordMapping())
+    rows = [json.loads(value) for value in columns.values.to_pylist()]
+    assert [row["key"] for row in rows] == ["k", None, ""]
+    assert [row["value"] for row in rows] == ['{"a": "b"}', "base64://4=", None]
+
+
+def test_what_is_not_base64_in_a_record_is_refused_by_its_row() -> None:
+    lines = written("json").replace(b"//4=", b"//4")
+    with pytest.raises(Failure, match="copy, line 2: '//4' is not base64"):
+        list(read_records(io.BytesIO(lines), "copy", "json", RecordMapping(value="value")))
 
 
 @pytest.mark.parametrize("file_format", ["arrow", "parquet"])

@@ -70,6 +70,8 @@ def test_positions_are_parsed_and_the_more_exact_option_counts() -> None:
         ("clicks", 0): AtOffset(23),
         ("clicks", 1): "earliest",
     }
+    without_zone = parsed(startingTimestamp="1970-01-01T00:00:01").start(Use.BATCH)
+    assert without_zone == ("startingTimestamp", OffsetsOption(AtTime(1000)))
     both = parsed(startingTimestamp="1000", startingOffsets="earliest")
     assert both.start(Use.BATCH) == ("startingTimestamp", OffsetsOption(AtTime(1000)))
     assert parsed(startingTimestamp="2013-01-01T00:00:00.25Z").start(Use.BATCH)[1] == OffsetsOption(
@@ -138,7 +140,6 @@ def test_units() -> None:
         ("minPartitions", "9" * 5000, "must be a whole number"),
         ("startingOffsets", "latest", "a batch that begins at the latest offset reads nothing"),
         ("endingOffsets", "earliest", "a batch that ends at the earliest offset reads nothing"),
-        ("startingTimestamp", "2013-01-01T00:00", "say which zone"),
         ("startingTimestamp", "yesterday", "give ms since 1970 UTC"),
         ("startingTimestamp", str(2**63), f"is no whole number from 0 to {2**63 - 1}"),
         ("startingOffsets", f'{{"a":{{"0":{2**63}}}}}', "is no whole number from 0"),

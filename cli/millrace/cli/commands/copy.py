@@ -15,6 +15,7 @@ from millrace.cli.command import Command, bootstrap_option, output_option, to_bo
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.interruption import END_S, Interruption
 from millrace.cli.measures import Transfer, payload_bytes
+from millrace.cli.old_records import OldRecords
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import compression_option, open_producer
 from millrace.cli.read_start import Position, from_option, to_option
@@ -139,6 +140,7 @@ def command(
                 producer,
                 destination,
                 interruption,
+                OldRecords(to_bootstrap, destination),
                 starts={each: consumer.position(each) for each in ranges},
                 passed=reader.passed,
                 keeps_partitions=keeps_partitions,
@@ -300,6 +302,7 @@ class _Copier:
         producer: into the destination.
         destination: the topic.
         interruption: ends waits.
+        old: warns of records that the destination soon deletes.
         starts: where partitions of the source begin to be read.
         passed: the reader's; it may be ahead of the records that were to be copied.
         keeps_partitions: whether a record goes to the partition of its number.
@@ -310,13 +313,14 @@ class _Copier:
         producer: "SyncProducer",
         destination: str,
         interruption: Interruption,
+        old: OldRecords,
         *,
         starts: Mapping[PartitionName, int],
         passed: Mapping[PartitionName, int],
         keeps_partitions: bool,
     ) -> None:
         self._producer, self._destination = producer, destination
-        self._interruption = interruption
+        self._interruption, self._old = interruption, old
         self._keeps_partitions = keeps_partitions
         self._in_flight: deque[_Sent] = deque()
         self._failed: set[PartitionName] = set()
@@ -336,9 +340,11 @@ class _Copier:
 
     def write(self, topic: str, partition: int, records: "pa.RecordBatch") -> None:
         """Send records; wait if too many are on their way."""
+        sent = _with_times(records)
+        self._old.look(sent.column("timestamp"))
         handle = self._producer.send_batch(
             self._destination,
-            _with_times(records),
+            sent,
             partition=partition if self._keeps_partitions else None,
         )
         self._in_flight.append(_Sent((topic, partition), records, handle))

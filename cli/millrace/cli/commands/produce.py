@@ -12,6 +12,7 @@ from millrace.cli.command import Command, bootstrap_option, output_option, separ
 from millrace.cli.failures import Failure
 from millrace.cli.inputs import STDIN, Inputs
 from millrace.cli.measures import Transfer
+from millrace.cli.old_records import OldRecords
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.progress import Progress
@@ -159,7 +160,8 @@ def command(
         check_topic(producer, topic, partition)
         if inputs.is_typed:
             say("a record a line; end with Ctrl-D")
-        transfer = _produce(producer, topic, partition, inputs, mapping)
+        old = OldRecords(bootstrap, topic)
+        transfer = _produce(producer, topic, partition, inputs, mapping, old=old)
         has_rate = transfer.seconds > RATE_SECONDS_MIN and not inputs.is_typed
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})
@@ -174,6 +176,8 @@ def _produce(
     partition: int | None,
     inputs: Inputs,
     mapping: "RecordMapping",
+    *,
+    old: OldRecords,
 ) -> Transfer:
     """Send everything and return what was acknowledged.
 
@@ -205,6 +209,7 @@ def _produce(
     ):
         try:
             for columns in inputs.records(mapping):
+                old.look(columns.timestamps)
                 handle = producer.send_batch(
                     topic,
                     columns.values,

@@ -32,6 +32,7 @@ from millrace.cli.failures import Failure
 from millrace.cli.records.file_names import BLOCK_BYTES
 from millrace.cli.records.json_cells import quoted
 from millrace.cli.records.problems import RowError, first_bad, told
+from millrace.cli.records.record_columns import RECORD_COLUMNS
 
 CONVERT: Final = "convert the file first: iconv -f LATIN1 -t UTF-8"
 ROW_BYTES_MAX: Final = 64 << 20
@@ -85,6 +86,8 @@ class CsvFile:
         except UnicodeDecodeError as error:
             raise Failure(f"{name}: the header is not UTF-8", CONVERT) from error
         self._row = 0
+        self.is_of_records = tuple(self.columns) == RECORD_COLUMNS
+        """`consume` has written it: null is not in quotes, and a text that reads so is."""
 
     def batches(
         self, null_value: str | None, first: int
@@ -138,6 +141,7 @@ class CsvFile:
     def _table(self, chunk: bytes, null_value: str | None) -> pa.Table:
         if not chunk:
             return pa.table({name: pa.array([], pa.binary()) for name in self.columns})
+        has_null = null_value is not None or self.is_of_records
         return arrow_csv.read_csv(
             pa.BufferReader(chunk),
             arrow_csv.ReadOptions(
@@ -146,8 +150,9 @@ class CsvFile:
             arrow_csv.ParseOptions(newlines_in_values=True),
             arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self.columns, pa.binary()),
-                null_values=[] if null_value is None else [null_value],
-                strings_can_be_null=null_value is not None,
+                null_values=[null_value or ""] if has_null else [],
+                strings_can_be_null=has_null,
+                quoted_strings_can_be_null=not self.is_of_records,
             ),
         )
 

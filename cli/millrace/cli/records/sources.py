@@ -11,13 +11,14 @@
 Keys, and values taken from a column, are the cell's text, so that `007` stays `007`. Numbers of
 text formats keep their digits wherever they go; `csv_rows` says how those of CSV are told from
 text. An Arrow file that `millrace consume` wrote gives the original records back, headers and
-timestamps included.
+timestamps included; columns of its JSON and CSV files give the original bytes back, and null.
 
 A format gives blocks of rows with their numbers, and a function that makes records of rows. A row
 that it refuses ends the input: the rows before it become records, and the message names the row.
 `problems` has the messages for what libraries refuse.
 """
 
+import base64
 import io
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +41,7 @@ from millrace.cli.records.json_arrays import Element, blocks_of_elements
 from millrace.cli.records.json_cells import json_rows, objects_of, plain_cells, quoted
 from millrace.cli.records.json_texts import DECODER, cell_of, text_of
 from millrace.cli.records.problems import RowError, explained, first_bad, told
+from millrace.cli.records.record_columns import BASE64, RECORD_COLUMNS
 from millrace.cli.records.times import HINT as TIMES
 from millrace.cli.records.times import millisecond_of, milliseconds_of
 from millrace.core.records.columns import RecordHeaders
@@ -54,6 +57,7 @@ _ROWS_BYTES_MAX: Final = 16 << 20
 """Bytes of these rows, about: bounds memory for wide rows."""
 _BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+_RECORD_KEYS: Final = set(RECORD_COLUMNS)
 _NOT_JSON: Final = "--format lines takes every line as it is"
 
 
@@ -315,10 +319,10 @@ class _JsonColumns:
         rows = [row for _, row in elements]
         values: list[bytes | None] = [text for text, _ in elements]
         if mapping.value is not None:
-            values = _cells(self._column(mapping.value, rows))
+            values = _cells(self._bytes(mapping.value, rows))
         records = RecordColumns(_with_nulls(pa.array(values, pa.binary()), mapping))
         if mapping.key is not None:
-            keys = _cells(self._column(mapping.key, rows))
+            keys = _cells(self._bytes(mapping.key, rows))
             records.keys = _with_nulls(pa.array(keys, pa.binary()), mapping)
         if mapping.timestamp is not None:
             times = _times(self._column(mapping.timestamp, rows))
@@ -326,6 +330,15 @@ class _JsonColumns:
         if mapping.headers is not None:
             records.headers = headers_of(self._column(mapping.headers, rows))
         return records
+
+    def _bytes(self, wanted: str, rows: list[dict[str, Any]]) -> list[Any]:
+        """Return a column; bytes of records that `consume` wrote are what they were."""
+        cells = self._column(wanted, rows)
+        for i, cell in enumerate(cells):
+            match cell:
+                case {"base64": str(text)} if len(cell) == 1 and rows[i].keys() == _RECORD_KEYS:
+                    cells[i] = _decoded(text, i)
+        return cells
 
     def _column(self, wanted: str, rows: list[dict[str, Any]]) -> list[Any]:
         if wanted not in self._seen:
@@ -381,6 +394,8 @@ def _csv(
     def convert(batch: pa.RecordBatch) -> RecordColumns:
         texts = text_columns(batch)
         by_name = dict(zip(file.columns, texts, strict=True))
+        if file.is_of_records:
+            by_name |= {each: _unwrapped(by_name[each]) for each in ("key", "value")}
         if mapping.value is not None:
             values = by_name[mapping.value]
         else:
@@ -396,6 +411,24 @@ def _csv(
         return records
 
     return blocks(), convert
+
+
+def _unwrapped(texts: pa.Array) -> pa.Array:
+    """Return the bytes that `consume` wrote as these texts."""
+    wrapped = pc.starts_with(texts, BASE64)
+    if not pc.any(wrapped).as_py():
+        return texts.cast(pa.binary())
+    cells: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
+    for i in np.flatnonzero(wrapped.fill_null(False).to_numpy(zero_copy_only=False)):
+        cells[i] = _decoded(texts[int(i)].as_py().removeprefix(BASE64), int(i))
+    return pa.array(cells, pa.binary())
+
+
+def _decoded(text: str, row: int) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise RowError(row, f"{told(text)} is not base64") from error
 
 
 # Columns with types.

@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 
 from millrace.cli.read_start import show_time
 from millrace.cli.records.json_cells import json_cells
+from millrace.cli.records.record_columns import BASE64, RECORD_COLUMNS
 from millrace.cli.records.record_format import Batch, Piece, formatted
 from millrace.cli.records.sources import RECORDS_MARK
 from millrace.core.records.columns import SCHEMA
 
+_NEEDS_QUOTES: Final = '^$|^ | $|[",\r\n]'
+"""The empty text is null without them, and some programs take away spaces."""
 FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 _PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
@@ -131,42 +134,46 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """A row per record under a line of column names; keys and values as text."""
+    """A row per record under a line of column names; keys and values as text.
 
-    _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    An empty text is in quotes, and null is not, as PostgreSQL's COPY writes them; likewise a text
+    that reads as null does.
+    """
 
     def __init__(self, stream: BinaryIO, null: str) -> None:
-        import csv
-        import io
-
-        self._stream, self._null = stream, null
-        self._text = io.StringIO()
-        self._rows = csv.writer(self._text, lineterminator="\n")
-        self._rows.writerow(self._COLUMNS)
+        self._stream, self._null = stream, pa.scalar(null, pa.string())
+        self._header: bytes = (",".join(RECORD_COLUMNS) + "\n").encode()
 
     def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
-        null = self._null
-        self._rows.writerows(
-            (
-                topic,
-                partition,
-                offset,
-                show_time(timestamp),
-                null if key is None else _text(key),
-                null if value is None else _text(value),
-                _json_headers(headers) if headers else "",
-            )
-            for offset, timestamp, key, value, headers in _rows(records)
-        )
-        self._flush()
+        count = records.num_rows
+        headers = records.column("headers").to_pylist()
+        columns = [
+            pa.repeat(topic, count),
+            pa.repeat(str(partition), count),
+            records.column("offset").cast(pa.string()),
+            pa.array(map(show_time, records.column("timestamp").to_pylist()), pa.string()),
+            self._cells(_texts(records.column("key"))),
+            self._cells(_texts(records.column("value"))),
+            _quoted(
+                pa.array([_json_headers(row) if row else None for row in headers], pa.string())
+            ),
+        ]
+        cells = [pc.fill_null(column, "") for column in columns]
+        lines = pc.binary_join_element_wise(*cells, pa.scalar(","))
+        self._flush("\n".join([*lines.to_pylist(), ""]).encode())
 
     def close(self) -> None:
-        self._flush()  # The column names alone, when there were no records.
+        self._flush(b"")  # The column names alone, when there were no records.
 
-    def _flush(self) -> None:
-        self._stream.write(self._text.getvalue().encode())
-        self._text.seek(0)
-        self._text.truncate()
+    def _cells(self, texts: pa.Array) -> pa.Array:
+        reads_as_null = pc.equal(texts, self._null)
+        plain = pc.if_else(reads_as_null, pa.scalar(None, pa.string()), texts)
+        quoted = pc.if_else(reads_as_null, _in_quotes(texts), _quoted(plain))
+        return pc.coalesce(quoted, self._null)
+
+    def _flush(self, lines: bytes) -> None:
+        self._stream.write(self._header + lines)
+        self._header = b""
 
 
 class ArrowWriter:
@@ -236,7 +243,36 @@ def _text(cell: bytes) -> str:
     try:
         return cell.decode()
     except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(cell).decode()
+        return _encoded(cell)
+
+
+def _encoded(cell: bytes) -> str:
+    return BASE64 + base64.b64encode(cell).decode()
+
+
+def _texts(cells: pa.Array) -> pa.Array:
+    """Return cells as text, of which none is taken for other bytes than it was."""
+    try:
+        texts = cells.cast(pa.string())
+    except pa.ArrowInvalid:  # Some cell is not UTF-8.
+        texts = pa.array([None if c is None else _text(c) for c in cells.to_pylist()], pa.string())
+    mistaken = pc.starts_with(cells, BASE64.encode())
+    if not pc.any(mistaken).as_py():
+        return texts
+    pairs = zip(cells.to_pylist(), texts.to_pylist(), mistaken.to_pylist(), strict=True)
+    return pa.array(
+        [_encoded(cell) if is_one else text for cell, text, is_one in pairs], pa.string()
+    )
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Put those texts of CSV cells into quotes that would else be read as something different."""
+    return pc.if_else(pc.match_substring_regex(texts, _NEEDS_QUOTES), _in_quotes(texts), texts)
+
+
+def _in_quotes(texts: pa.Array) -> pa.Array:
+    doubled = pc.replace_substring(texts, '"', '""')
+    return pc.binary_join_element_wise(pa.scalar('"'), doubled, pa.scalar('"'), pa.scalar(""))
 
 
 def _times(timestamps: pa.Array) -> pa.Array:
