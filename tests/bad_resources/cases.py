@@ -268,13 +268,17 @@ TOPICS: Final = (
         name="a media that no broker has",
         resource=topic(replicas=1, media="hdd"),
         reason="NoMedia",
-        says=("1 replicas on hdd", "add a pool with a volume of media hdd", "spec.media"),
+        says=(
+            "for 1 replica on hdd the cluster needs 1 broker",
+            "add a pool with a volume of media hdd",
+            "spec.media",
+        ),
     ),
     Case(
         name="tiers that no broker has",
         resource=topic(replicas=1, media="tiered"),
         reason="NoMedia",
-        says=("1 replicas on tiered", "add a pool with volumes of media ssd and of hdd"),
+        says=("for 1 replica on tiered", "add a pool with volumes of media ssd and of hdd"),
     ),
     # What must not change.
     Case(
