@@ -34,6 +34,26 @@ RECORD_BURIED: Final = Event(
     action="See [Records that cannot be processed](tutorials/dead-letters.md).",
     fields=("topic", "partition", "offset", "attempts", "error"),
 )
+POSITION_JUMPED: Final = Event(
+    name="position_jumped",
+    level=Level.WARNING,
+    text="%(topic)s-%(partition)d: reading goes on at offset %(to_offset)d and not at "
+    "%(from_offset)d, so %(skipped)d offsets are skipped: %(reason)s",
+    meaning="The next record is not there, so the consumer goes on where `auto_offset_reset` says. "
+    "`metrics()` counts such jumps and what they skip.",
+    action="Where records were deleted before they were read: let the topic keep its records for "
+    "longer, or read faster. Where the log ends before the position: find out what became of it.",
+    fields=("topic", "partition", "from_offset", "to_offset", "skipped", "reason"),
+)
+READ_TOPIC_GONE: Final = Event(
+    name="read_topic_gone",
+    level=Level.WARNING,
+    text="%(error)s. Its %(partitions)d partitions are read no more",
+    meaning="A topic that the consumer read was deleted. It goes on with its other topics.",
+    action="Nothing, if that was on purpose. Otherwise `millrace topic undelete` brings the topic "
+    "back for a day.",
+    fields=("topic", "partitions", "error"),
+)
 MEMBER_SLOW: Final = Event(
     name="member_slow",
     level=Level.WARNING,

@@ -265,6 +265,21 @@ _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
         lambda each: each.counters.assignments,
     ),
     _Family(
+        _counter,
+        "consumer_jumps",
+        "Positions that were moved without the program, by reason: `records_deleted` before they "
+        "were read, `beyond_end` of the log, `topic_gone`. Worry when it grows: records may be "
+        "lost to the program.",
+        lambda each: each.counters.jumps.copy(),
+        "reason",
+    ),
+    _Family(
+        _counter,
+        "consumer_skipped_records",
+        "Offsets that these jumps have passed over. Worry when it grows.",
+        lambda each: each.counters.skipped_records,
+    ),
+    _Family(
         _histogram,
         "consumer_commit_seconds",
         "Time of commits that were stored.",

@@ -13,6 +13,7 @@ from millrace.client import (
     Admin,
     BrokerIdNotRegisteredError,
     ConnectionFailedError,
+    Consumer,
     InvalidConfigError,
     OffsetAndTimestamp,
     Producer,
@@ -329,5 +330,39 @@ def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows(run: Run
                 assert (await admin.list_offsets("orders"))["orders", 0].offset == 0
                 assert time.monotonic() - began_at < 6  # A connection is waited for for 10 s.
             silent.close()
+
+    run(story())
+
+
+def test_a_broker_that_is_cut_off_and_asked_first_hides_no_leader(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker(1) as stale, FakeBroker(2) as current, FakeBroker(3) as dead:
+            address = dead.address
+            await dead.stop()
+            gone = BrokerMetadata(broker_id=3, name="gone", address=address)
+            topic_id = stale.create_topic("orders").topic_id
+            current.create_topic("orders", topic_id=topic_id)
+            stale.log("orders").led_by = PartitionLeader(
+                broker_id=3, leader_epoch=4, address=address
+            )
+            current.log("orders").leader_epoch = 5
+            stale.metadata_epoch, current.metadata_epoch = 7, 8
+            stale.others = [gone, current.described]
+            current.others = [gone, stale.described]
+            bootstrap = [stale.address, current.address]
+            asks: list[Callable[[Admin], Coroutine[Any, Any, object]]] = [
+                lambda admin: admin.list_offsets("orders"),
+                lambda admin: admin.find_epoch_ends({("orders", 0): 5}),
+            ]
+            for ask in asks:
+                async with asyncio.timeout(10), Admin(bootstrap) as admin:
+                    await ask(admin)
+            async with asyncio.timeout(10), Consumer(bootstrap) as consumer:
+                await consumer.assign(["orders"], start="end")
+                assert await consumer.position(("orders", 0)) == 0
+            async with asyncio.timeout(10), Producer(bootstrap, acks=1) as producer:
+                assert (await producer.send("orders", b"1")).offset == 0
 
     run(story())

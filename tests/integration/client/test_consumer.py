@@ -354,7 +354,7 @@ def test_a_position_outside_of_the_log_follows_the_setting(run: Run) -> None:
                 assert (await read(consumer, 10))[0].offset == 0
             async with Consumer(broker.address, auto_offset_reset="none") as consumer:
                 await consumer.assign(["orders"], start=99)
-                with pytest.raises(OffsetOutOfRangeError, match="position 99"):
+                with pytest.raises(OffsetOutOfRangeError, match=r"position 99 .* up to 10:"):
                     await read(consumer, 1)
                 consumer.seek(("orders", 0), 5)
                 assert (await read(consumer, 1))[0].offset == 5
@@ -769,6 +769,55 @@ def test_a_deleted_topic_is_told(run: Run) -> None:
                 await read(consumer, 1)
 
     run(story())
+
+
+def test_a_deleted_topic_leaves_the_others_and_is_told_once(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 4, partitions=2)
+            broker.create_topic("payments")
+            await consumer.subscribe(["orders", "payments"])
+            await read(consumer, 4)
+            del broker.topics["orders"]
+            await broker.stop()
+            await broker.start()
+            async with asyncio.timeout(10):
+                while len(consumer.assignment()) > 1:
+                    assert not await consumer.poll(100)
+            async with Producer(broker.address) as producer:
+                producer.send("payments", b"later")
+            assert [each.value for each in await read(consumer, 1)] == [b"later"]
+            assert consumer.topic_ids().keys() == {"payments"}
+            assert await consumer.lag() == {("payments", 0): 0}
+            assert consumer.metrics()["jumps"] == 1
+
+    run(story())
+    told = [each.getMessage() for each in caplog.records if "deleted" in each.getMessage()]
+    assert told == ["the topic 'orders' was deleted. Its 2 partitions are read no more"]
+
+
+def test_records_that_are_deleted_before_they_are_read_are_told_and_counted(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 20, batch_size=0)
+            log = broker.log("orders")
+            await consumer.assign([("orders", 0)], start=3)
+            log.batches, log.start_offset = log.batches[12:], 12
+            assert (await read(consumer, 8))[0].offset == 12
+            metrics = consumer.metrics()
+            assert (metrics["jumps"], metrics["skipped_records"]) == (1, 9)
+
+    run(story())
+    (told,) = [each for each in caplog.records if "skipped" in each.getMessage()]
+    assert told.levelname == "WARNING"
+    assert told.getMessage() == (
+        "orders-0: reading goes on at offset 12 and not at 3, so 9 offsets are skipped: records "
+        "were deleted before they were read, and it goes on with the first record that is there"
+    )
 
 
 def test_a_consumer_tells_which_topics_it_reads_also_when_they_are_gone(run: Run) -> None:

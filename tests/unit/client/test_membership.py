@@ -18,6 +18,7 @@ from millrace.core.errors import (
     InvalidGroupError,
     MillraceError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
@@ -59,6 +60,7 @@ class Coordinator:
         self.decide: Callable[[groups_pb2.GroupHeartbeatRequest], Any] = lambda _: given(1, 0)
         self.heartbeats: list[groups_pb2.GroupHeartbeatRequest] = []
         self.left: list[str] = []
+        self.gone: set[TopicId] = set()
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
         self.may_answer = asyncio.Event()
@@ -104,8 +106,14 @@ class Coordinator:
     async def topic(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(topic_id=TOPIC_ID)
 
+    async def names_of(self, topic_ids: set[TopicId]) -> dict[TopicId, str]:
+        return dict.fromkeys(topic_ids - self.gone, "t")
+
     async def CommitPositions(self, request: positions_pb2.CommitPositionsRequest) -> Any:
         await self.takes_requests.wait()
+        if any(each.topic_partition.topic_id in self.gone for each in request.positions):
+            error = UnknownTopicOrPartitionError("there is no such partition")
+            return positions_pb2.CommitPositionsResponse(error=error_to_wire(error))
         self.commits.append([each.offset for each in request.positions])
         return positions_pb2.CommitPositionsResponse()
 
@@ -117,6 +125,7 @@ class Reading:
         self.read: dict[TopicPartition, Position | None] = {}
         self.begun: dict[TopicPartition, Begun] = {}
         self.wakes = 0
+        self.gone: list[str] = []
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
         self.begun.update(places)
@@ -128,6 +137,9 @@ class Reading:
 
     def known_position(self, place: TopicPartition) -> Position | None:
         return self.read.get(place)
+
+    def tell_gone(self, topic: str, *_: object) -> None:
+        self.gone.append(topic)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -305,7 +317,7 @@ def test_a_dead_coordinator_holds_up_no_close_for_ten_seconds() -> None:
 
         async def commit(places: object) -> None:
             try:
-                await it.member.commit({("t", 0): Position(5)})
+                await it.member.commit({place(0): Position(5)})
             except MillraceError as error:
                 failed.append(error.name())
 
@@ -341,7 +353,7 @@ def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() 
             it.member.on_end_found(place(number), Offset(10 + number))
         await it.until(lambda: it.coordinator.commits)
         it.member.on_end_found(place(1), Offset(20))  # The user has moved to the end.
-        await it.member.commit({("t", 1): Position(15)})
+        await it.member.commit({place(1): Position(15)})
         assert it.coordinator.commits == [[11, 12], [15]]
 
     run(story, auto_offset_reset="latest")
@@ -351,7 +363,7 @@ def test_an_end_is_not_committed_over_a_later_position() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
-        await it.member.commit({("t", 0): Position(15)})
+        await it.member.commit({place(0): Position(15)})
         await it.until(lambda: not it.member._is_pinning)
         assert it.coordinator.commits == [[15]]
 
@@ -363,5 +375,40 @@ def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
         assert not it.member._is_pinning
+
+    run(story)
+
+
+def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partition_is_not() -> (
+    None
+):
+    async def story(it: Story) -> None:
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        for epoch, topic in ((2, "t"), (3, "")):
+            left = range(3 - epoch)
+
+            def decide(_: object, epoch: int = epoch, topic: str = topic, left: Any = left) -> Any:
+                answer = given(epoch, *left)
+                answer.revoking.add(topic_id=TOPIC_ID, partitions=[3 - epoch], topic=topic)
+                return answer
+
+            it.coordinator.decide = decide
+            await it.until(lambda left=left: len(it.reading.read) == len(left), polls=True)  # type: ignore[misc]
+            assert it.reading.gone == ([] if topic else ["t"])
+
+    run(story)
+
+
+def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.committed = {0: 7, 1: 8}
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.gone = {TOPIC_ID}
+        async with asyncio.timeout(3):
+            await it.member.commit_read(it.member.owned)
+            assert await it.member.commit({place(0): Position(9)}) == {place(0)}
+        assert it.coordinator.commits == []
 
     run(story)

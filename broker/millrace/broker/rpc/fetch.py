@@ -470,6 +470,7 @@ class _FetchStream:
         partition = self._service.partitions.find(topic_partition)
         if partition is not None:
             refused.log_start_offset = partition.log.log_start_offset
+            refused.high_watermark = partition.replica.high_watermark
         self._refused.append(refused)
 
     async def _answer(self) -> None:

@@ -44,6 +44,7 @@ from millrace.client._cluster.arguments import (
     checked_place,
 )
 from millrace.client._cluster.cluster import (
+    DOUBT_S,
     ChangeResponse,
     Cluster,
     Connection,
@@ -537,10 +538,13 @@ class Admin:
     async def _until_done(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
         """Repeat while there is no controller, for as long as the client's time-out allows.
 
+        A broker that is cut off knows none: others are asked after a while.
+
         Args:
             attempt: takes the seconds that are left.
         """
-        deadline = host.monotonic_s() + self._cluster.timeout_s
+        began_at = host.monotonic_s()
+        deadline = began_at + self._cluster.timeout_s
         refusal: RetriableError | None = None
         in_doubt = False
         while True:
@@ -553,6 +557,8 @@ class Admin:
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
                 if host.monotonic_s() + _PAUSE_S >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
+                if host.monotonic_s() - began_at >= DOUBT_S:
+                    self._cluster.ask_another()
             except ConnectionFailedError as error:
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
                 told: MillraceError = error

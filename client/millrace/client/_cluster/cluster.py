@@ -3,7 +3,8 @@
 `bootstrap` addresses are tried in turn until one answers; from then on the brokers of the metadata
 are known as well. The first call on every connection is `Hello`: a wrong cluster is detected there,
 not in the middle of a stream. No background task: metadata is looked up when it is missing or was
-proved wrong, at most one look-up at a time.
+proved wrong, at most one look-up at a time. A broker that is cut off from the others names an
+earlier leader for ever: all brokers are asked when the last good one has no news for a while.
 
 A connection has many users, and the first that finds it broken closes it for all: `drop`. Closing
 the channel cancels the calls and streams of the others. They must not treat that as a cancellation
@@ -19,6 +20,7 @@ back to an earlier leader epoch, nor a broker to an earlier life.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -69,6 +71,16 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 """Silence of a broker after which others are asked for the leader."""
+DOUBT_S: Final = 2.0
+"""Time spent failing after which other brokers are asked than the last good one."""
+_DOUBTED_MAX: Final = 4
+_IN_VAIN_S: Final = 1.0
+"""Time of look-ups without news after which all brokers are asked; an election takes less."""
+_FORGOTTEN_S: Final = 5.0
+"""Time between two look-ups that have nothing to do with each other."""
+_IN_VAIN_MAX: Final = 100
+_INQUIRY_S: Final = 0.5
+"""How long all brokers are asked: one of them may be silent, and the news come soon after."""
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
 _ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
@@ -171,7 +183,11 @@ class Cluster:
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
+        self._doubted: list[str] = []
+        """Addresses to ask last: the answers from there have led nowhere."""
         self._refreshes: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
+        self._in_vain: dict[frozenset[str], tuple[float, float]] = {}
+        """Look-ups without news: when the first and the last in a row were."""
         self._is_closed = False
         self.call_seconds: dict[str, Latencies] = {}
         """Of calls with one request and one response, by method."""
@@ -314,6 +330,8 @@ class Cluster:
                     waiting.append(address)
                 continue
             self._last_address = address
+            if address in self._doubted:
+                self._doubted.remove(address)
             return result
         if refusal is not None:
             raise as_maybe(refusal) if in_doubt else refusal
@@ -337,12 +355,29 @@ class Cluster:
         self.metadata_epoch = max(self.metadata_epoch, response.metadata_epoch)
         return response
 
+    def ask_another(self, dead: str = "") -> None:
+        """Begin with another broker from now on: what the last good one says leads nowhere.
+
+        It may be cut off from the others, and answer all the same.
+
+        Args:
+            dead: the address to which its answers lead.
+        """
+        for address in filter(None, (self._last_address, dead)):
+            if address in self._doubted:
+                self._doubted.remove(address)
+            self._doubted.append(address)
+        del self._doubted[:-_DOUBTED_MAX]
+        self._last_address = ""
+
     def _addresses(self) -> list[str]:
         """Return where to ask, in this order."""
         addresses = [self._last_address] if self._last_address else []
         addresses += self._bootstrap
         addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
-        return list(dict.fromkeys(filter(None, addresses)))
+        unique = list(dict.fromkeys(filter(None, addresses)))
+        last = [each for each in self._doubted if each in unique]
+        return [each for each in unique if each not in last] + last
 
     async def on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
@@ -543,7 +578,33 @@ class Cluster:
 
     async def _refresh(self, wanted: frozenset[str]) -> cluster_pb2.GetMetadataResponse:
         topics = () if "" in wanted else sorted(wanted)
-        return await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
+        before = [self.topics.get(name) for name in topics]
+
+        def has_news() -> bool:
+            return before != [self.topics.get(name) for name in topics]
+
+        answer = await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
+        if has_news():
+            self._in_vain.pop(wanted, None)
+        elif topics and self._is_asked_in_vain(wanted):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INQUIRY_S):
+                    await self.ask_all_brokers(topics, has_news)
+        return answer
+
+    def _is_asked_in_vain(self, wanted: frozenset[str]) -> bool:
+        """Note a look-up without news; return whether there were others for a while.
+
+        The broker that answers may be cut off from the others, and will never have news.
+        """
+        now = asyncio.get_running_loop().time()
+        since, last = self._in_vain.pop(wanted, (now, now))
+        if now - last > _FORGOTTEN_S:  # This one has nothing to do with those.
+            since = now
+        self._in_vain[wanted] = since, now
+        if len(self._in_vain) > _IN_VAIN_MAX:
+            del self._in_vain[next(iter(self._in_vain))]
+        return now - since >= _IN_VAIN_S
 
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest

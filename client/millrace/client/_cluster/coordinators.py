@@ -1,6 +1,8 @@
 """Finds the coordinator of a name, and follows it.
 
-Any broker may be asked; one that does not coordinate the name names the broker that does.
+Any broker may be asked; one that does not coordinate the name names the broker that does. One that
+is cut off from the others may name an earlier coordinator for ever: so others are asked when that
+leads nowhere.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ from typing import Final, TypeVar
 
 from millrace.client import host
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Cluster, Connection, as_maybe
+from millrace.client._cluster.cluster import DOUBT_S, Cluster, Connection, as_maybe
 from millrace.client._runtime.pauses import spread
 from millrace.core.errors import (
     Appended,
@@ -63,6 +65,7 @@ class Coordinators:
         deadline = host.monotonic_s() + self._cluster.timeout_s
         failing_since: float | None = None
         in_doubt = False
+        dead = ""
         while True:
             keeper = self._keepers.get(key)
             try:
@@ -77,6 +80,10 @@ class Coordinators:
                 pause_s = _pause_s(now - failing_since)
                 if now + pause_s >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
+                if keeper is not None and isinstance(error, ConnectionFailedError):
+                    dead = keeper.address
+                if now - failing_since >= DOUBT_S:
+                    self._cluster.ask_another(dead)
                 if self._learn(key, error):
                     continue
                 if isinstance(error, UnknownTopicOrPartitionError) and look_up_topics is not None:

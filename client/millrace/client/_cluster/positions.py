@@ -6,7 +6,7 @@ nothing.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection
@@ -22,6 +22,8 @@ _TOPICS_MAX: Final = 1_000
 """Topics in one request."""
 _POSITION_BYTES: Final = 64
 """Bytes of one beside its metadata, at most."""
+
+PlaceT = TypeVar("PlaceT", PartitionName, TopicPartition)
 
 
 class KeptPositions:
@@ -54,27 +56,15 @@ class KeptPositions:
                 resolved[place] = _position(position)
         return resolved
 
-    async def commit(
-        self,
-        name: str,
-        positions: Mapping[PartitionName, Position],
-        *,
-        member_id: str = "",
-        epoch: int = -1,
-        number: int = 0,
-    ) -> None:
-        """See `Admin.commit_positions`; a member of a group names its assignment and its commit."""
+    async def commit(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
+        """See `Admin.commit_positions`."""
         for some in _chunks(positions):
 
             async def commit(
                 connection: Connection, some: Mapping[PartitionName, Position] = some
             ) -> pb.CommitPositionsResponse:
                 request = pb.CommitPositionsRequest(
-                    name=name,
-                    positions=await self._to_wire(some),
-                    member_id=member_id,
-                    epoch=epoch,
-                    number=number,
+                    name=name, positions=await self._to_wire(some), epoch=-1
                 )
                 answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
                     request
@@ -82,6 +72,53 @@ class KeptPositions:
                 return answer
 
             await self._ask(name, commit, some)
+
+    async def commit_as_member(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, Position],
+        *,
+        member_id: str,
+        epoch: int,
+        number: int,
+    ) -> set[TopicPartition]:
+        """Commit positions of partitions that a member owns; leave out deleted topics.
+
+        Args:
+            group: the group.
+            positions: by topic id: another topic may have the name by now.
+            member_id: of the member.
+            epoch: of its assignment.
+            number: of its commit.
+
+        Returns:
+            The partitions that are left out.
+        """
+        gone: set[TopicPartition] = set()
+        for some in _chunks(positions):
+
+            async def commit(
+                connection: Connection, some: Mapping[TopicPartition, Position] = some
+            ) -> pb.CommitPositionsResponse:
+                request = pb.CommitPositionsRequest(
+                    name=group, member_id=member_id, epoch=epoch, number=number
+                )
+                for place, position in some.items():
+                    if place not in gone:
+                        request.positions.append(_position_to_wire(place, position))
+                if not request.positions:
+                    return pb.CommitPositionsResponse()
+                answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
+                    request
+                )
+                return answer
+
+            async def find_gone(some: Mapping[TopicPartition, Position] = some) -> None:
+                names = await self._cluster.names_of({each.topic_id for each in some})
+                gone.update(each for each in some if each.topic_id not in names)
+
+            await self._coordinators.ask(group, commit, find_gone)
+        return gone
 
     async def fetch(self, name: str, kind: pb.PositionKind) -> dict[PartitionName, Position]:
         """See `Admin.fetch_positions`."""
@@ -159,28 +196,28 @@ class KeptPositions:
     async def _to_wire(self, positions: Mapping[PartitionName, Position]) -> Sequence[pb.Position]:
         named = []
         for (topic, partition), position in positions.items():
-            check_place(position)
             info = await self._cluster.topic(topic)
-            named.append(
-                pb.Position(
-                    topic_partition=wire.partition_to_wire(
-                        TopicPartition(info.topic_id, partition)
-                    ),
-                    offset=position.offset,
-                    leader_epoch=position.leader_epoch,
-                    metadata=position.metadata,
-                )
-            )
+            named.append(_position_to_wire(TopicPartition(info.topic_id, partition), position))
         return named
+
+
+def _position_to_wire(place: TopicPartition, position: Position) -> pb.Position:
+    check_place(position)
+    return pb.Position(
+        topic_partition=wire.partition_to_wire(place),
+        offset=position.offset,
+        leader_epoch=position.leader_epoch,
+        metadata=position.metadata,
+    )
 
 
 def _position(position: pb.Position) -> Position:
     return Position(position.offset, position.leader_epoch, position.metadata)
 
 
-def _chunks(positions: Mapping[PartitionName, Position]) -> Iterator[dict[PartitionName, Position]]:
+def _chunks(positions: Mapping[PlaceT, Position]) -> Iterator[dict[PlaceT, Position]]:
     """Yield parts that each fit into one request."""
-    some: dict[PartitionName, Position] = {}
+    some: dict[PlaceT, Position] = {}
     size = 0
     for place, position in positions.items():
         length = _POSITION_BYTES + len(position.metadata.encode())

@@ -189,10 +189,16 @@ class Consumer:
             ClosedError: the consumer is closed, or was while this waited.
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
             LogTruncatedError: records that were handed out are gone, after an unclean election; its
-                `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
+                `end_offset` is where to seek to go on.
+            UnknownTopicOrPartitionError: all topics that it reads were deleted. While there are
+                others, or with a group, a deleted topic leaves the assignment.
             CorruptBatchError: a batch came damaged though its broker has verified it; the position
                 stays before it.
             UnsupportedFormatError: a batch is of a later release; likewise.
+
+        Nothing is ever skipped in silence: where records were deleted before they were read, and
+        where a topic was deleted, the consumer logs a warning (`position_jumped`,
+        `read_topic_gone`) and counts it in `metrics()`.
         """
         return await self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
 
@@ -330,9 +336,11 @@ class Consumer:
     def metrics(self) -> dict[str, int]:
         """Return counters since the start: of what was taken, in whole batches, and of what failed.
 
-        `assignments` are those that the group made. `failed_streams` to brokers broke, or could not
-        be opened. `throttled_ms` is for how long quotas have delayed answers, each broker's counted
-        by itself. `millrace.client.metrics` shows all of it to Prometheus.
+        `assignments` are those that the group made. `jumps` are those of positions that the program
+        did not move, and `skipped_records` the offsets that they passed over. `failed_streams` to
+        brokers broke, or could not be opened. `throttled_ms` is for how long quotas have delayed
+        answers, each broker's counted by itself. `millrace.client.metrics` shows all of it to
+        Prometheus.
         """
         counters = self._core.counters
         return {
@@ -340,6 +348,8 @@ class Consumer:
             "batches": counters.batches,
             "batch_bytes": counters.batch_bytes,
             "assignments": counters.assignments,
+            "jumps": sum(counters.jumps.values()),
+            "skipped_records": counters.skipped_records,
             "commits": sum(counters.commit_seconds.counts),
             "failed_commits": sum(counters.commit_failures.values()),
             "failed_streams": self._core.stream_failures(),

@@ -16,6 +16,10 @@ class ConsumerCounters:
     throttled_ms: int = 0
     """For how long quotas have delayed answers."""
     assignments: int = 0
+    jumps: Counter[str] = field(default_factory=Counter)
+    """Of positions that the user did not move, by reason."""
+    skipped_records: int = 0
+    """Offsets that these jumps passed over."""
     polled_at: float | None = None
     """When it was polled last, in seconds of the monotonic clock."""
     age_seconds: Latencies = field(default_factory=Latencies)

@@ -115,6 +115,11 @@ class Reading(Protocol):
     def known_position(self, place: TopicPartition) -> Position | None:
         """Return the position of the next record that is handed out; None: it is not known yet."""
 
+    def tell_gone(
+        self, topic: str, topic_id: TopicId, places: Iterable[TopicPartition], error: str
+    ) -> None:
+        """Log once that a topic is gone whose partitions, among others, are read."""
+
     def wake(self) -> None:
         """Let a poll that waits look again; it asks `Membership.has_work` first."""
 
@@ -393,6 +398,7 @@ class Membership:
         }
         revoked = [each for each in self.owned if each not in assigned]
         if revoked:
+            self._tell_gone(told)
             if self._config.enable_auto_commit:
                 await self._commit_by_itself(self._positions_of(revoked))
             if self._told is not told:
@@ -428,6 +434,15 @@ class Membership:
         await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
 
+    def _tell_gone(self, told: pb.GroupHeartbeatResponse) -> None:
+        """Tell of topics that the group takes away because they are gone: they have no name."""
+        for each in told.revoking:
+            topic_id = TopicId(each.topic_id)
+            names = [topic for place, topic in self.owned.items() if place.topic_id == topic_id]
+            if names and not each.topic:
+                problem = f"the topic {names[0]!r} was deleted"
+                self._reading.tell_gone(names[0], topic_id, self.owned, problem)
+
     def on_end_found(self, place: TopicPartition, end: Offset) -> None:
         """Commit the end of a partition if the group begins there."""
         if place in self._unpinned:
@@ -442,11 +457,7 @@ class Membership:
         while self._ends or self._ends_under_way:  # The latter, after others cancelled the task.
             self._ends_under_way |= self._ends
             self._ends = {}
-            ends = {
-                (self.owned[each], each.partition): end
-                for each, end in self._ends_under_way.items()
-                if each in self.owned
-            }
+            ends = {each: end for each, end in self._ends_under_way.items() if each in self.owned}
             await self._log_failure_of(self._store(ends))
             self._ends_under_way = {}
         self._is_pinning = False
@@ -460,7 +471,7 @@ class Membership:
     def _is_committing(self) -> bool:
         return self._committing is not None and not self._committing.done()
 
-    async def _commit_by_itself(self, positions: dict[PartitionName, Position]) -> None:
+    async def _commit_by_itself(self, positions: dict[TopicPartition, Position]) -> None:
         """Commit for a user who does not; what fails is tried again with the next commit."""
         before, current = self._committing, asyncio.current_task()
         if before is not None and before is not current:
@@ -468,7 +479,7 @@ class Membership:
         self._committed_at = host.monotonic_s()
         await self._log_failure_of(self.commit(positions))
 
-    async def _log_failure_of(self, commit: Awaitable[None]) -> None:
+    async def _log_failure_of(self, commit: Awaitable[object]) -> None:
         try:
             await commit
         except (StaleMemberEpochError, UnknownMemberIdError):
@@ -483,39 +494,39 @@ class Membership:
         return max(self._commits_end_at - host.monotonic_s(), 0)
 
     async def commit_read(self, places: Iterable[TopicPartition]) -> None:
-        """Commit how far owned partitions were handed out.
+        """Commit how far owned partitions were handed out, except in topics that are gone.
 
         Raises:
             MillraceError: as `commit`.
         """
         await self.commit(self._positions_of(places))
 
-    def _positions_of(self, places: Iterable[TopicPartition]) -> dict[PartitionName, Position]:
+    def _positions_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Return how far owned partitions were handed out, as far as that is known."""
         return {
-            (self.owned[each], each.partition): position
+            each: position
             for each in places
             if (position := self._reading.known_position(each)) is not None
         }
 
-    async def commit(self, positions: dict[PartitionName, Position]) -> None:
-        """Commit positions of owned partitions.
+    async def commit(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
+        """Commit positions of owned partitions; return those that are left out, as they are gone.
 
         Raises:
             MillraceError: they are not stored, or may not be.
         """
         for ends in (self._ends, self._ends_under_way):
-            for each in [place for place in ends if self._name(place) in positions]:
+            for each in ends.keys() & positions.keys():
                 del ends[each]  # This position is further on.
-        await self._store(positions)
+        return await self._store(positions)
 
-    async def _store(self, positions: dict[PartitionName, Position]) -> None:
+    async def _store(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
         if not positions:
-            return
+            return set()
         begun = host.monotonic_s()
         try:
             async with asyncio.timeout(self._left_s()):
-                await self._positions.commit(
+                gone = await self._positions.commit_as_member(
                     self._config.group,
                     positions,
                     member_id=self._member_id,
@@ -532,12 +543,10 @@ class Membership:
             self._counters.commit_failures[error.name()] += 1
             raise
         self._counters.commit_seconds.observe(host.monotonic_s() - begun)
+        return gone
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:
-        return [self._name(each) for each in places]
-
-    def _name(self, place: TopicPartition) -> PartitionName:
-        return self.owned.get(place, ""), place.partition
+        return [(self.owned[each], each.partition) for each in places]
 
     async def _call(self, callback: Callback | None, places: list[PartitionName]) -> None:
         if callback is not None and places:

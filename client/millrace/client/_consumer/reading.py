@@ -4,6 +4,7 @@ Both consumers, the async and the sync one, are a few lines over this.
 """
 
 import asyncio
+import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.client import host
+from millrace.client import events, host
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import (
     LogEnd,
@@ -41,7 +42,14 @@ from millrace.client._runtime import fork
 from millrace.client._runtime.clock import monotonic_ms, wall_ms
 from millrace.client._runtime.pauses import spread
 from millrace.client._runtime.tasks import Tasks
-from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
+from millrace.core.consumer.fetcher import (
+    Fetcher,
+    FindEpochEnd,
+    Jumped,
+    JumpReason,
+    LookUpOffset,
+    Reset,
+)
 from millrace.core.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
 from millrace.core.errors import (
     ClosedError,
@@ -68,6 +76,8 @@ from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
+_log = logging.getLogger(__name__)
+
 Start = int | LogEnd
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
@@ -79,6 +89,14 @@ _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MS_MAX: Final = 1_000
 
 
+_REASONS: Final = {
+    JumpReason.RECORDS_DELETED: "records were deleted before they were read",
+    JumpReason.BEYOND_END: "the log ends before that",
+}
+_OUTCOMES: Final = {
+    Reset.EARLIEST: ", and it goes on with the first record that is there",
+    Reset.LATEST: ", and by auto_offset_reset it goes on at the end",
+}
 _RESETS: Final = {"beginning": Reset.EARLIEST, "end": Reset.LATEST, None: Reset.NONE}
 
 
@@ -166,6 +184,8 @@ class ConsumerCore:
         """The error of the last look-up of a position, if it failed."""
         self.membership: Membership | None = None
         """In the group that the user subscribed in."""
+        self._told_gone: set[TopicId] = set()
+        """Topics of assigned partitions that are gone, as the user was told."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
         fork.watch(self)
@@ -239,6 +259,7 @@ class ConsumerCore:
         """Return records that have come, one at least; none if none have."""
         if max_records < 1:
             raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
+        self._leave_gone()
         self._take_back()
         records = Records(self._record_type)
         size = 0
@@ -273,6 +294,7 @@ class ConsumerCore:
         Waiting batches are bounded by their compressed size; handed out ones by their size in
         memory.
         """
+        self._leave_gone()
         self._take_back()
         batches: list[FetchedRecords] = []
         size = 0
@@ -315,6 +337,7 @@ class ConsumerCore:
         Any later call hands out the records that the loop leaves. A seek or a pause of the
         partition, or any other poll, ends the loop over them.
         """
+        self._leave_gone()
         while not self._lent:
             self._take_back()
             opened = self._rest or self._take_opened()
@@ -330,6 +353,50 @@ class ConsumerCore:
                     rows.slice(0, _LENT_MAX),
                 )
         return self._lent
+
+    def _leave_gone(self) -> None:
+        """Tell of topics that are gone, and read them no more.
+
+        A group takes their partitions away itself.
+
+        Raises:
+            UnknownTopicOrPartitionError: nothing else is read.
+        """
+        if not self._fetcher.has_gone:
+            return
+        with self._lock:
+            rest = self._rest
+            if rest is not None and self._fetcher.is_gone(rest[0].topic_partition):
+                return  # These records come first.
+            gone = self._fetcher.take_gone()
+            is_all = all(map(self._fetcher.is_gone, self._fetcher.assigned))
+        names = {place.topic_id: self._topics[place] for place in gone}
+        errors = {place.topic_id: error for place, error in gone.items()}
+        for topic_id, topic in names.items():
+            self.tell_gone(topic, topic_id, gone, errors[topic_id].message)
+        if self.membership is not None:
+            return
+        if is_all:
+            raise next(iter(gone.values()))
+        with self._lock:
+            for place in gone:
+                self._fetcher.unassign(place)
+            self._wake()
+        self._whole_topics = [each for each in self._whole_topics if each not in names.values()]
+        for place in gone:
+            del self._topics[place]
+        for topic in names.values():
+            self.topic_ids.pop(topic, None)
+
+    def tell_gone(
+        self, topic: str, topic_id: TopicId, places: Iterable[TopicPartition], error: str
+    ) -> None:
+        """Log once that a topic is gone whose partitions, among others, are read."""
+        if topic_id not in self._told_gone:
+            self._told_gone.add(topic_id)
+            self.counters.jumps["topic_gone"] += 1
+            count = sum(place.topic_id == topic_id for place in places)
+            events.READ_TOPIC_GONE.log(_log, topic=topic, partitions=count, error=error)
 
     def _take_back(self) -> None:
         """Let the rest begin with the first record that no loop has reached."""
@@ -502,6 +569,7 @@ class ConsumerCore:
             for place, topic in places.items():
                 self._fetcher.assign(topic, place, starts[place], until.get(place))
         self._topics = places
+        self._told_gone.clear()
         self._look_up_errors.clear()
         self.topic_ids = {topic: place.topic_id for place, topic in places.items()}
         self._streams.tell_leaders()
@@ -514,7 +582,7 @@ class ConsumerCore:
                 start = begun.position
                 if start is None:
                     reset = Reset.EARLIEST if begun.is_later else Reset.NONE
-                    self._fetcher.assign(begun.topic, place, reset)
+                    self._fetcher.assign(begun.topic, place, reset, is_new=begun.is_later)
                 else:
                     epoch = LeaderEpoch(start.leader_epoch)
                     self._fetcher.assign(begun.topic, place, Offset(start.offset), epoch=epoch)
@@ -534,12 +602,18 @@ class ConsumerCore:
                 self._fetcher.unassign(place)
         for place in gone:
             del self._topics[place]
+            self._told_gone.discard(place.topic_id)
         self._step()
 
     def known_position(self, place: TopicPartition) -> Position | None:
-        """Return the position of the next record that is handed out; None: it is not known yet."""
+        """Return the position of the next record that is handed out.
+
+        None: it is not known yet, or the topic is gone.
+        """
         offset = self._rest_offset(place)
         with self._lock:
+            if self._fetcher.is_gone(place):
+                return None
             if offset is None:
                 offset = self._fetcher.position(place)
             if offset is None:
@@ -587,7 +661,9 @@ class ConsumerCore:
     async def lag(self) -> dict[PartitionName, int]:
         """Return how many records are still to be handed out, per partition."""
         lags = {}
-        assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(self._fetcher.assigned, "end")
+        with self._lock:
+            read = [each for each in self._fetcher.assigned if not self._fetcher.is_gone(each)]
+        assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(read, "end")
         for topic_partition, end in (await look_up_offsets(self.cluster, assigned)).items():
             place = self._place(topic_partition)
             lags[place] = max(0, end.offset - await self.position(place))
@@ -706,15 +782,19 @@ class ConsumerCore:
             await self.membership.commit_read(self.membership.owned)
             return
         found = {
-            checked_place(place): checked_offset(offset, place)
+            self._assigned(place): checked_offset(offset, place)
             for place, offset in positions.items()
         }
         with self._lock:
             named = {
-                place: Position(offset, self._fetcher.epoch_before(self._assigned(place), offset))
+                place: Position(offset, self._fetcher.epoch_before(place, offset))
                 for place, offset in found.items()
             }
-        await self.membership.commit(named)
+        for gone in await self.membership.commit(named):
+            raise UnknownTopicOrPartitionError(
+                f"the topic of partition {gone.partition} was deleted: its position is not stored, "
+                "and those of the others are"
+            )
 
     async def leave(self) -> None:
         """Leave the group, if it is a member."""
@@ -765,6 +845,8 @@ class ConsumerCore:
                     self._tasks.spawn(self._look_up, effect)
                 case FindEpochEnd():
                     self._tasks.spawn(self._find_epoch_end, effect)
+                case Jumped():
+                    self._on_jumped(effect)
                 case _:
                     self._streams.perform(effect)
         if self._timer is not None:
@@ -772,6 +854,19 @@ class ConsumerCore:
             self._timer = None
         if wake is not None:
             self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self._step)
+
+    def _on_jumped(self, jump: Jumped) -> None:
+        self.counters.jumps[jump.reason.value] += 1
+        self.counters.skipped_records += jump.skipped
+        events.POSITION_JUMPED.log(
+            _log,
+            topic=jump.topic,
+            partition=jump.partition,
+            from_offset=jump.from_offset,
+            to_offset=jump.to_offset,
+            skipped=jump.skipped,
+            reason=_REASONS[jump.reason] + _OUTCOMES[jump.reset],
+        )
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
         for fetched in news:
@@ -805,7 +900,7 @@ class ConsumerCore:
                 if place not in self._topics and info.topic_id == self.topic_ids.get(topic):
                     self._topics[place] = topic
                     with self._lock:
-                        self._fetcher.assign(topic, place, Reset.EARLIEST)
+                        self._fetcher.assign(topic, place, Reset.EARLIEST, is_new=True)
         self._step()
 
     async def _look_up(self, effect: LookUpOffset) -> None:

@@ -14,7 +14,9 @@ A partition names the leader epoch that it knows, and that of the last record re
 another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
 position may also turn out to be outside of the log. Before it is reset, the leader is asked where
 the epoch of the last record read ends. Either way, when records that were handed out are gone, the
-user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence.
+user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence. A position that is
+reset jumps: the user is told from where to where, and why (`Jumped`). A topic that is gone is told
+once (`take_gone`), and its partitions rest.
 
 The leader may redirect a reader that names its zone to a follower nearby (KIP-392, P12). The leader
 is always asked first: it alone judges positions. When the follower refuses or is gone, the
@@ -96,7 +98,42 @@ class FindEpochEnd:
     leader_epoch: LeaderEpoch
 
 
-Effect = ChangeSession | LookUpOffset | FindEpochEnd | RoutingEffect
+class JumpReason(Enum):
+    """Why a position jumps."""
+
+    RECORDS_DELETED = "records_deleted"
+    """The log starts behind it: retention or a request has deleted what was to be read next."""
+    BEYOND_END = "beyond_end"
+    """The log ends before it."""
+
+
+@dataclass(slots=True)
+class Jumped:
+    """Effect: tell the user that a position was reset.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        from_offset: of the record that was to be read next.
+        to_offset: of the record that is read next.
+        reason: why the position was no good.
+        reset: what was done about it.
+    """
+
+    topic: str
+    partition: int
+    from_offset: Offset
+    to_offset: Offset
+    reason: JumpReason
+    reset: Reset
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets are not read."""
+        return max(0, self.to_offset - self.from_offset)
+
+
+Effect = ChangeSession | LookUpOffset | FindEpochEnd | Jumped | RoutingEffect
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +150,8 @@ class _Partition:
     end: Offset | None = None
     """End of what the user wants; the batch that holds the last record is taken whole."""
     reset: Reset = Reset.NONE
+    jumps_from: Offset = UNKNOWN_OFFSET
+    """Offset of the record that was to be read next when the position was reset."""
     broker_id: BrokerId = NO_BROKER
     """The broker whose session it is in, or was in last."""
     high_watermark: Offset = UNKNOWN_OFFSET
@@ -182,6 +221,11 @@ class Fetcher:
         self._errors: dict[TopicPartition, MillraceError] = {}
         """Errors of partitions in their order, not reported to the user yet."""
         self._raised: tuple[TopicPartition, MillraceError] | None = None
+        self._gone: dict[TopicPartition, MillraceError] = {}
+        """Assigned partitions whose topic is gone, and why they rest."""
+        self._untold_gone: dict[TopicPartition, MillraceError] = {}
+        """Those of them of which the user does not know yet."""
+        self._jumps: list[Jumped] = []
         self._next_handle = 1
         self._must_poll = False
 
@@ -195,6 +239,7 @@ class Fetcher:
         end: Offset | None = None,
         *,
         epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        is_new: bool = False,
     ) -> None:
         """Start to read a partition, or move it to another start.
 
@@ -205,6 +250,8 @@ class Fetcher:
             end: the last batch fetched is the one that holds the record before this offset.
             epoch: leader epoch of the record before `start`, as an earlier reader took it. If the
                 log has lost that record since, the user is told (KIP-320).
+            is_new: it appeared after its topic was begun to be read, so that all its records were
+                to be read.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -212,6 +259,8 @@ class Fetcher:
             self._partitions[topic_partition] = partition
         partition.end = end
         self._move(partition, start)
+        if is_new:
+            partition.jumps_from = Offset(0)
         if epoch != NO_LEADER_EPOCH and isinstance(start, int) and start > 0:
             partition.epochs = [(epoch, Offset(start - 1))]
 
@@ -219,7 +268,7 @@ class Fetcher:
         """Stop reading a partition; drop its waiting batches and its error."""
         partition = self._partitions.pop(topic_partition)
         self._leave(partition)
-        self._errors.pop(topic_partition, None)
+        self._forget_error(topic_partition)
         self._router.remove(partition.route)
 
     def seek(self, topic_partition: TopicPartition, to: Offset | Reset) -> None:
@@ -255,11 +304,13 @@ class Fetcher:
         partition = self._partitions[topic_partition]
         if partition.is_paused:
             return
-        if partition.state is FetchState.FAILED and not self._sessions.has(partition.handle):
+        if partition.state is FetchState.FAILED and (
+            topic_partition in self._gone or not self._sessions.has(partition.handle)
+        ):
             self._leave(partition)
         else:
             # An error behind batches will occur again, as the batches are dropped here.
-            self._errors.pop(topic_partition, None)
+            self._forget_error(topic_partition)
             partition.error = None
             has_position = partition.position >= 0
             self._leave_for(partition, FetchEvent.MOVED if has_position else FetchEvent.RESET)
@@ -333,10 +384,27 @@ class Fetcher:
         """Return why a partition cannot go on until it is moved, raised already or not."""
         return self._partitions[topic_partition].error
 
+    def take_gone(self) -> dict[TopicPartition, MillraceError]:
+        """Return the partitions whose topic is gone, and why they rest; each is told once.
+
+        They stay assigned until `unassign`.
+        """
+        gone, self._untold_gone = self._untold_gone, {}
+        return gone
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether `take_gone` would return something."""
+        return bool(self._untold_gone)
+
+    def is_gone(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the topic of an assigned partition is gone."""
+        return topic_partition in self._gone
+
     @property
     def has_news(self) -> bool:
-        """Whether `take` would return or raise something."""
-        return self._sessions.has_batches or bool(self._errors)
+        """Whether `take` would return or raise something, or `take_gone` would return something."""
+        return self._sessions.has_batches or bool(self._errors) or self.has_gone
 
     @property
     def must_poll(self) -> bool:
@@ -365,11 +433,13 @@ class Fetcher:
         did not subscribe to that one.
         """
         for route in self._router.on_topics(topic_ids):
-            partition = self._partitions[route.topic_partition]
-            if partition.state is not FetchState.FAILED:
+            place = route.topic_partition
+            if place not in self._gone:
                 hint = "" if topic_ids[route.topic] is None else ": subscribe to the new one"
                 error = UnknownTopicOrPartitionError(route.deletion + hint)
-                self._give_up(partition, error)
+                self._give_up(self._partitions[place], error)
+                del self._errors[place]
+                self._gone[place] = self._untold_gone[place] = error
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up of metadata is over, whether it found anything or not."""
@@ -406,10 +476,14 @@ class Fetcher:
             if partition is None or partition.state is not FetchState.FETCHING:
                 self._sessions.refuse(broker_id, len(fetched.batches))
                 continue
-            partition.high_watermark = fetched.high_watermark
-            partition.log_start_offset = fetched.log_start_offset
             if fetched.error is None:
+                partition.high_watermark = fetched.high_watermark
+                partition.log_start_offset = fetched.log_start_offset
                 partition.route.failures = 0
+            elif isinstance(fetched.error, OffsetOutOfRangeError):
+                # Of a broker that does not say where the log ends, the earlier end is the best.
+                partition.high_watermark = fetched.high_watermark or partition.high_watermark
+                partition.log_start_offset = fetched.log_start_offset
             if fetched.diverging_epoch is not None:
                 self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
             elif fetched.preferred_read_replica is not None:
@@ -428,6 +502,7 @@ class Fetcher:
             return False
         self._leave_for(partition, FetchEvent.FOUND)
         partition.route.failures = 0
+        self._note_jump(partition, offset)
         partition.position = offset
         partition.epochs.clear()
         return True
@@ -467,7 +542,8 @@ class Fetcher:
     def poll(self, now: MonotonicMs) -> list[Effect]:
         """Return what is to be done now."""
         self._must_poll = False
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self._jumps]
+        self._jumps.clear()
         for partition in self._partitions.values():
             route = partition.route
             if route.ask_leader_at is not None and route.ask_leader_at <= now:
@@ -627,12 +703,12 @@ class Fetcher:
 
     def _reset_position(self, partition: _Partition) -> None:
         if self._reset is Reset.NONE:
-            where = (
-                f"position {partition.position} lies outside of the log, which starts at "
-                f"{partition.log_start_offset} and can be read up to {partition.high_watermark}"
-                if partition.position >= 0
-                else "there is no position"
-            )
+            where = "there is no position"
+            if partition.position >= 0:
+                where = f"position {partition.position} lies outside of the log, which starts at "
+                where += str(partition.log_start_offset)
+                if partition.high_watermark >= partition.log_start_offset:
+                    where += f" and can be read up to {partition.high_watermark}"
             self._give_up(
                 partition,
                 OffsetOutOfRangeError(
@@ -641,8 +717,23 @@ class Fetcher:
             )
             return
         partition.reset = self._reset
+        partition.jumps_from = partition.position
         self._leave_for(partition, FetchEvent.RESET)
         self._must_poll = True
+
+    def _note_jump(self, partition: _Partition, to: Offset) -> None:
+        start, partition.jumps_from = partition.jumps_from, UNKNOWN_OFFSET
+        if start < 0 or start == to:
+            return
+        log_start = to if partition.reset is Reset.EARLIEST else partition.log_start_offset
+        reason = JumpReason.RECORDS_DELETED if start < log_start else JumpReason.BEYOND_END
+        route = partition.route
+        number = route.topic_partition.partition
+        self._jumps.append(Jumped(route.topic, number, start, to, reason, partition.reset))
+
+    def _forget_error(self, topic_partition: TopicPartition) -> None:
+        for errors in (self._errors, self._gone, self._untold_gone):
+            errors.pop(topic_partition, None)
 
     def _give_up(self, partition: _Partition, error: MillraceError) -> None:
         self._leave(partition)
@@ -654,8 +745,9 @@ class Fetcher:
         partition.error = self._errors[partition.route.topic_partition] = error
 
     def _move(self, partition: _Partition, to: Offset | Reset) -> None:
-        self._errors.pop(partition.route.topic_partition, None)
+        self._forget_error(partition.route.topic_partition)
         partition.error = None
+        partition.jumps_from = UNKNOWN_OFFSET
         partition.route.ask_leader()  # It judges the new position.
         partition.route.end_pause()
         partition.epochs.clear()

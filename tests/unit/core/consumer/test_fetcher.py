@@ -6,7 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from millrace.core.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset, Reset
+from millrace.core.consumer.fetcher import (
+    Fetcher,
+    FindEpochEnd,
+    Jumped,
+    JumpReason,
+    LookUpOffset,
+    Reset,
+)
 from millrace.core.consumer.sessions import AddedPartition, ChangeSession, FetchedPartition
 from millrace.core.errors import (
     BrokerShuttingDownError,
@@ -380,14 +387,43 @@ def test_an_offset_outside_of_the_log_is_reset_as_the_setting_says(reset: Reset)
     fetcher = refused_twice(reset)
     assert fetcher.poll(at(201)) == [LookUpOffset(PLACE, 3, reset)]
     fetcher.on_offset_found(3, Offset(7))
-    (change,) = fetcher.poll(at(201))
+    jumped, change = fetcher.poll(at(201))
     assert isinstance(change, ChangeSession)
     assert change.added[0].fetch_offset == 7
+    assert jumped == Jumped("t", 0, Offset(500), Offset(7), JumpReason.BEYOND_END, reset)
+
+
+def test_a_position_that_jumps_over_deleted_records_is_told_with_their_number() -> None:
+    fetcher = make()
+    refused = failed(1, OffsetOutOfRangeError("no"))
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
+    fetcher.take()
+    fetcher.on_fetched(BROKER, [refused], at(2))
+    (ask,) = [each for each in fetcher.poll(at(2)) if isinstance(each, FindEpochEnd)]
+    fetcher.on_epoch_end(ask.handle, LeaderEpoch(3), Offset(90))
+    (look,) = [each for each in fetcher.poll(at(3)) if isinstance(each, LookUpOffset)]
+    fetcher.on_offset_found(look.handle, Offset(50))
+    (jump,) = [each for each in fetcher.poll(at(4)) if isinstance(each, Jumped)]
+    assert (jump.from_offset, jump.to_offset, jump.skipped) == (3, 50, 47)
+    assert jump.reason is JumpReason.RECORDS_DELETED
+    assert not any(isinstance(each, Jumped) for each in fetcher.poll(at(5)))
+
+
+def test_of_a_new_partition_all_that_was_deleted_is_told_and_of_another_one_nothing() -> None:
+    for is_new in (False, True):
+        fetcher = idle()
+        fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+        fetcher.assign("t", PLACE, Reset.EARLIEST, is_new=is_new)
+        (look,) = fetcher.poll(at(0))
+        assert isinstance(look, LookUpOffset)
+        fetcher.on_offset_found(look.handle, Offset(9))
+        jumps = [each.skipped for each in fetcher.poll(at(0)) if isinstance(each, Jumped)]
+        assert jumps == ([9] if is_new else [])
 
 
 def test_without_a_setting_an_offset_outside_of_the_log_is_an_error() -> None:
     fetcher = refused_twice(Reset.NONE)
-    with pytest.raises(OffsetOutOfRangeError, match="position 500"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"position 500 .* be read up to 100:"):
         fetcher.take()
     assert fetcher.take() is None
     fetcher.seek(PLACE, Offset(7))
@@ -582,6 +618,10 @@ def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
     assert fetcher.error(OTHER) is None
 
 
+def messages_of_gone(fetcher: Fetcher) -> dict[TopicPartition, str]:
+    return {place: error.message for place, error in fetcher.take_gone().items()}
+
+
 def lose_topic(fetcher: Fetcher) -> None:
     for _ in range(2):  # The first broker that was asked may not have heard of it yet.
         fetcher.on_topics({"t": None})
@@ -590,18 +630,22 @@ def lose_topic(fetcher: Fetcher) -> None:
 def test_a_topic_that_one_look_up_does_not_find_is_looked_up_again() -> None:
     fetcher = make()
     fetcher.on_topics({"t": None})
-    assert not fetcher.has_news
+    assert messages_of_gone(fetcher) == {}
     assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
     fetcher.on_topics({"t": None})
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"the topic 't' was deleted$"):
-        fetcher.take()
+    assert fetcher.has_news
+    assert messages_of_gone(fetcher) == {PLACE: "the topic 't' was deleted"}
+    assert fetcher.is_gone(PLACE)
+    assert isinstance(fetcher.error(PLACE), UnknownTopicOrPartitionError)
+    lose_topic(fetcher)
+    assert messages_of_gone(fetcher) == {}, "it is told once"
 
 
 def test_another_topic_of_the_name_is_not_read() -> None:
     fetcher = make()
     fetcher.on_topics({"t": TopicId(b"u" * 16)})
-    with pytest.raises(UnknownTopicOrPartitionError, match="made again: subscribe to the new one"):
-        fetcher.take()
+    (message,) = messages_of_gone(fetcher).values()
+    assert "made again: subscribe to the new one" in message
 
 
 def test_an_error_goes_with_its_partition() -> None:
@@ -610,8 +654,7 @@ def test_an_error_goes_with_its_partition() -> None:
     fetcher.assign("t", OTHER, Offset(0))
     lose_topic(fetcher)
     fetcher.unassign(OTHER)
-    with pytest.raises(UnknownTopicOrPartitionError):
-        fetcher.take()
+    assert set(messages_of_gone(fetcher)) == {PLACE}
     assert fetcher.take() is None
     moves: list[Callable[[], None]] = [
         lambda: fetcher.assign("t", PLACE, START),
@@ -623,6 +666,18 @@ def test_an_error_goes_with_its_partition() -> None:
         move()
         assert not fetcher.has_news
         assert fetcher.take() is None
+
+
+def test_a_topic_that_is_gone_holds_up_no_other_one() -> None:
+    fetcher = make()
+    other = TopicPartition(TopicId(b"u" * 16), 0)
+    fetcher.on_leaders({other: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.assign("u", other, START)
+    fetcher.poll(at(1))
+    lose_topic(fetcher)
+    fetcher.on_fetched(BROKER, [fetched(2, batch(0, 2, place=other), 0)], at(2))
+    assert fetcher.take() is not None
+    assert not fetcher.is_gone(other)
 
 
 def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:

@@ -1,0 +1,83 @@
+"""Coordinators and the controller are found though the broker that is asked first is cut off."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.client import Admin
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.coordinators import Coordinators
+from millrace.core.errors import (
+    ConnectionFailedError,
+    ControllerNotAvailableError,
+    CoordinatorLoadInProgressError,
+    MillraceError,
+    NotLeaderError,
+)
+from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
+from millrace.proto.errors import error_to_wire
+from millrace.proto.v1 import groups_pb2
+
+CUT_OFF, CURRENT, DEAD = "cut-off:1", "current:1", "dead:1"
+
+
+def names(address: str) -> MillraceError:
+    error = NotLeaderError("it is elsewhere")
+    error.leader = KnownLeader(Leader(BrokerId(9), LeaderEpoch(1)), address)
+    return error
+
+
+class Brokers(Cluster):
+    """Brokers that answer, or refuse, by their address; there are no connections."""
+
+    def __init__(self, refusals: dict[str, MillraceError]) -> None:
+        super().__init__([CUT_OFF, CURRENT], client_id="c", timeout_ms=20_000)
+        self._refusals = refusals
+
+    async def connection(self, address: str) -> Any:
+        if address == DEAD:
+            raise ConnectionFailedError(f"{address} refuses connections")
+        return SimpleNamespace(address=address)
+
+    async def on(self, connection: Any, method: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await method(connection)
+
+    async def answer(self, connection: Any) -> groups_pb2.LeaveGroupResponse:
+        refusal = self._refusals.get(connection.address)
+        if refusal is not None:
+            return groups_pb2.LeaveGroupResponse(error=error_to_wire(refusal))
+        return groups_pb2.LeaveGroupResponse(member_ids=[connection.address])
+
+
+@pytest.mark.parametrize(
+    "refusal", [names(DEAD), names(CUT_OFF), CoordinatorLoadInProgressError("wait")], ids=str
+)
+def test_others_are_asked_when_what_a_broker_says_leads_nowhere(refusal: MillraceError) -> None:
+    async def story() -> None:
+        cluster = Brokers({CUT_OFF: refusal})
+        async with asyncio.timeout(10):
+            answer = await Coordinators(cluster).ask("g", cluster.answer)
+        assert list(answer.member_ids) == [CURRENT]
+
+    asyncio.run(story())
+
+
+def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:
+    async def story() -> None:
+        admin = Admin(CUT_OFF)
+        cluster = Brokers({CUT_OFF: ControllerNotAvailableError("none")})
+        admin._cluster = cluster
+
+        async def attempt(timeout_s: float) -> list[str]:
+            answer = await cluster.call(cluster.answer, timeout_s=timeout_s)
+            wire.raise_if_refused(answer)  # As each entry of a change is refused.
+            return list(answer.member_ids)
+
+        async with asyncio.timeout(10):
+            assert await admin._until_done(attempt) == [CURRENT]
+
+    asyncio.run(story())
