@@ -46,6 +46,13 @@ class ClientConfig:
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
+    close_timeout_ms: int = setting(
+        10_000,
+        "How long `close()` may take: to commit and to leave a group. The group notices a member "
+        "that did not leave when its session ends. Not in Kafka.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
 
 
 class ClientSettings(TypedDict, total=False):
@@ -54,6 +61,7 @@ class ClientSettings(TypedDict, total=False):
     client_id: str
     request_timeout_ms: Milliseconds
     metadata_timeout_ms: Milliseconds
+    close_timeout_ms: Milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)

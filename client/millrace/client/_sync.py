@@ -8,8 +8,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from queue import Empty
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from millrace.client import host
@@ -33,9 +36,10 @@ from millrace.client._consumer.records import FetchedRecords, Record, Records, p
 from millrace.client._consumer.settings import ConsumerSettings
 from millrace.client._producer.producer import Producer, RecordSink
 from millrace.client._producer.settings import ProducerSettings
-from millrace.client._runtime import fork
-from millrace.client._settings import AdminSettings
-from millrace.core.errors import ClosedError, MillraceError
+from millrace.client._runtime import fork, logs
+from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS
+from millrace.client._settings import AdminSettings, TracedSettings
+from millrace.core.errors import Appended, ClientError, ClosedError, MillraceError
 from millrace.core.ids import BrokerId, TopicId
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
@@ -43,6 +47,9 @@ from millrace.core.topics import PartitionName
 Result = TypeVar("Result")
 Argument = TypeVar("Argument")
 PlainCallback = Callable[[list[PartitionName]], object]
+
+_CLOSING_S: Final = 2.0
+"""How much longer than its coroutine a thread waits that closes a client."""
 
 
 class _LoopThread:
@@ -57,6 +64,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self._process = _process()
         self.loop = host.current.start_loop("millrace-client")
+        logs.divert(self.loop)
         self._calling: WeakKeyDictionary[asyncio.Task[Any] | None, host.Queue] = WeakKeyDictionary()
         """Where the thread waits that called each task."""
 
@@ -73,13 +81,18 @@ class _LoopThread:
         """Let the child make its own: a thread that the child lacks may hold the lock."""
         cls._lock = threading.Lock()
 
-    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def call(self, work: Coroutine[Any, Any, Result], limit_s: float | None = None) -> Result:
         """Run a coroutine on the loop and wait for its result.
 
         If the wait ends before that, by Ctrl-C or an exception of a signal handler, it is
         cancelled.
 
+        Args:
+            work: the coroutine.
+            limit_s: how long to wait; None: for as long as it takes.
+
         Raises:
+            TimeoutError: the time is over.
             ClosedError: the process was forked after the client was made.
             RuntimeError: this is the loop's thread, as in a delivery callback: the wait would last
                 for ever.
@@ -93,6 +106,7 @@ class _LoopThread:
                 "a synchronous client cannot be called where it delivers news, as in a callback: "
                 "call it in another thread"
             )
+        logs.remember_levels()
         # Not a future: Ctrl-C in the middle of its wait can leave its lock taken, and the loop
         # thread would block on it for ever.
         finished = host.current.new_queue()
@@ -108,15 +122,44 @@ class _LoopThread:
             for task in tasks:
                 task.cancel()
 
+        deadline = None if limit_s is None else host.monotonic_s() + limit_s
+
+        def get() -> Any:
+            if deadline is None:
+                return finished.get()
+            try:
+                return finished.get(timeout=max(0.0, deadline - host.monotonic_s()))
+            except Empty:
+                raise TimeoutError from None
+
         try:
             self.loop.call_soon_threadsafe(start)
-            while not isinstance(news := finished.get(), asyncio.Task):
+            while not isinstance(news := get(), asyncio.Task):
                 news()
         except BaseException:
             self.loop.call_soon_threadsafe(cancel)
             raise
         task: asyncio.Task[Result] = news
+        if task.cancelled():
+            raise ClientError(f"the call {CANCELLED_BY_OTHERS}: call again")
         return task.result()
+
+    def close(
+        self, work: Coroutine[Any, Any, None], timeout_ms: int, what_is_left: Callable[[], str]
+    ) -> None:
+        """Run the coroutine that closes a client, which keeps its own time limit.
+
+        Raises:
+            ClosedError: it did not: something blocks the clients' thread.
+        """
+        try:
+            self.call(work, timeout_ms / 1000 + _CLOSING_S)
+        except TimeoutError:
+            raise ClosedError(
+                f"close() has not ended in close_timeout_ms={timeout_ms}, as something blocks the "
+                f"clients' thread, such as a callback{what_is_left()}",
+                appended=Appended.MAYBE,
+            ) from None
 
     def in_caller(self, callback: Callable[[Argument], object]) -> "Callable[[Argument], Any]":
         """Return a callback for the loop that runs in the thread which waits in `call`.
@@ -167,6 +210,16 @@ def _settle(done: "asyncio.Future[None]", error: Exception | None) -> None:
         done.set_exception(error)
 
 
+def _load(settings: TracedSettings) -> None:
+    """Load what the settings need in this thread: modules make loggers, for which `logging` locks.
+
+    The clients' thread must not wait for that lock: this one may have it, as in `dictConfig`.
+    """
+    if settings.get("tracing"):
+        with suppress(ImportError):  # The settings are checked later, and say so.
+            import_module("millrace.client.tracing")
+
+
 async def _make(factory: Callable[[], Result]) -> Result:
     return factory()
 
@@ -181,11 +234,15 @@ class SyncProducer(RecordSink):
 
     `send()` waits only when `buffer_memory` is full, at most `max_block_ms`. The settings are those
     of `Producer`.
+
+    When a program ends without `close()`, the records are delivered for up to 10 s, and a warning
+    counts those that are not. A `logging.Handler` may send through a producer, and close it.
     """
 
     def __init__(
         self, bootstrap: str | Sequence[str], **settings: Unpack[ProducerSettings]
     ) -> None:
+        _load(settings)
         self._thread = _LoopThread.shared()
         self._producer = self._thread.call(_make(lambda: Producer(bootstrap, **settings)))
         producer = self._producer
@@ -223,13 +280,20 @@ class SyncProducer(RecordSink):
     def close(self) -> None:
         """Deliver the sent records and release everything; closing twice is harmless.
 
-        No more records can be sent from now on, also while it waits for the earlier ones.
+        No more records can be sent from now on, also while it waits for the earlier ones. Takes
+        `close_timeout_ms` at the most, and little longer if the clients' thread is blocked.
 
         Raises:
             MillraceError: the first failure of the records it waited for, or since the last flush,
                 that no handle has reported.
+            ClosedError: the time was over; tells how many records were not acknowledged.
         """
-        self._thread.call(self._producer.close())
+        pipeline = self._pipeline
+        self._thread.close(
+            self._producer.close(),
+            pipeline.config.close_timeout_ms,
+            lambda: f"; {pipeline.unfinished_records()} records were not acknowledged",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +325,7 @@ class SyncConsumer:
     def __init__(
         self, bootstrap: str | Sequence[str], **settings: Unpack[ConsumerSettings]
     ) -> None:
+        _load(settings)
         self._thread = _LoopThread.shared()
         self._consumer = self._thread.call(_make(lambda: Consumer(bootstrap, **settings)))
         self._core = self._consumer._core
@@ -415,8 +480,8 @@ class SyncConsumer:
         return self._consumer.metrics()
 
     def close(self) -> None:
-        """Release everything; closing twice is harmless."""
-        self._thread.call(self._consumer.close())
+        """Release everything: see `Consumer.close`."""
+        self._thread.close(self._consumer.close(), self._core.close_timeout_ms, str)
 
     def __enter__(self) -> Self:
         return self
@@ -679,7 +744,7 @@ class SyncAdmin:
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""
-        self._thread.call(self._admin.close())
+        self._thread.close(self._admin.close(), self._admin._close_timeout_ms, str)
 
     def __enter__(self) -> Self:
         return self

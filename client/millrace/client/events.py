@@ -16,6 +16,25 @@ CLIENT_DELAYED: Final = Event(
     action="Raise the [quota](quotas.md), or send and read less.",
     fields=("broker", "client", "throttle_ms"),
 )
+RECORDS_LOST: Final = Event(
+    name="records_lost",
+    level=Level.WARNING,
+    text="%(records)d records of a producer that was not closed were not delivered: %(reason)s. "
+    "Close producers, best by `with` or `async with`",
+    meaning="The program ended, or closed the event loop of an asynchronous producer, before all "
+    "records were acknowledged. Some of them may be in the log.",
+    action="Close the producer, and look at the errors that `close()` raises.",
+    fields=("records", "reason"),
+)
+CLIENT_LINES_LEFT_OUT: Final = Event(
+    name="client_lines_left_out",
+    level=Level.WARNING,
+    text="%(lines)d lines of the clients' thread were left out: handlers are too slow for them",
+    meaning="1,000 lines of synchronous clients waited for the program's handlers of `logging`. "
+    "Clients do not wait for handlers.",
+    action="Log less of `asyncio` and `grpc`, or have handlers take less time.",
+    fields=("lines",),
+)
 RECORD_RETRIED: Final = Event(
     name="record_retried",
     level=Level.WARNING,
@@ -86,5 +105,14 @@ COMMIT_FAILED: Final = Event(
     text="an automatic commit of the group failed: %(error)s",
     meaning="The next commit has these positions, too.",
     action="Do what the error says if it stays.",
+    fields=("group", "error"),
+)
+LEAVING_FAILED: Final = Event(
+    name="leaving_failed",
+    level=Level.WARNING,
+    text="a consumer that was closed may not have left its group %(group)r: %(error)s",
+    meaning="The group gives the member's partitions to others when its session ends. If a "
+    "`commit_failed` came before, they read records again.",
+    action="Look whether the group's coordinator can be reached.",
     fields=("group", "error"),
 )

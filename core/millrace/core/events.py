@@ -155,6 +155,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "query": "the name of a Spark query",
     "quota": "the quota, or its name",
     "reason": "why",
+    "records": "how many records",
     "refused": "the refused entries, with the name of the error of each",
     "refused_count": "how many entries were refused",
     "repeats": "how often it was seen again",

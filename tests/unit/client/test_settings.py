@@ -48,7 +48,7 @@ async def refusal(client: Any, **given: object) -> str:
         (Producer, "compression_type", "compression"),
         (Producer, "batch.size", "batch_size"),
         (Consumer, "client.rack", "client_rack"),
-        (Admin, "timeout_ms", "request_timeout_ms"),
+        (Admin, "request_timeout", "request_timeout_ms"),
     ],
 )
 def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_one(

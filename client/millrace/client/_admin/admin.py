@@ -124,6 +124,7 @@ class Admin:
 
     def __init__(self, bootstrap: str | Sequence[str], **settings: Unpack[AdminSettings]) -> None:
         config = parse(AdminConfig, settings)
+        self._close_timeout_ms = config.close_timeout_ms
         self._cluster = Cluster(
             bootstrap,
             client_id=config.client_id,

@@ -1,12 +1,12 @@
 """Tells, once, that brokers delay a client by a quota."""
 
-import logging
 from typing import Final
 
 from millrace.client import events
+from millrace.client._runtime.logs import Log
 from millrace.core.ids import BrokerId
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NOTICED_MS: Final = 100
 """A shorter delay is no news: the client is just at its limit."""

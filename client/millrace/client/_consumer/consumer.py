@@ -357,7 +357,11 @@ class Consumer:
         }
 
     async def close(self) -> None:
-        """Release everything; closing twice is harmless."""
+        """Commit, leave the group, and release everything; closing twice is harmless.
+
+        Takes `close_timeout_ms` at the most. If the group's coordinator has not answered by then, a
+        warning is logged.
+        """
         if not self._core.is_closed:
             await self._core.close()
 

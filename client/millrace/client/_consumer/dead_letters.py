@@ -12,7 +12,6 @@ Source: the headers are those of dead-letter queues in Kafka (KIP-1191, KIP-298)
 """
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypedDict, Unpack
@@ -23,6 +22,7 @@ from millrace.client import events
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import POLL_EVERY_MS, Record
 from millrace.client._runtime.clock import monotonic_ms
+from millrace.client._runtime.logs import Log
 from millrace.client._runtime.pauses import spread
 from millrace.client._settings import Milliseconds, documents
 from millrace.core.consumer.retries import Retries
@@ -30,7 +30,7 @@ from millrace.core.errors import InvalidConfigError, InvalidRequestError
 from millrace.core.settings import Unit, parse, setting
 from millrace.core.topics import parse_topic_name
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PREFIX: Final = "__dlq.errors."
 _MESSAGE_LENGTH_MAX: Final = 1_000

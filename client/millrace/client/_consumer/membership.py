@@ -20,7 +20,6 @@ Source: KIP-848; Kafka's AsyncKafkaConsumer.
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.wire import error_of
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._runtime.logs import Log
 from millrace.client._runtime.tasks import Tasks
 from millrace.core.errors import (
     Appended,
@@ -54,7 +54,7 @@ from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2 as pb
 from millrace.proto.v1 import positions_pb2
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
@@ -62,10 +62,10 @@ _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
 _PINNING_S: Final = 1.0
 """How long a member that closes waits until the ends at which it began are committed."""
-_CLOSE_S: Final = 6.0
-"""For the commits of a member that leaves. Its partitions wait a session, 10 s by default, at most:
-then others read again what is not committed."""
-_LEAVE_S: Final = 2.0
+_COMMITS_SHARE: Final = 0.6
+"""The share of `close_timeout_ms` for the commits of a member that leaves. Its partitions wait a
+session, 10 s by default, at most: then others read again what is not committed."""
+_LEAVE_SHARE: Final = 0.2
 """For the request to leave after that. A coordinator that does not hear it waits a session."""
 _OFTEN_S: Final = 0.05
 """A user that polls again within this time gives heartbeats enough turns of the loop."""
@@ -536,7 +536,8 @@ class Membership:
         except TimeoutError as error:
             self._counters.commit_failures[RequestTimedOutError.name()] += 1
             raise RequestTimedOutError(
-                f"the group's coordinator did not answer in {_CLOSE_S:g} s, and the member leaves",
+                f"the group's coordinator did not answer in {_COMMITS_SHARE:.0%} of "
+                f"close_timeout_ms={self._config.close_timeout_ms}, and the member leaves",
                 appended=Appended.MAYBE,
             ) from error
         except MillraceError as error:
@@ -558,23 +559,43 @@ class Membership:
     async def close(self) -> None:
         """Commit, give everything up, and leave the group: a static member for a session.
 
-        It takes `_CLOSE_S` and `_LEAVE_S` at most, beside what the user's callback does.
+        Takes `close_timeout_ms` at the most; what that does not suffice for is told by an event.
         """
-        self._commits_end_at = host.monotonic_s() + _CLOSE_S
+        limit_s = self._config.close_timeout_ms / 1000
+        self._commits_end_at = host.monotonic_s() + _COMMITS_SHARE * limit_s
         await self._tasks.end()
         try:
-            if self._is_lost or self._is_silent(host.monotonic_s()):
-                await self._give_up()
-                return
-            if self._config.enable_auto_commit:
-                await self._commit_by_itself(self._positions_of(self.owned))
-            else:
-                await self._pins.wait(_PINNING_S)
-            await self._call(self._callbacks.on_revoked, self._names(self.owned))
-        finally:
-            self._pins.cancel()
-            if self._committing is not None:
-                self._committing.cancel()
-            with suppress(MillraceError, TimeoutError):
-                async with asyncio.timeout(_LEAVE_S):
+            async with asyncio.timeout(limit_s) as limit:
+                try:
+                    await self._give_back()
+                finally:
+                    self._pins.cancel()
+                    if self._committing is not None:
+                        self._committing.cancel()
+                    if not limit.expired():
+                        await self._leave_in(_LEAVE_SHARE * limit_s)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # Of a callback.
+            self._on_not_left(f"close_timeout_ms={self._config.close_timeout_ms} passed")
+
+    async def _leave_in(self, limit_s: float) -> None:
+        try:
+            with suppress(MillraceError):
+                async with asyncio.timeout(limit_s):
                     await self._leave(self._member_id, for_now=True)
+        except TimeoutError:
+            self._on_not_left(f"the coordinator did not answer in {limit_s:g} s")
+
+    def _on_not_left(self, error: str) -> None:
+        events.LEAVING_FAILED.log(_log, group=self._config.group, error=error)
+
+    async def _give_back(self) -> None:
+        if self._is_lost or self._is_silent(host.monotonic_s()):
+            await self._give_up()
+            return
+        if self._config.enable_auto_commit:
+            await self._commit_by_itself(self._positions_of(self.owned))
+        else:
+            await self._pins.wait(_PINNING_S)
+        await self._call(self._callbacks.on_revoked, self._names(self.owned))

@@ -770,6 +770,11 @@ class ConsumerCore:
             )
 
     @property
+    def close_timeout_ms(self) -> int:
+        """How long `close` may take."""
+        return self._config.close_timeout_ms
+
+    @property
     def group(self) -> str:
         """The group that the user named; empty: none."""
         return self._config.group
@@ -801,7 +806,7 @@ class ConsumerCore:
         membership = self.membership
         if membership is not None:
             try:
-                await membership.close()
+                await membership.close()  # Within `close_timeout_ms`.
             finally:
                 self.membership = None
                 self.end(list(membership.owned))

@@ -27,7 +27,7 @@ from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._producer.handles import own
 from millrace.client._producer.produce_stream import ProduceStream
 from millrace.client._producer.settings import ProducerConfig
-from millrace.client._runtime import fork
+from millrace.client._runtime import fork, unclosed
 from millrace.client._runtime.clock import monotonic_ms
 from millrace.client._runtime.latencies import Latencies
 from millrace.client._runtime.pauses import spread
@@ -133,6 +133,7 @@ class Pipeline:
         self.refusal = ""
         """Why it takes no more records; empty while it does."""
         self.is_closed = False
+        self.made_in = unclosed.here()
         self.loop = loop
         self.loop_thread = 0
         self._compressor = compressor
@@ -187,6 +188,10 @@ class Pipeline:
         self._is_short = False
         """A caller found no room since memory was last given back."""
         fork.watch(self)
+        unclosed.watch(self)
+
+    def __del__(self) -> None:
+        unclosed.on_collected(self)
 
     def start(self) -> None:
         """Remember the loop's thread; called on it."""
@@ -271,6 +276,23 @@ class Pipeline:
             room.put(None)
         self._threads_waiting.clear()
 
+    def unfinished_records(self) -> int:
+        """Return how many records have no outcome yet, as far as other threads let it be seen."""
+        intakes = self.intakes
+        return sum(
+            intake.unfinished_records
+            for intake in [*self._unfinished, *intakes.closed, *intakes.open.values()]
+        )
+
+    def untold_records(self) -> int:
+        """Return how many records have no outcome yet, or have failed and nobody was told."""
+        failed = sum(count - error.told.bit_count() for error, count in self._untold.copy().items())
+        return self.unfinished_records() + failed
+
+    def acknowledged_records(self) -> int:
+        """Return how many records were acknowledged since the start."""
+        return self.counters.acknowledged_records
+
     def stream_failures(self) -> int:
         """Return how many streams to brokers broke, or could not be opened."""
         return self._streams.failures
@@ -341,8 +363,17 @@ class Pipeline:
             self._wake_threads()
         self._wake_room_waiters()
 
-    async def close(self) -> None:
-        """Let go of everything; records without an outcome fail."""
+    async def drain(self) -> None:
+        """With `acks=0`, wait until brokers have taken what was sent."""
+        if self.config.acks == 0:
+            await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
+
+    async def close(self, why: str = "") -> None:
+        """Let go of everything; records without an outcome fail.
+
+        Args:
+            why: what is told of them, besides that the producer was closed.
+        """
         self.refuse_records()
         with self.lock:
             self.is_closed = True
@@ -351,18 +382,16 @@ class Pipeline:
             self.intakes.closed.clear()
         if self._timer is not None:
             self._timer.cancel()
-        if self.config.acks == 0:
-            await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
         await self._streams.close()
         await self._tasks.end()
         if self._encoders is not None:
             self._encoders.shutdown()
         for intake in list(self._unfinished):
-            self._give_up(intake)
+            self._give_up(intake, why)
         await self.cluster.close()
 
-    def _give_up(self, intake: Intake) -> None:
-        message = "the producer was closed before the record was acknowledged"
+    def _give_up(self, intake: Intake, why: str) -> None:
+        message = f"the producer was closed before the record was acknowledged{why and ': '}{why}"
         if not intake.is_distributed:
             error = ClosedError(message)
             intake.fail(error)
@@ -520,9 +549,20 @@ class Pipeline:
                 self._encoded(batch, partial(encode, batch, self._compressor))
             return
         for batch in batches:
-            future = self.loop.run_in_executor(self._encoders, encode, batch, self._compressor)
+            future = self._encoded_in_thread(batch)
             self._encoding.append((batch, future))
             future.add_done_callback(self._on_encoded)
+
+    def _encoded_in_thread(self, batch: ProducerBatch) -> "asyncio.Future[Any]":
+        try:
+            return self.loop.run_in_executor(self._encoders, encode, batch, self._compressor)
+        except RuntimeError:  # The process ends: its executors take no more work.
+            future: asyncio.Future[Any] = self.loop.create_future()
+        try:
+            future.set_result(encode(batch, self._compressor))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
     def _on_encoded(self, _: "asyncio.Future[Any]") -> None:
         while self._encoding and self._encoding[0][1].done():

@@ -817,19 +817,32 @@ class Producer(RecordSink):
     async def close(self) -> None:
         """Deliver the sent records and release everything; closing twice is harmless.
 
-        No more records can be sent from now on, also while it waits for the earlier ones.
+        No more records can be sent from now on, also while it waits for the earlier ones. Takes
+        `close_timeout_ms` at the most. Call it before the loop ends: nothing is delivered without
+        one, and a warning counts the records that are lost.
 
         Raises:
             MillraceError: the first failure of the records it waited for, or since the last flush,
                 that no handle has reported.
+            ClosedError: `close_timeout_ms` passed; tells how many records were not acknowledged.
         """
-        if self._pipeline.is_closed:
+        pipeline = self._pipeline
+        if pipeline.is_closed:
             return
-        self._pipeline.refuse_records()
+        pipeline.refuse_records()
+        late = ""
         try:
-            await self._pipeline.flush()
+            async with asyncio.timeout(pipeline.config.close_timeout_ms / 1000) as limit:
+                try:
+                    await pipeline.flush()
+                finally:
+                    if not limit.expired():
+                        await pipeline.drain()
+        except TimeoutError:
+            late = f"close_timeout_ms={pipeline.config.close_timeout_ms} passed"
+            raise not_delivered(pipeline, late) from None
         finally:
-            await self._pipeline.close()
+            await pipeline.close(late)
 
     async def __aenter__(self) -> Self:
         return self
@@ -845,6 +858,15 @@ class Producer(RecordSink):
         else:  # The user's error matters more than a failed delivery.
             with suppress(MillraceError):
                 await self.close()
+
+
+def not_delivered(pipeline: Pipeline, why: str) -> ClosedError:
+    """Return the error of a producer that is closed before all records are acknowledged."""
+    return ClosedError(
+        f"{pipeline.unfinished_records()} records were not acknowledged before {why}: their "
+        "handles tell which",
+        appended=Appended.MAYBE,
+    )
 
 
 def _partitioner(partitioner: str | PartitionFunction) -> Partitioner:

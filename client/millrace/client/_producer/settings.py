@@ -88,6 +88,13 @@ class ProducerConfig(TracedConfig):
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
+    close_timeout_ms: int = setting(
+        120_000,
+        "How long `close()` may take to deliver what was sent: an error tells how many records "
+        "have no acknowledgement then. Not in Kafka.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
     retry_backoff_ms: int = setting(
         100,
         "The pause before a repeat, doubled up to `retry_backoff_max_ms`; and between look-ups of "

@@ -101,6 +101,15 @@ class Intake:
         """Whether every record has been delivered or has failed."""
         return self.is_distributed and self.batches_open == 0
 
+    @property
+    def unfinished_records(self) -> int:
+        """How many records have neither been delivered nor failed."""
+        if self.error is not None:
+            return 0
+        if not self.is_distributed:
+            return self.record_count or len(self.values or ())
+        return sum(count for batch, _, count in self.segments if batch.outcome is None)
+
     def add(
         self,
         value: bytes | None,
