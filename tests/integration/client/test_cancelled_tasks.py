@@ -29,6 +29,10 @@ LIMIT_S = 15
 """Far below what a client waits for a broker, and far above what it needs."""
 
 
+def name_of(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", "")
+
+
 class Canceller:
     """Cancels what a client runs, once, after so many turns of the loop.
 
@@ -48,11 +52,11 @@ class Canceller:
         for _ in range(self._turns):
             await asyncio.sleep(0 if self._turns < SETTLED else 0.000_1)
         tasks = [task for task in asyncio.all_tasks() - self._spared if task is not me]
-        tasks.sort(key=lambda task: str(task.get_coro()))
+        tasks.sort(key=name_of)
         if self._alone is not None:
             tasks = tasks[self._alone : self._alone + 1]
         for task in tasks:
-            self.cancelled.append(getattr(task.get_coro(), "__qualname__", "?"))
+            self.cancelled.append(name_of(task))
             task.cancel()
 
 
@@ -145,6 +149,37 @@ def test_each_call_of_an_admin_answers_or_fails_at_once_whichever_task_is_cancel
                 await call(admin)
 
     run(at_all_points(story))
+
+
+def test_a_stream_whose_end_grpc_can_no_longer_tell_is_opened_anew(
+    run: Run, shared_broker: RunningBroker, topic: str
+) -> None:
+    """Else it would be read for ever once its connection has broken."""
+
+    async def story() -> None:
+        spared = asyncio.all_tasks()
+        async with (
+            Producer(shared_broker.address) as producer,
+            Consumer(shared_broker.address) as consumer,
+        ):
+            await producer.send(topic, b"before")
+            await consumer.subscribe([topic])
+            while not await consumer.poll(100):
+                pass
+            for task in asyncio.all_tasks() - spared:
+                if name_of(task).startswith("_AioCall"):
+                    task.cancel()
+            async with asyncio.timeout(LIMIT_S):
+                while not producer.metrics()["failed_streams"]:
+                    await producer.send(topic, b"between")
+                while not consumer.metrics()["failed_streams"]:
+                    await consumer.poll(10)
+                await producer.send(topic, b"after")
+                values: list[bytes] = []
+                while b"after" not in values:
+                    values += [record.value for record in await consumer.poll(100)]
+
+    run(story())
 
 
 _CLOSED_LAST = """

@@ -10,6 +10,8 @@ broken, the call fails, and both are tried again as after any other failure.
 
 A `CancelledError` does not say whose task was cancelled. gRPC has tasks of its own, and raises it
 in ours when one of those is cancelled, or a connection is closed. `cancellations` tells them apart.
+In one of its tasks gRPC waits for the end of a stream. Without that one reading never ends, also
+when the connection breaks; so it counts among the tasks of the stream.
 """
 
 import asyncio
@@ -17,12 +19,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 from millrace.core.errors import ClientError
 
 CANCELLED_BY_OTHERS: Final = "was cancelled, and not by the client"
 """What has happened, for the messages of errors."""
 _PAUSE_S: Final = 0.02
+_WAITS_FOR_END: Final = "_AioCall._handle_status_once_received"
+"""gRPC's name for what waits for the end of a stream; a test notices another one."""
+_seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
+"""Such tasks that are watched already."""
 
 
 def cancellations() -> int:
@@ -145,6 +152,19 @@ class StreamTasks:
         self._tasks = [asyncio.create_task(duty) for duty in duties]
         for task in self._tasks:
             task.add_done_callback(self._on_done)
+        # gRPC begins its own in this turn, before these, and before those of later streams.
+        asyncio.get_running_loop().call_soon(self._watch_grpc)
+
+    def _watch_grpc(self) -> None:
+        for task in asyncio.all_tasks():
+            is_it = getattr(task.get_coro(), "__qualname__", "") == _WAITS_FOR_END
+            if is_it and task not in _seen:
+                _seen.add(task)
+                task.add_done_callback(self._on_grpc_done)
+
+    def _on_grpc_done(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() and not self._is_cancelled:
+            self._on_cancelled()
 
     def cancel(self) -> None:
         """End all of them."""
