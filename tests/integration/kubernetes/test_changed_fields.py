@@ -222,7 +222,8 @@ class Watched:
         if more := {each["metadata"]["name"] for each in self.pods()} - self.expected():
             yield f"pods: {sorted(more)}"
         staying = {each.broker_id for name, each in fake.brokers.items() if name in self.expected()}
-        if any(not staying.issuperset(each) for each in fake.topics[self.topic].replicas):
+        topic = fake.topics.get(self.topic)
+        if topic is not None and any(not staying.issuperset(each) for each in topic.replicas):
             yield "replicas have yet to move"
 
     def small_volumes(self) -> Iterator[str]:
