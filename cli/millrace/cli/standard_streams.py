@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 import click
 
@@ -50,10 +50,10 @@ class DescriptorWriter(io.RawIOBase):
 
     Args:
         descriptor: where to write.
-        name: for messages; empty: of standard error, whose errors have no place to be told.
+        name: for messages.
     """
 
-    def __init__(self, descriptor: int, name: str = "") -> None:
+    def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor, self._name = descriptor, name
         self._failed: OutputFailure | ReaderLeft | None = None
         self._is_dropped = False
@@ -104,12 +104,32 @@ class DescriptorWriter(io.RawIOBase):
         self._failed, self._is_dropped = None, True
 
     def _fail(self, error: OSError) -> None:
-        if not self._name:
-            self.drop()
-        elif error.errno in _LEFT:
+        if error.errno in _LEFT:
             self._failed = ReaderLeft()
         else:
             self._failed = OutputFailure(f"{self._name} cannot be written: {error.strerror}")
+
+
+class ErrorWriter(DescriptorWriter):
+    """Writes to standard error, without a buffer above it, and gives up at an error.
+
+    A buffer has a lock. Where a thread writes while the process ends, the lock stays taken, and
+    Python aborts the process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "standard error")
+
+    def write(self, data: Any) -> int:
+        """Write all of the data."""
+        left = memoryview(data)
+        size = left.nbytes
+        while left:
+            left = left[super().write(left) :]
+        return size
+
+    def _fail(self, error: OSError) -> None:
+        self.drop()
 
 
 @contextmanager
@@ -118,9 +138,10 @@ def standard_streams() -> Iterator[None]:
     if sys.stdout is None:  # As after `>&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # To the end.
     else:
-        sys.stdout = _on_writer(sys.stdout, "standard output")
+        writer = DescriptorWriter(sys.stdout.fileno(), "standard output")
+        sys.stdout = _text(sys.stdout, io.BufferedWriter(writer, _BUFFER_BYTES))
     if sys.stderr is not None:
-        sys.stderr = _on_writer(sys.stderr, "")
+        sys.stderr = _text(sys.stderr, cast(BinaryIO, ErrorWriter(sys.stderr.fileno())))
     try:
         yield
     finally:
@@ -166,13 +187,13 @@ def drop_output() -> None:
         writer.drop()
 
 
-def _on_writer(stream: TextIO, name: str) -> TextIO:
-    buffered = io.BufferedWriter(DescriptorWriter(stream.fileno(), name), _BUFFER_BYTES)
+def _text(before: TextIO, stream: BinaryIO) -> TextIO:
+    """Return a stream of text as the one before was."""
     return io.TextIOWrapper(
-        buffered,
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=not name or stream.isatty(),
+        stream,
+        encoding=before.encoding,
+        errors=before.errors,
+        line_buffering=before.isatty(),
         write_through=True,
     )
 

@@ -20,7 +20,12 @@ from millrace.cli.commands.consume import FORMATS
 from millrace.cli.failures import ExitCode
 from millrace.cli.records.record_format import parse_format
 from millrace.cli.records.writers import FormatWriter, open_writer
-from millrace.cli.standard_streams import DescriptorWriter, OutputFailure, ReaderLeft
+from millrace.cli.standard_streams import (
+    DescriptorWriter,
+    ErrorWriter,
+    OutputFailure,
+    ReaderLeft,
+)
 from millrace.core.records.columns import SCHEMA
 
 ROWS = 3000
@@ -144,9 +149,19 @@ def test_a_file_and_a_device_have_no_reader_that_could_leave(tmp_path: Path) -> 
 def test_what_cannot_be_told_on_standard_error_stops_nothing() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    stream = io.BufferedWriter(DescriptorWriter(theirs))
-    stream.write(b"message")
-    stream.flush()
+    assert ErrorWriter(theirs).write(b"message") == len(b"message")
+    os.close(theirs)
+
+
+def test_a_long_message_is_told_as_a_whole() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    message = b"x" * 300_000  # A pipe holds less.
+    writing = threading.Thread(target=lambda: ErrorWriter(theirs).write(message))
+    writing.start()
+    with open(ours, "rb") as stream:
+        assert stream.read(len(message)) == message
+    writing.join()
     os.close(theirs)
 
 
