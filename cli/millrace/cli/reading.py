@@ -65,6 +65,8 @@ def place(
     ranges: Ranges,
     start: Position,
     ends: Mapping[PartitionName, int] | None = None,
+    *,
+    grows: bool = False,
 ) -> None:
     """Give the consumer its partitions and the position in each.
 
@@ -73,6 +75,7 @@ def place(
         ranges: the partitions.
         start: where to begin.
         ends: of each partition; None: there are none.
+        grows: whether partitions that the topics get later are read, too, from their start.
 
     Raises:
         Failure: no partition has the requested offset.
@@ -88,8 +91,13 @@ def place(
             f"no partition has offset {start.offset}: {shown}", exit_code=ExitCode.NOT_FOUND
         )
     consumer.assign(
-        list(ranges), start="end" if isinstance(start, End) else "beginning", ends=ends or {}
+        {topic for topic, _ in ranges} if grows else list(ranges),
+        start="end" if isinstance(start, End) else "beginning",
+        ends=ends or {},
     )
+    for each in consumer.assignment():
+        if each not in ranges:  # It has come meanwhile.
+            consumer.seek(each, "beginning")
     match start:
         case AtTime(timestamp_ms):
             consumer.seek_to_time(timestamp_ms)
@@ -114,6 +122,7 @@ class Reader:
     Attributes:
         transfer: what the taker got.
         passed: by partition: the taker has all records before it that it should get.
+        gone: partitions that were not read to their end, as their topic was deleted.
     """
 
     def __init__(
@@ -131,6 +140,7 @@ class Reader:
         """Records read, also those with another key."""
         self.transfer = Transfer()
         self.passed: dict[PartitionName, int] = {}
+        self.gone: set[PartitionName] = set()
 
     def run(
         self,
@@ -179,8 +189,12 @@ class Reader:
                     reading.left = consumer.awaited_partitions()
                 else:
                     reading.count += len(batches)
+                    there = set(consumer.assignment())
+                    self.gone.update(each for each in reading.left if each not in there)
                     reading.left = [
-                        each for each in reading.left if consumer.position(each) < until[each]
+                        each
+                        for each in reading.left
+                        if each in there and consumer.position(each) < until[each]
                     ]
                 stall.look(now)
                 if batches:

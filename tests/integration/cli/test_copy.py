@@ -195,3 +195,26 @@ def test_a_copy_says_how_far_it_came_when_a_record_is_refused(
     millrace.ok("topic", "alter", "small", "--set", "max.message.bytes=1MiB")
     millrace.ok(*words)
     assert millrace.ok("consume", "small").splitlines() == ["1", "2", "x" * 5000]
+
+
+def test_a_named_copy_tells_what_was_deleted_copies_new_partitions_and_knows_its_destination(
+    millrace: CommandLine,
+) -> None:
+    for topic in ("grows", "grows-copied"):
+        millrace.ok("topic", "create", topic, "--partitions", "1")
+    words = ("copy", "grows", "grows-copied", "--name", "grows", "--output", "json")
+    with SyncProducer(millrace.address) as producer:
+        producer.send("grows", b"first", partition=0).result(10)
+        millrace.ok(*words, "--from", "end")
+        for topic in ("grows", "grows-copied"):
+            millrace.ok("topic", "alter", topic, "--partitions", "2")
+        for partition in (0, 0, 1):
+            producer.send("grows", b"later", partition=partition).result(10)
+    millrace.ok("topic", "trim", "grows", "--before", "2", "-p", "0", "--yes")
+    done = json.loads(millrace.ok(*words, "--from", "end"))
+    assert done["deleted_uncopied"] == 1
+    assert done["records"] == 2, "one of the two that are left, and that of the new partition"
+    millrace.ok("topic", "delete", "grows-copied", "--yes")
+    again = millrace.run(*words, "--create")
+    assert again.exit_code == ExitCode.FAILED
+    assert "the destination was deleted and made again" in again.stderr

@@ -214,13 +214,16 @@ def command(
         }
         ends = ends_of(admin, ranges, until, follow=follow)
     with SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack) as consumer:
-        place(consumer, ranges, start, ends)
+        place(consumer, ranges, start, ends, grows=ends is None and not partitions)
         reader = new_reader(consumer, ends)
         if path:
             _write_file(reader, path, opened, is_endless=ends is None)
         else:
             with opened(sys.stdout.buffer) as writer:
                 _write(reader, writer, sys.stdout.buffer, check_output)
+    if reader.gone and not is_regex:
+        gone = ", ".join(sorted({topic for topic, _ in reader.gone}))
+        raise Failure(f"{gone} was deleted before it was read to its end")
     if not reader.transfer.records and not follow:
         what = "such " if keys or until is not None else ""
         say(f"no {what}records there; --follow waits for new ones")

@@ -38,6 +38,7 @@ _LAST_ANSWERS_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 0.5
 """How often a wait for answers looks whether it is interrupted."""
 _OFFSETS_SAID_MAX: Final = 20
+_WITH_ID: Final = ", topic id "
 
 
 @click.command(
@@ -74,7 +75,7 @@ _OFFSETS_SAID_MAX: Final = 20
     "--name",
     metavar="NAME",
     help="Keep positions under this name in SOURCE's cluster, and go on from them: --from is where "
-    "partitions begin that have none.",
+    "the first copy begins. Partitions that SOURCE gets later are copied from their start.",
 )
 @compression_option
 @bootstrap_option
@@ -126,9 +127,10 @@ def command(
                     f"{destination} has not as many partitions as {source}: a record's key chooses "
                     "its partition"
                 )
-            place(consumer, ranges, start, ends)
+            place(consumer, ranges, start, ends, grows=ends is None)
             for partition, offset in _starts(kept, ranges).items():
                 consumer.seek(partition, offset)
+            deleted = _deleted_uncopied(kept, ranges)
             interruption = Interruption(END_S)
             reader = Reader(
                 consumer,
@@ -141,7 +143,7 @@ def command(
                 destination,
                 interruption,
                 OldRecords(to_bootstrap, destination),
-                starts={each: consumer.position(each) for each in ranges},
+                starts={each: consumer.position(each) for each in consumer.assignment()},
                 passed=reader.passed,
                 keeps_partitions=keeps_partitions,
             )
@@ -152,6 +154,9 @@ def command(
             except BaseException:
                 _say_how_far(taker, name)
                 raise
+            finally:
+                deleted += consumer.metrics()["skipped_records"]
+                _say_lost(deleted)
             if interruption.came:
                 _say_how_far(taker, name)
                 interruption.raise_if_came()
@@ -161,7 +166,7 @@ def command(
             for (_, partition), offset in sorted(taker.next_offsets.items())
         ]
         document = {"source": source, "destination": destination, **taker.copied.as_json()}
-        print_json({**document, "next_offsets": offsets})
+        print_json({**document, "deleted_uncopied": deleted, "next_offsets": offsets})
     else:
         say(f"{taker.copied.count} from {source} to {destination}")
 
@@ -188,7 +193,7 @@ def _prepare(
                 "name another topic, or another cluster with --to-bootstrap",
             )
         try:
-            other.describe_topic(wanted)
+            found = other.describe_topic(wanted)
         except UnknownTopicOrPartitionError as error:
             if not create:
                 raise Failure(
@@ -202,9 +207,9 @@ def _prepare(
                 for setting, entry in source.config.items()
                 if entry.source == "topic"
             }
-            other.create_topic(wanted, partitions=len(source.partitions), config=settings)
+            found = other.create_topic(wanted, partitions=len(source.partitions), config=settings)
             say(f"created {wanted}")
-    return f"copied to {wanted} of cluster {cluster_id}"
+    return f"copied to {wanted} of cluster {cluster_id}{_WITH_ID}{found.topic_id.hex()}"
 
 
 def _kept_offsets(
@@ -220,8 +225,16 @@ def _kept_offsets(
         for place, position in admin.fetch_positions(name).items()
         if place[0] == source
     }
+    place, _, _ = mark.partition(_WITH_ID)
     for position in kept.values():
-        if position.metadata != mark:
+        # An earlier release has left out the id.
+        if position.metadata.startswith(place + _WITH_ID) and position.metadata != mark:
+            raise Failure(
+                f"the destination was deleted and made again since the last copy under {name!r}: "
+                "what was copied then is not there",
+                "another name copies everything again",
+            )
+        if position.metadata not in (mark, place):
             raise Failure(
                 f"the positions under {name!r} are not of this copy, but "
                 f"{position.metadata or 'of another reader'}",
@@ -231,13 +244,25 @@ def _kept_offsets(
 
 
 def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[PartitionName, int]:
-    starts = {}
-    for partition, offset in kept.items():
-        first, _ = ranges[partition]
-        if offset < first:
-            say(f"{partition[0]}-{partition[1]}: {first - offset:,} records were deleted uncopied")
-        starts[partition] = max(offset, first)
-    return starts
+    """Return where a copy goes on that has positions: new partitions begin at their start."""
+    if not kept:
+        return {}
+    return {each: max(kept.get(each, 0), first) for each, (first, _) in ranges.items()}
+
+
+def _deleted_uncopied(kept: Mapping[PartitionName, int], ranges: Ranges) -> int:
+    """Return how many records were deleted since the last copy, and say where."""
+    count = 0
+    for partition, (first, _) in ranges.items() if kept else ():
+        if (lost := first - kept.get(partition, 0)) > 0:
+            say(f"{partition[0]}-{partition[1]}: {lost:,} records were deleted uncopied")
+            count += lost
+    return count
+
+
+def _say_lost(records: int) -> None:
+    if records:
+        say(f"{records:,} records were deleted before they were copied")
 
 
 def _run(
@@ -333,9 +358,10 @@ class _Copier:
     def next_offsets(self) -> dict[PartitionName, int]:
         """By partition of the source: all before it is acknowledged, or not to be copied."""
         waiting = self._failed | {each.place for each in self._in_flight}
+        known = dict.fromkeys(list(self._passed), 0) | self._acknowledged  # Some have come since.
         return {
             place: at if place in waiting else max(at, self._passed.get(place, at))
-            for place, at in self._acknowledged.items()
+            for place, at in known.items()
         }
 
     def write(self, topic: str, partition: int, records: "pa.RecordBatch") -> None:
