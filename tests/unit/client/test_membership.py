@@ -243,6 +243,42 @@ def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> 
     run(story)
 
 
+def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:
+    """Else a ghost would keep its partitions for a session, and its instance id."""
+
+    async def story(it: Story) -> None:
+        coordinator, member = it.coordinator, it.member
+        coordinator.decide = lambda _: given(1, 0, session_ms=300)
+        await it.until(lambda: it.reading.read, polls=True)
+        first = coordinator.heartbeats[0].member_id
+        coordinator.hears.clear()  # Nobody answers, for longer than a session.
+        await it.until(lambda: member._is_silent(host.monotonic_s()))
+        await it.until(lambda: not it.reading.read, polls=True)
+        seen = len(coordinator.heartbeats)
+        coordinator.hears.set()
+        await it.until(lambda: it.reading.read, polls=True)
+        assert coordinator.left == [first]
+        again = next(each for each in coordinator.heartbeats[seen:] if each.HasField("member"))
+        assert again.member_id != first
+
+    run(story)
+
+
+def test_a_member_that_the_group_has_removed_need_not_leave() -> None:
+    async def story(it: Story) -> None:
+        coordinator = it.coordinator
+        await it.until(lambda: it.reading.read, polls=True)
+        first = coordinator.heartbeats[0].member_id
+        coordinator.decide = lambda request: (
+            UnknownMemberIdError("gone") if request.member_id == first else given(1, 0)
+        )
+        await it.until(lambda: coordinator.heartbeats[-1].member_id != first, polls=True)
+        await it.until(lambda: it.reading.read, polls=True)
+        assert coordinator.left == []
+
+    run(story)
+
+
 def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)

@@ -158,6 +158,8 @@ class Membership:
         self._failure: MillraceError | None = None
         self._is_lost = False
         self._member_id = self._new_id()
+        self._former = ""
+        """What it was before it lost its place, as long as the group may not know that."""
         self._has_joined = self._has_been_member = False
         self._session_s = _SESSION_S
         self._wait_s = 1.0
@@ -202,11 +204,15 @@ class Membership:
                 continue
             request = self._heartbeat()
             try:
+                # As it was, it would keep its partitions for a session, from itself as well.
+                await self._leave_former()
                 asked_at, answer = await self._ask(request)
             except (UnknownMemberIdError, FencedMemberEpochError) as error:
                 events.MEMBER_LOST.log(_log, group=self._config.group, error=error.message)
                 if request.member_id == self._member_id:
                     self._lose()
+                if isinstance(error, UnknownMemberIdError):
+                    self._former = ""  # The group has removed it.
             except MillraceError as error:
                 # A member that lost its place is in its own way until its session has ended.
                 is_taken = isinstance(error, GroupFullError | InstanceIdInUseError)
@@ -286,6 +292,7 @@ class Membership:
                 await self._has_confirmed.wait()
 
     def _lose(self) -> None:
+        self._former = self._former or self._member_id
         self._is_lost, self._told, self._confirmed = True, None, 0
         self._has_joined = False
         self._member_id = self._new_id()
@@ -297,16 +304,25 @@ class Membership:
             group=self._config.group,
             max_poll_interval_ms=self._config.max_poll_interval_ms,
         )
-        member_id = self._member_id
         self._has_polled.clear()
         self._lose()  # Before others may own its partitions.
         with suppress(MillraceError):
-            await self._leave(member_id, for_now=False)
+            await self._leave_former()
         await self._has_polled.wait()
 
-    async def _leave(self, member_id: str, *, for_now: bool) -> None:
+    async def _leave_former(self) -> None:
+        """Leave as the member that it was before it lost its place, if it still is one.
+
+        Raises:
+            MillraceError: as any request.
+        """
+        if former := self._former:
+            await self._leave(former, for_now=False)
+            self._former = ""
+
+    async def _leave(self, *member_ids: str, for_now: bool) -> None:
         request = pb.LeaveGroupRequest(
-            group=self._config.group, member_ids=[member_id], for_now=for_now
+            group=self._config.group, member_ids=member_ids, for_now=for_now
         )
         await self._coordinators.ask(
             self._config.group, lambda connection: connection.groups.LeaveGroup(request)
@@ -583,7 +599,7 @@ class Membership:
         try:
             with suppress(MillraceError):
                 async with asyncio.timeout(limit_s):
-                    await self._leave(self._member_id, for_now=True)
+                    await self._leave(*self._ids(), for_now=True)
         except TimeoutError:
             self._on_not_left(f"the coordinator did not answer in {limit_s:g} s")
 
@@ -599,3 +615,7 @@ class Membership:
         else:
             await self._pins.wait(_PINNING_S)
         await self._call(self._callbacks.on_revoked, self._names(self.owned))
+
+    def _ids(self) -> Iterator[str]:
+        """Yield the member ids under which the group may know it."""
+        yield from filter(None, (self._former, self._member_id))
