@@ -355,7 +355,15 @@ def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: Runnin
                 next(iter(consumer))
 
 
-def test_a_pattern_reads_topics_that_are_created_later(cluster: RunningCluster) -> None:
+def _polled(consumer: SyncConsumer, topic: str) -> list[tuple[str, int]]:
+    """Let a member poll; return what it reads of a topic."""
+    assert not consumer.poll(100)
+    return [place for place in consumer.assignment() if place[0] == topic]
+
+
+def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones(
+    cluster: RunningCluster,
+) -> None:
     with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
         for topic in ("orders-eu", "payments"):
             admin.create_topic(topic, 2, 3)
@@ -368,6 +376,13 @@ def test_a_pattern_reads_topics_that_are_created_later(cluster: RunningCluster) 
             admin.create_topic("orders-us", 1, 3)
             producer.send("orders-us", b"later")
             assert next(records).value == b"later"
+            admin.delete_topic("orders-us")
+            begun = time.monotonic()
+            consumer.commit()
+            assert time.monotonic() - begun < 5, "what is gone is left out"
+            producer.send("orders-eu", b"after")
+            assert next(records).value == b"after"
+            wait_until(lambda: not _polled(consumer, "orders-us"), "the topic leaves")
         with SyncConsumer(cluster.bootstrap, group="g") as consumer:
             consumer.subscribe(pattern="(")
             with pytest.raises(InvalidGroupError, match="RE2"):
