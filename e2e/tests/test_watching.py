@@ -80,7 +80,7 @@ def cluster(watched: Cluster, namespace: Namespace) -> Namespace:
     load = LoadPod(namespace, Settings(bootstrap=bootstrap, topics=(topic,), partitions=3))
     load.start()
     load.millrace("consume", topic, "--group", "billing", "--max", "10", "--timeout", "60")
-    # Where it has stored no position, its lag is unknown, and an alert would say so.
+    # Where it has stored no position, all records count as unread, and an alert may say so.
     load.millrace("group", "reset", "billing", "--to", "end", "--topic", topic, "--yes")
     return namespace
 
