@@ -15,7 +15,7 @@ from pathlib import Path
 
 from e2e.cluster.commands import run
 from e2e.cluster.directories import ROOT
-from e2e.cluster.images import build_base, buildah_command, write_pip_settings
+from e2e.cluster.images import build_base, buildah_command, limits, write_pip_settings
 
 _HOME = "/home/user"
 
@@ -33,7 +33,7 @@ def main(suite: str, *command: str) -> int:
         secrets.mkdir()
         run("git", "clone", "--quiet", ROOT, clone)
         write_pip_settings(secrets)
-        container = run(*buildah_command("from", image)).strip()
+        container = run(*buildah_command("from", *limits(), image)).strip()
         try:
             return subprocess.run(
                 buildah_command(

@@ -12,6 +12,7 @@ import importlib.metadata
 import io
 import json
 import platform
+import resource
 import shutil
 import sys
 import tarfile
@@ -42,6 +43,7 @@ SUITE = "bookworm"
 """The Debian of the product's image."""
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
+_LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 _INIT_SOURCE = Path(__file__).with_name("init.c")
 
 
@@ -53,6 +55,19 @@ def buildah_command(*arguments: str | Path) -> list[str | Path]:
     """Return the command line of a buildah that has the images of this module."""
     places = (f"--root={_folder() / 'storage'}", f"--runroot={_folder() / 'run'}")
     return ["buildah", *places, "--storage-driver=overlay", *arguments]
+
+
+def limits() -> list[str]:
+    """Return the options that give a container of buildah this process's own limits.
+
+    buildah 1.39 raises them by itself, also above the hard limits of a machine, and fails there.
+    """
+    hard = {name: resource.getrlimit(number)[1] for name, number in _LIMITS.items()}
+    return [
+        f"--ulimit={name}={limit}:{limit}"
+        for name, limit in hard.items()
+        if limit != resource.RLIM_INFINITY
+    ]
 
 
 def _buildah(*arguments: str | Path) -> str:
@@ -181,7 +196,7 @@ def _build(name: str, dockerfile: Path, **bases: str) -> str:
         if image in _recipes():
             return image
         _buildah(
-            *("bud", "--quiet", "--layers", "--isolation=chroot", f"--tag={image}"),
+            *("bud", "--quiet", "--layers", "--isolation=chroot", f"--tag={image}", *limits()),
             *(f"--build-arg={argument}={base}" for argument, base in bases.items()),
             *(f"--ignorefile={ignored}", f"--file={dockerfile}"),
             *build_secrets(Path(made)),
