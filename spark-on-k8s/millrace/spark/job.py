@@ -102,11 +102,15 @@ def watched(spark: "SparkSession", options: argparse.Namespace) -> Iterator[None
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a job; when it fails, end with 1, and the log with a line that says why."""
+    """Run a job; when it fails, end with 1, and the log with a line that says why.
+
+    An error of ours says all by itself; for any other the traceback stands before that line.
+    """
     try:
         main()
     except Exception as error:
-        traceback.print_exc()
+        if not _OURS.search(str(error)):
+            traceback.print_exc()
         has_stopped = _has_stopped()
         _stop_spark()
         sys.stderr.write(f"error: {reason(error, has_stopped=has_stopped)}\n")

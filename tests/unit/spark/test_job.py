@@ -51,6 +51,19 @@ def test_spark_that_stopped_by_itself_is_the_reason_of_any_later_error() -> None
     assert job.reason(RuntimeError(OURS), has_stopped=True).startswith("ConnectionFailedError")
 
 
+def test_an_error_of_ours_ends_a_job_without_a_stack_trace(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def main() -> None:
+        raise RuntimeError(OURS)
+
+    pytest.importorskip("pyspark")
+    with pytest.raises(SystemExit):
+        job.run(main)
+    told = capfd.readouterr().err
+    assert told == "error: ConnectionFailedError: no broker can be reached: is one running there?\n"
+
+
 def test_a_job_that_fails_ends_with_one_and_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
     def main() -> None:
         raise ValueError("the topic is gone\nand more")
