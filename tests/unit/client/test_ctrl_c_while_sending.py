@@ -2,6 +2,7 @@
 
 import asyncio
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,15 @@ class CtrlC:
         if self._left < 0:
             self.has_struck = True
             raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_collected() -> Iterator[None]:
+    """Keep the collector away: what it finalizes, of other tests, is the client's code as well."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
