@@ -363,7 +363,18 @@ def test_what_no_batch_can_hold_is_refused_at_the_call_and_harms_no_other_record
     run(story())
 
 
-NO_TIMES = [True, np.True_, 1.0, 1.5, np.float64(1), "1", -1, datetime.now(UTC), 2**63, 2**70]
+NO_TIMES = [
+    True,
+    np.True_,
+    1.0,
+    1.5,
+    np.float64(1),
+    "1",
+    -1,
+    datetime(2026, 7, 4, tzinfo=UTC),
+    2**63,
+    2**70,
+]
 
 
 @pytest.mark.parametrize("time", NO_TIMES, ids=repr)

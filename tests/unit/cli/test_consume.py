@@ -26,6 +26,9 @@ class Consumer:
         self._then = then
         self._position = 0
 
+    def assignment(self) -> list[tuple[str, int]]:
+        return [PLACE]
+
     def position(self, place: tuple[str, int]) -> int:
         return self._position
 
