@@ -49,7 +49,7 @@ def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
     """Yield a producer, and deliver its records at the end.
 
     But not after Ctrl-C, which ends it at once: the broker may be gone, and the delivery timeout
-    long.
+    long. What the command has called not written is not delivered later, either.
     """
     from millrace.client import SyncProducer
 
@@ -63,6 +63,7 @@ def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
     try:
         yield producer
     except KeyboardInterrupt:
+        producer._abandon()
         raise
     except BaseException:
         with suppress(MillraceError):  # The first error is the one to report.

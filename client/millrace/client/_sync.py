@@ -295,6 +295,12 @@ class SyncProducer(RecordSink):
             lambda: f"; {pipeline.unfinished_records()} records were not acknowledged",
         )
 
+    def _abandon(self) -> None:
+        """Deliver nothing more, neither now nor at the end of the process, and wait for nothing."""
+        pipeline = self._pipeline
+        pipeline.is_closed = True  # At once: the clients' thread may be blocked.
+        asyncio.run_coroutine_threadsafe(pipeline.close("it was abandoned"), self._thread.loop)
+
     def __enter__(self) -> Self:
         return self
 

@@ -12,7 +12,7 @@ those of the program come first, and may still send.
 import asyncio
 import atexit
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -75,33 +75,47 @@ class _Process:
     """All that is to be told was told."""
 
 
-def _at_exit() -> None:
+def deliver(producers: Iterable[Open]) -> None:
+    """Deliver the records of producers for a short time; tell of each what was not delivered.
+
+    Also if another one fails, or Ctrl-C ends the wait for it.
+    """
     deadline = host.monotonic_s() + _AT_EXIT_S
-    for producer in list(_open):
+    for producer in producers:
         if producer.is_closed or producer.made_in != here():
             continue
         untold, acknowledged = producer.untold_records(), producer.acknowledged_records()
         if untold:
             why = _LOOP_IS_CLOSED
             if producer.loop.is_running():
-                why = _deliver(producer, deadline)
+                why = _flush(producer, deadline)
                 untold -= producer.acknowledged_records() - acknowledged
             if untold > 0:
                 events.RECORDS_LOST.log(_log, records=untold, reason=why)
-    _Process.has_ended = True
 
 
-def _deliver(producer: Open, deadline: float) -> str:
+def _flush(producer: Open, deadline: float) -> str:
     """Deliver the records of a producer; return why some were not."""
-    flushing = asyncio.run_coroutine_threadsafe(producer.flush(), producer.loop)
     try:
-        flushing.result(max(0.0, deadline - host.monotonic_s()))
+        flushing = asyncio.run_coroutine_threadsafe(producer.flush(), producer.loop)
+        try:
+            flushing.result(max(0.0, deadline - host.monotonic_s()))
+        finally:
+            flushing.cancel()
     except TimeoutError:
-        flushing.cancel()
         return f"no acknowledgement in {_AT_EXIT_S:g} s at the end of the process"
+    except KeyboardInterrupt:
+        return "the end of the process was interrupted"
     except MillraceError as error:
         return error.message
+    except BaseException as error:  # Nobody is left who could handle it.
+        return repr(error)
     return ""
+
+
+def _at_exit() -> None:
+    deliver(list(_open))
+    _Process.has_ended = True
 
 
 atexit.register(_at_exit)
