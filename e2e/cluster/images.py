@@ -43,7 +43,8 @@ SUITE = "bookworm"
 """The Debian of the product's image."""
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
-_LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+_LIMITS = {"nofile": (resource.RLIMIT_NOFILE, 1 << 20), "nproc": (resource.RLIMIT_NPROC, 1 << 15)}
+"""With the most that each buildah allows: 1.28 lowers the number of processes for itself."""
 _INIT_SOURCE = Path(__file__).with_name("init.c")
 
 
@@ -58,16 +59,16 @@ def buildah_command(*arguments: str | Path) -> list[str | Path]:
 
 
 def limits() -> list[str]:
-    """Return the options that give a container of buildah this process's own limits.
+    """Return the options that give a container of buildah limits that the machine allows.
 
     buildah 1.39 raises them by itself, also above the hard limits of a machine, and fails there.
     """
-    hard = {name: resource.getrlimit(number)[1] for name, number in _LIMITS.items()}
-    return [
-        f"--ulimit={name}={limit}:{limit}"
-        for name, limit in hard.items()
-        if limit != resource.RLIM_INFINITY
-    ]
+    options = []
+    for name, (number, most) in _LIMITS.items():
+        hard = resource.getrlimit(number)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        options.append(f"--ulimit={name}={limit}:{limit}")
+    return options
 
 
 def _buildah(*arguments: str | Path) -> str:
