@@ -12,7 +12,7 @@ from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure, JsonFailure
 from millrace.cli.interruption import exit_code_of
-from millrace.cli.standard_streams import check_written, drop_output
+from millrace.cli.standard_streams import check_written, end_output
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
 
@@ -98,7 +98,7 @@ def _failing_as_asked(ctx: click.Context) -> Iterator[None]:
 def _end_interrupted(ctx: click.Context, exit_code: ExitCode) -> NoReturn:
     # Ctrl-C between making a coroutine and starting it causes a warning that is no use.
     warnings.simplefilter("ignore", RuntimeWarning)
-    drop_output()  # Its reader may have stopped to read, and keep the process from its end.
+    end_output()
     if exit_code is ExitCode.INTERRUPTED:
         click.echo(err=True)  # The terminal shows `^C` on the current line.
     ctx.exit(exit_code)

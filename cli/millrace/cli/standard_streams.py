@@ -23,7 +23,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Final, TextIO, cast
 
 import click
@@ -56,7 +56,7 @@ class DescriptorWriter(io.RawIOBase):
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor, self._name = descriptor, name
         self._failed: OutputFailure | ReaderLeft | None = None
-        self._is_dropped = False
+        self._is_dropped = self._is_hurried = self._is_unsure = False
 
     def writable(self) -> bool:
         return True
@@ -76,8 +76,16 @@ class DescriptorWriter(io.RawIOBase):
         """
         while not self._is_dropped:
             self.check()
+            if self._is_hurried:
+                if self._is_unsure or not _poll(self._descriptor, select.POLLOUT, 0):
+                    self.drop()
+                    break
+                data = memoryview(data)[: select.PIPE_BUF]  # So much does not wait.
             try:
                 return os.write(self._descriptor, data)
+            except KeyboardInterrupt:  # Nobody learns how much of the data was written.
+                self._is_unsure = True
+                raise
             except BlockingIOError:
                 _poll(self._descriptor, select.POLLOUT, None)
             except OSError as error:
@@ -98,6 +106,14 @@ class DescriptorWriter(io.RawIOBase):
         if _poll(self._descriptor, 0, seconds) & (select.POLLERR | select.POLLHUP):
             self._failed = self._failed or ReaderLeft()
         self.check()
+
+    def hurry(self) -> None:
+        """Write from now on as long as there is room, and drop the rest, without an error.
+
+        A file always has room. What an interrupted write has left is dropped, too: a part of it
+        would be there twice.
+        """
+        self._is_hurried = True
 
     def drop(self) -> None:
         """Write nothing from now on, without an error."""
@@ -160,7 +176,7 @@ def check_output() -> None:
 
 
 def wait(seconds: float) -> None:
-    """Sleep, but not on when the reader of standard output leaves.
+    """Sleep. End early if the reader of standard output leaves.
 
     Raises:
         ReaderLeft: it has left.
@@ -178,6 +194,19 @@ def check_written() -> None:
     writer = _writer_of(sys.stdout)
     if writer is not None:
         writer.check()
+
+
+def end_output() -> None:
+    """Write what standard output takes at once, and give up the rest.
+
+    Its reader may have stopped to read, and must not keep the process from its end.
+    """
+    writer = _writer_of(sys.stdout)
+    if writer is not None:
+        writer.hurry()
+        with suppress(OutputFailure, ReaderLeft):
+            sys.stdout.flush()
+        writer.drop()
 
 
 def drop_output() -> None:

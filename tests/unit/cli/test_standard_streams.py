@@ -1,5 +1,6 @@
 """The writer below standard output, on real descriptors: it writes everything, or it fails."""
 
+import fcntl
 import io
 import json
 import os
@@ -180,6 +181,9 @@ def probe(what):
     elif what == "lines":
         click.echo("x" * 99 + "\\n", nl=False)
         sys.stdout.buffer.write(b"y" * 1_000_000)
+    elif what == "interrupted":
+        sys.stdout.buffer.write(b"y" * 50_000)  # The buffer has it.
+        signal.raise_signal(signal.SIGINT)
     else:
         signal.raise_signal(getattr(signal, what))
         print("ignored")
@@ -222,6 +226,46 @@ def test_each_signal_ends_a_command_quietly_and_the_exit_code_names_it(
 ) -> None:
     ran = run(name, stdout=subprocess.PIPE)
     assert (ran.returncode, ran.stdout, ran.stderr) == (code, b"", told)
+
+
+def test_what_was_written_before_ctrl_c_arrives(tmp_path: Path) -> None:
+    ran = run("interrupted", stdout=subprocess.PIPE)
+    assert (ran.returncode, len(ran.stdout)) == (ExitCode.INTERRUPTED, 50_000)
+    with open(tmp_path / "out", "wb") as file:
+        ran = run("interrupted", stdout=file)
+    assert (ran.returncode, (tmp_path / "out").stat().st_size) == (ExitCode.INTERRUPTED, 50_000)
+
+
+def test_after_ctrl_c_only_what_would_wait_for_its_reader_is_dropped() -> None:
+    ours, theirs = os.pipe()
+    room = fcntl.fcntl(theirs, fcntl.F_GETPIPE_SZ)
+    writer = DescriptorWriter(theirs, "standard output")
+    stream = io.BufferedWriter(writer, 2 * room)
+    stream.write(b"x" * (room + 100))
+    writer.hurry()
+    stream.flush()
+    os.close(theirs)
+    with open(ours, "rb") as reader:
+        assert reader.read() == b"x" * room
+
+
+def test_what_an_interrupted_write_has_left_is_not_written_twice() -> None:
+    ours, theirs = os.pipe()
+    room = fcntl.fcntl(theirs, fcntl.F_GETPIPE_SZ)
+    writer = DescriptorWriter(theirs, "standard output")
+    stream = io.BufferedWriter(writer, 2 * room)
+    stream.write(b"".join(b"%07d\n" % each for each in range(room // 8 + 10)))
+    main = threading.main_thread().ident or 0
+    interrupting = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        stream.flush()  # The pipe takes a part, and the write waits.
+    os.read(ours, room)
+    writer.hurry()
+    stream.flush()
+    os.close(theirs)
+    with open(ours, "rb") as reader:
+        assert reader.read() == b""
 
 
 def test_a_command_under_nohup_outlives_its_terminal() -> None:
