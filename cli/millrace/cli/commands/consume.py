@@ -254,6 +254,7 @@ def _read_as_member(
         flush()
     finally:
         membership.leave()
+    interruption.raise_if_came()
 
 
 @contextmanager
