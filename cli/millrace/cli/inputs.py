@@ -27,18 +27,20 @@ class Inputs:
     """
 
     def __init__(self, names: Sequence[str], file_format: str | None, first: int = 1) -> None:
-        self._names, self._format, self._first = names, file_format, first
+        self.names, self._format, self._first = names, file_format, first
         self._streams: list[BinaryIO] = []
         self._contents: list[BinaryIO] = []
         self._closing = ExitStack()
         self.bytes_total: int | None = None
         """Size of all files, None when one is a pipe."""
+        self.left = self.names
+        """The files that are not read to their end."""
 
     def __enter__(self) -> Self:
         from millrace.cli.records.file_names import inflated
 
         with ExitStack() as closing:
-            for name in self._names:
+            for name in self.names:
                 if name == STDIN:
                     self._streams.append(standard_input())
                 else:
@@ -80,11 +82,17 @@ class Inputs:
         from millrace.cli.records.sources import read_records
 
         first = self._first
-        for name, contents in zip(self._names, self._contents, strict=True):
-            shown = "standard input" if name == STDIN else name
+        for i, (name, contents) in enumerate(zip(self.names, self._contents, strict=True)):
+            self.left = self.names[i:]
+            shown = shown_name(name)
             file_format = self._format or format_of(name)
             yield from read_records(contents, shown, file_format, mapping, first)
             first = 1
+
+
+def shown_name(name: str) -> str:
+    """Return how messages call a file."""
+    return "standard input" if name == STDIN else name
 
 
 def is_regular(stream: BinaryIO) -> bool:

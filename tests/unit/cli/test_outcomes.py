@@ -42,8 +42,23 @@ def test_what_may_be_written_or_nobody_waits_for_is_not_known() -> None:
 
 def test_an_input_goes_on_behind_its_last_record_only_if_all_before_it_are_written() -> None:
     outcomes = Outcomes()
-    assert outcomes.how_to_go_on() == ""
+    assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == ""
     outcomes.add(block(1, 3), {})
-    assert outcomes.how_to_go_on() == "--from-row 4 goes on behind x.txt, line 3"
+    assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == (
+        "--from-row 4 goes on behind x.txt, line 3"
+    )
     outcomes.add(block(4, 2), {0: LARGE})
-    assert outcomes.how_to_go_on() == ""
+    assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == ""
+
+
+def test_of_several_inputs_those_are_named_that_are_left() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 3), {})
+    behind = "goes on behind x.txt, line 3"
+    files = ["a.txt", "x.txt", "my file.txt"]
+    assert outcomes.how_to_go_on(files, files[1:]) == f"x.txt 'my file.txt' --from-row 4 {behind}"
+    assert outcomes.how_to_go_on(files, files[2:]) == f"'my file.txt' {behind}"
+    files = [f"{number}.txt" for number in range(9)]
+    assert outcomes.how_to_go_on(files, files) == (
+        f"0.txt 1.txt 2.txt 3.txt 4.txt (and the 4 files behind it) {behind}"
+    )

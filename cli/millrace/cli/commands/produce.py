@@ -229,7 +229,8 @@ def _produce(
         except Failure as failure:  # The rest of the input cannot be read; earlier rows are good.
             settle_all()
             say(outcomes.summary())
-            failure.hint = "; ".join(filter(None, (failure.hint, outcomes.how_to_go_on())))
+            goes_on = outcomes.how_to_go_on(inputs.names, inputs.left)
+            failure.hint = "; ".join(filter(None, (failure.hint, goes_on)))
             raise
         except MillraceError as error:  # Refused before it was sent, as it can never be.
             settle_all()

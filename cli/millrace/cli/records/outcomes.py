@@ -1,11 +1,16 @@
 """The outcomes of the records of an input: how many were written, which one was refused."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from copy import copy
+from typing import Final
 
+from millrace.cli.inputs import shown_name
 from millrace.cli.measures import Transfer
 from millrace.cli.records.sources import RecordColumns
 from millrace.core.errors import Appended, MillraceError
+
+_FILES_NAMED_MAX: Final = 5
 
 
 class Outcomes:
@@ -17,7 +22,7 @@ class Outcomes:
         """The error of the first refused record, with its place in the input."""
         self._last = ""
         """Place of the last record that was written."""
-        self._last_number = 0
+        self._last_file, self._last_number = "", 0
         self._refused = 0
         self._unknown = 0
 
@@ -39,7 +44,8 @@ class Outcomes:
         if len(errors) < count:
             self.written.records += count - len(errors)
             last = max(set(range(count)).difference(errors))
-            self._last, self._last_number = columns.place(last), columns.numbers[last]
+            self._last = columns.place(last)
+            self._last_file, self._last_number = columns.name, columns.numbers[last]
         if not errors:  # Bytes of failed records are not reported.
             self.written.size_bytes += columns.size_bytes
 
@@ -58,9 +64,21 @@ class Outcomes:
             text += f"; of {self._unknown:,} it is not known"
         return text
 
-    def how_to_go_on(self) -> str:
-        """Return the option that goes on behind the last record; empty if some before are not
-        written."""
+    def how_to_go_on(self, files: Sequence[str], left: Sequence[str]) -> str:
+        """Return the arguments that go on behind the last record; empty if some before are not
+        written.
+
+        Args:
+            files: all that were to be read.
+            left: those of them that are not read to their end.
+        """
         if not self._last or self._refused or self._unknown:
             return ""
-        return f"--from-row {self._last_number + 1} goes on behind {self._last}"
+        words = []
+        if len(files) > 1:
+            words = list(map(shlex.quote, left[:_FILES_NAMED_MAX]))
+            if len(left) > len(words):
+                words.append(f"(and the {len(left) - len(words)} files behind it)")
+        if self._last_file == shown_name(left[0]):
+            words.append(f"--from-row {self._last_number + 1}")
+        return f"{' '.join(words)} goes on behind {self._last}"
