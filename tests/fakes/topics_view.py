@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.membership import FoundTopic
+from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId
 
 
 class Topics:
-    """Topics of one partition each, by name; every pattern matches all of them."""
+    """Topics of one partition each, by name."""
 
     def __init__(self, ids: Mapping[str, TopicId] | None = None) -> None:
         self._ids = ids or {}
@@ -22,4 +23,4 @@ class Topics:
         return None if topic_id is None else FoundTopic(topic_id, SubscribedTopic(1))
 
     def matching(self, pattern: str) -> Collection[str]:
-        return list(self._ids)
+        return matching(pattern, list(self._ids))

@@ -73,7 +73,7 @@ class GroupCoordinator:
         self._kept: KeptRecords[CoordinatorRecord] = KeptRecords(start_offset, slack_records)
         self._positions = PositionsMachine(positions, self._kept, expired_at_once=expired_at_once)
         self.membership = MembershipMachine(groups)
-        self._retention_ms = positions.retention_ms
+        self._config = positions
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -207,7 +207,8 @@ class GroupCoordinator:
         """
         self.membership.check_unread(name, topic_ids, topics)
         result = self._positions.handle_forget_topics(name, topic_ids, now)
-        return Result([*result.records], None)
+        group = self.membership.handle_forget_topics(name, topic_ids, now)
+        return Result([*result.records, *group.records], None)
 
     def handle_expire(
         self,
@@ -227,28 +228,35 @@ class GroupCoordinator:
             group = self.membership.groups.get(name)
             if group is not None and group.is_empty and not self._positions.has(name):
                 records += self.membership.handle_forget(name, now).records
+            elif group is not None and topics.version is not None:
+                begun_with = self._positions.partition_counts(name)
+                records += self.membership.handle_expire(
+                    name, now, exists, begun_with, self._config.left_topic_retention_ms
+                ).records
         expired = self._positions.handle_expire(
             names,
             now,
             exists,
             is_used=lambda name: self._is_used(name, now),
-            read_topics=lambda name: self._read_topics(name, topics),
+            left_topics=lambda name: self._left_topics(name, topics, now),
         )
         return Result([*records, *expired.records], None)
 
-    def _read_topics(self, name: str, topics: TopicsView) -> Collection[TopicId] | None:
-        """Return the topics that a group reads; None: it has no members, and may go on with any."""
-        if name not in self.membership.occupied or topics.version is None:
-            return None
-        return self.membership.read_topics(name, topics)
+    def _left_topics(self, name: str, topics: TopicsView, now: WallMs) -> Collection[TopicId]:
+        """Return the topics that a group left long ago; without members it has left none."""
+        retention_ms = self._config.left_topic_retention_ms
+        if retention_ms == -1 or topics.version is None:
+            return ()
+        return self.membership.left_topics(name, topics, now, retention_ms)
 
     def _is_used(self, name: str, now: WallMs) -> bool:
         group = self.membership.groups.get(name)
         if group is None:
             return False
         record = self._kept.get(GroupRecord(name, None, now).key)
+        retention_ms = self._config.retention_ms
         changed_ago = 0 if record is None else now - record.timestamp
-        return not group.is_empty or self._retention_ms == -1 or changed_ago <= self._retention_ms
+        return not group.is_empty or retention_ms == -1 or changed_ago <= retention_ms
 
     def handle_heartbeat(
         self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs

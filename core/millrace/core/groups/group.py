@@ -23,6 +23,10 @@ In KIP-848 a member tells which partitions it still reads, and its epoch is the 
 heartbeat may then seem to confirm what the member was told after it was sent. Here the epoch counts
 a member's own assignments, so that a confirmation can be about one of them only.
 
+A group remembers a topic, a name and a pattern also after the last member that subscribed to it has
+left (`Epochs.left`): when that member returns, what came meanwhile is later. `forget_topics` and
+expiry (`MembershipMachine.handle_expire`) end this.
+
 Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup. KIP-1282 and KAFKA-12478 for later
 partitions.
 """
@@ -100,6 +104,19 @@ class Current:
         return None
 
 
+class LeftTopic(NamedTuple):
+    """A topic that a group has read, and that no member subscribes to now.
+
+    Attributes:
+        begun_with: its later partitions begin here; None: the group has forgotten its positions,
+            and begins again with all partitions.
+        at: when the group left it, by the clock of its coordinator.
+    """
+
+    begun_with: int | None
+    at: WallMs
+
+
 @dataclass(frozen=True, slots=True)
 class Epochs:
     """The record of the group as a whole.
@@ -112,6 +129,9 @@ class Epochs:
         later: the first later partition of topics that have some; sorted by id.
         names: those that members subscribed to, whether or not there was such a topic; sorted.
         patterns: likewise the regular expressions.
+        left: the topics that members have left, and none has returned to; sorted by id.
+        left_names: likewise names, and when the last member left each; sorted.
+        left_patterns: likewise the regular expressions.
     """
 
     epoch: int = 0
@@ -120,6 +140,9 @@ class Epochs:
     later: tuple[tuple[TopicId, int], ...] = ()
     names: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    left: tuple[tuple[TopicId, LeftTopic], ...] = ()
+    left_names: tuple[tuple[str, WallMs], ...] = ()
+    left_patterns: tuple[tuple[str, WallMs], ...] = ()
 
 
 class GroupRecord(NamedTuple):

@@ -17,7 +17,7 @@ it (`handle_assign`). So many members that come or go at once cost as much as a 
 Source: KIP-848; KIP-1263 for the intervals; Kafka's GroupMetadataManager.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -43,6 +43,7 @@ from millrace.core.groups.group import (
     Epochs,
     Group,
     GroupRecord,
+    LeftTopic,
     Member,
     MemberRecord,
     MembershipRecord,
@@ -63,11 +64,13 @@ _MEMBERS_PER_MS: Final = 10
 """Members for which a ms passes between two computations of a target: one takes about a tenth of
 that time."""
 _PATTERNS_MAX: Final = 16
-"""Different regular expressions of one group: each is looked up for each change of topics."""
+"""Different regular expressions of one group: each is looked up for each change of topics. So many
+more are remembered of members that have left."""
 
 _NAMES_LENGTH_MAX: Final = 64 << 10
-"""Characters of subscribed names that a group's record keeps. With more of them any new topic
-counts as a later one: to read too much of it is better than too little."""
+"""Characters of subscribed names that a group's record keeps, and again of those that members have
+left. With more of them any new topic counts as a later one: to read too much of it is better than
+too little."""
 _ANY_NAME: Final = ".*"
 
 _Subscribed: TypeAlias = tuple[tuple[str, ...], str]
@@ -159,7 +162,8 @@ class MembershipMachine:
         Raises:
             InvalidGroupError: a name, an id, or what the member says breaks a bound.
             GroupFullError: there is no room for another member, or for its topics.
-            UnreleasedInstanceIdError: a living member has this instance id.
+            UnreleasedInstanceIdError: a member has this instance id, and may be dead: only the end
+                of its session tells.
             UnknownMemberIdError: it was removed, or never joined.
             FencedMemberEpochError: it confirms what it never got.
         """
@@ -263,7 +267,86 @@ class MembershipMachine:
             )
         return Result([GroupRecord(name, None, now)], None)
 
+    def handle_forget_topics(
+        self, name: str, topic_ids: Collection[TopicId], now: WallMs
+    ) -> Result[MembershipRecord, None]:
+        """Forget how a group had begun to read some topics, which no member reads."""
+        group = self.groups.get(name)
+        if group is None:
+            return Result([], None)
+        epochs = group.epochs
+        left = dict(epochs.left) | {
+            topic_id: LeftTopic(None, now)
+            for topic_id in (*dict(epochs.topics), *dict(epochs.left))
+            if topic_id in topic_ids
+        }
+        forgotten = replace(
+            epochs,
+            topics=tuple(each for each in epochs.topics if each[0] not in topic_ids),
+            later=tuple(each for each in epochs.later if each[0] not in topic_ids),
+            left=tuple(sorted(left.items())),
+        )
+        return Result(_changed(group, forgotten, now), None)
+
+    def handle_expire(
+        self,
+        name: str,
+        now: WallMs,
+        exists: Callable[[TopicId], bool],
+        begun_with: Mapping[TopicId, int],
+        retention_ms: int,
+    ) -> Result[MembershipRecord, None]:
+        """Forget what members of a group have left, or begin to count for how long it is left.
+
+        A group without members keeps all, as any of them may return.
+
+        Args:
+            name: of the group.
+            now: the time.
+            exists: whether there is a topic of this id.
+            begun_with: the topics in which the group has positions, with the number of partitions
+                up to the last position.
+            retention_ms: for how long what is left is kept without positions; -1: for ever.
+        """
+        group = self.occupied.get(name)
+        if group is None or not _Draft(group, now).is_computed:
+            return Result([], None)
+        epochs = group.epochs
+        known = {*dict(epochs.topics), *dict(epochs.left)}
+        # An earlier release has not stored when it was left.
+        left = dict(epochs.left) | {
+            topic_id: LeftTopic(count, now)
+            for topic_id, count in begun_with.items()
+            if topic_id not in known
+        }
+
+        def is_kept(at: WallMs) -> bool:
+            return retention_ms == -1 or now - at <= retention_ms
+
+        expired = replace(
+            epochs,
+            left=tuple(
+                (topic_id, topic)
+                for topic_id, topic in sorted(left.items())
+                if exists(topic_id) and (topic_id in begun_with or is_kept(topic.at))
+            ),
+            left_names=tuple(each for each in epochs.left_names if is_kept(each[1])),
+            left_patterns=tuple(each for each in epochs.left_patterns if is_kept(each[1])),
+        )
+        return Result(_changed(group, expired, now), None)
+
     # --- Queries -----------------------------------------------------------------------------
+
+    def left_topics(
+        self, name: str, topics: TopicsView, now: WallMs, retention_ms: int
+    ) -> Collection[TopicId]:
+        """Return the topics that no member of a group has read for longer than this."""
+        group = self.occupied.get(name)
+        if group is None:
+            return ()
+        left = {each for each, topic in group.epochs.left if now - topic.at > retention_ms}
+        # A member that has come since may wait for its target. To ask takes time for each member.
+        return left - self.read_topics(name, topics) if left else ()
 
     def read_topics(self, name: str, topics: TopicsView) -> frozenset[TopicId]:
         """Return the topics that members of a group subscribe to, or still own."""
@@ -464,12 +547,16 @@ class _Draft:
         computed = replace(epochs, epoch=epoch, target_epoch=epoch)
         if not self.group.is_empty:
             names, patterns = _kept_subscriptions(self.group)
+            left_names, left_patterns = _left_subscriptions(epochs, names, patterns, self._now)
             computed = replace(
                 computed,
                 topics=sizes,
                 later=_later(epochs, found, topics),
                 names=names,
                 patterns=patterns,
+                left=_left_topics(epochs, dict(sizes), self._now),
+                left_names=left_names,
+                left_patterns=left_patterns,
             )
         self._store_epochs(computed)
 
@@ -513,16 +600,61 @@ def _later(
         found: the topics that are read now, by name.
         topics: of the cluster.
     """
-    known = dict(before.topics) | dict(before.later)  # How many each had when the group began.
+    known = _begun_with(before)
     new = {name for name, topic in found.items() if topic.topic_id not in known}
     # A new topic is a later one as a whole if a subscription was waiting for it.
-    awaited = new & set(before.names).union(*map(topics.matching, before.patterns if new else ()))
+    names = {*before.names, *dict(before.left_names)}
+    patterns = {*before.patterns, *dict(before.left_patterns)} if new else ()
+    awaited = new & names.union(*map(topics.matching, patterns))
     firsts = {}
     for name, (topic_id, topic) in found.items():
-        begun_with = known.get(topic_id, 0 if name in awaited else topic.partitions)
-        if begun_with < topic.partitions:
+        begun_with = known.get(topic_id, 0 if name in awaited else None)
+        if begun_with is not None and begun_with < topic.partitions:
             firsts[topic_id] = begun_with
     return tuple(sorted(firsts.items()))
+
+
+def _begun_with(epochs: Epochs) -> dict[TopicId, int | None]:
+    """Return how many partitions each topic had when the group began; None: it begins again."""
+    left = {topic_id: topic.begun_with for topic_id, topic in epochs.left}
+    return {**left, **dict(epochs.topics), **dict(epochs.later)}
+
+
+def _left_topics(
+    before: Epochs, read: Collection[TopicId], now: WallMs
+) -> tuple[tuple[TopicId, LeftTopic], ...]:
+    """Return the topics that the group has read before and does not read now."""
+    left = {
+        topic_id: LeftTopic(begun_with, now) for topic_id, begun_with in _begun_with(before).items()
+    } | dict(before.left)
+    return tuple(sorted(each for each in left.items() if each[0] not in read))
+
+
+_Times: TypeAlias = tuple[tuple[str, WallMs], ...]
+"""Texts, and when the last member left each; sorted."""
+
+
+def _left_subscriptions(
+    before: Epochs, names: Iterable[str], patterns: Iterable[str], now: WallMs
+) -> tuple[_Times, _Times]:
+    """Return the names and the patterns to which members subscribed before, and none does now."""
+    left_names = _left_texts(before.names, before.left_names, names, now)
+    left_patterns = _left_texts(before.patterns, before.left_patterns, patterns, now)
+    if sum(len(name) for name, _ in left_names) > _NAMES_LENGTH_MAX:
+        return (), ((_ANY_NAME, now),)
+    if len(left_patterns) > _PATTERNS_MAX:
+        return left_names, ((_ANY_NAME, now),)
+    return left_names, left_patterns
+
+
+def _left_texts(before: Iterable[str], left: _Times, present: Iterable[str], now: WallMs) -> _Times:
+    every = dict.fromkeys(before, now) | dict(left)
+    gone = every.keys() - set(present)
+    return tuple(sorted((each, every[each]) for each in gone))
+
+
+def _changed(group: Group, epochs: Epochs, now: WallMs) -> list[MembershipRecord]:
+    return [] if epochs == group.epochs else [GroupRecord(group.name, epochs, now)]
 
 
 def _kept_subscriptions(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -25,6 +25,7 @@ from millrace.core.groups.group import (
     CurrentRecord,
     Epochs,
     GroupRecord,
+    LeftTopic,
     Member,
     MemberRecord,
     MembershipRecord,
@@ -103,6 +104,9 @@ def _epochs_fields(epochs: Epochs) -> dict[str, Any]:
         "later": _numbers_fields(epochs.later),
         "names": list(epochs.names),
         "patterns": list(epochs.patterns),
+        "left": {topic_id.hex(): [*topic] for topic_id, topic in epochs.left},
+        "left_names": dict(epochs.left_names),
+        "left_patterns": dict(epochs.left_patterns),
     }
 
 
@@ -111,10 +115,29 @@ def _epochs(fields: Mapping[str, Any]) -> Epochs:
         int(fields["epoch"]),
         int(fields["target_epoch"]),
         _numbers(fields["topics"]),
-        _numbers(fields.get("later", {})),  # Earlier releases have written neither this
+        # Earlier releases have not written the rest.
+        _numbers(fields.get("later", {})),
         tuple(map(str, fields.get("names", ()))),
-        tuple(map(str, fields.get("patterns", ()))),  # nor these.
+        tuple(map(str, fields.get("patterns", ()))),
+        _left_topics(fields.get("left", {})),
+        _times(fields.get("left_names", {})),
+        _times(fields.get("left_patterns", {})),
     )
+
+
+def _left_topics(fields: Mapping[str, Any]) -> tuple[tuple[TopicId, LeftTopic], ...]:
+    topics = (
+        (
+            TopicId(bytes.fromhex(each)),
+            LeftTopic(None if begun_with is None else int(begun_with), WallMs(int(at))),
+        )
+        for each, (begun_with, at) in fields.items()
+    )
+    return tuple(sorted(topics))
+
+
+def _times(fields: Mapping[str, Any]) -> tuple[tuple[str, WallMs], ...]:
+    return tuple(sorted((text, WallMs(int(at))) for text, at in fields.items()))
 
 
 def _numbers_fields(numbers: Iterable[tuple[TopicId, int]]) -> dict[str, int]:

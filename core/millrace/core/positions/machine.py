@@ -93,6 +93,14 @@ class PositionsMachine:
                 found[key.topic_partition] = Offset(position.offset)
         return found
 
+    def partition_counts(self, name: str) -> dict[TopicId, int]:
+        """Return the number of partitions up to the last position under a name, by topic."""
+        counts: dict[TopicId, int] = {}
+        for key in self._names.get(name, ()):
+            topic_id, partition = key.topic_partition
+            counts[topic_id] = max(counts.get(topic_id, 0), partition + 1)
+        return counts
+
     def has_initial(self, name: str) -> bool:
         """Whether a reader stored where it began under this name."""
         return any(key.kind is Kind.INITIAL for key in self._names.get(name, ()))
@@ -168,7 +176,7 @@ class PositionsMachine:
         now: WallMs,
         exists: Callable[[TopicId], bool],
         is_used: Callable[[str], bool] = lambda _: False,
-        read_topics: Callable[[str], Collection[TopicId] | None] = lambda _: None,
+        left_topics: Callable[[str], Collection[TopicId]] = lambda _: (),
     ) -> Result[PositionRecord, None]:
         """Forget names that were unused for long, each with all its positions.
 
@@ -179,13 +187,13 @@ class PositionsMachine:
             exists: whether there is a topic of this id.
             is_used: whether a name is used, whatever its positions say: then only those of topics
                 that are deleted, or that it reads no more, are forgotten.
-            read_topics: returns the topics that a group's members read; None: nobody says.
+            left_topics: returns the topics that the members of a group left long ago.
         """
         records: list[PositionRecord] = []
         for name in names:
             if len(records) < self._expired_at_once:
                 expired = self._expired(name, now, exists, is_used=is_used(name))
-                expired = expired or self._left(name, now, exists, read_topics)
+                expired = expired or self._left(name, now, exists, left_topics)
                 records += _forgotten(expired, now)
         return Result(records, None)
 
@@ -280,25 +288,21 @@ class PositionsMachine:
         name: str,
         now: WallMs,
         exists: Callable[[TopicId], bool],
-        read_topics: Callable[[str], Collection[TopicId] | None],
+        left_topics: Callable[[str], Collection[TopicId]],
     ) -> Sequence[PositionKey]:
-        """Return the positions in topics that a group has left, of each topic all or none.
+        """Return the positions in topics that a group left long ago, of each topic all or none.
 
-        Those in a deleted topic stay longer, as it may come back.
+        Those stay that somebody has stored since, and those in a deleted topic, as it may come
+        back.
         """
+        keys = self._names.get(name)
+        left = {each for each in left_topics(name) if exists(each)} if keys else set()
+        if not keys or not left:
+            return ()
         retention_ms = self._config.left_topic_retention_ms
-        keys = self._names.get(name, ())
-        if retention_ms == -1:
-            return ()
-        touched: dict[TopicId, int] = {}
         for key in keys:
-            topic_id = key.topic_partition.topic_id
-            touched[topic_id] = max(touched.get(topic_id, 0), self._record(key).timestamp)
-        old = [topic_id for topic_id, at in touched.items() if now - at > retention_ms]
-        read = read_topics(name) if old else None  # Which takes time for each member.
-        if read is None:
-            return ()
-        left = {each for each in old if each not in read and exists(each)}
+            if now - self._record(key).timestamp <= retention_ms:
+                left.discard(key.topic_partition.topic_id)
         return [key for key in keys if key.topic_partition.topic_id in left]
 
 

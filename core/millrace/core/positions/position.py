@@ -93,8 +93,8 @@ class PositionsConfig:
     )
     left_topic_retention_ms: int = setting(
         604_800_000,
-        "A group with members forgets its position in a topic to which none of them subscribes any "
-        "more, if none was stored there for this long; its lag there counts until then. "
+        "A group with members forgets its position in a topic to which none has subscribed for "
+        "this long, if none was stored there meanwhile; its lag there counts until then. "
         "`millrace group forget` does it at once.",
         kafka="offsets.retention.minutes",
         unit=Unit.MILLISECONDS,

@@ -17,8 +17,8 @@ HERE, GONE = TopicPartition(TOPIC_ID, 0), TopicPartition(OTHER_ID, 0)
 RETENTION_MS = 1_000_000
 
 
-TOPICS = Topics({"orders": TOPIC_ID})
-READER = Member(topics=("orders",))
+TOPICS = Topics({"orders": TOPIC_ID, "others": OTHER_ID})
+READER, BOTH = Member(topics=("orders",)), Member(topics=("orders", "others"))
 
 
 class Kept:
@@ -34,12 +34,12 @@ class Kept:
         for record in result.records:
             self.machine.replay(record, self.machine.next_offset)
 
-    def join(self, name: str, at: int, member: Member = READER) -> None:
-        heartbeat = Heartbeat("m", JOINING, member)
+    def join(self, name: str, at: int, member: Member = READER, *, member_id: str = "m") -> None:
+        heartbeat = Heartbeat(member_id, JOINING, member)
         self.store(self.machine.handle_heartbeat(name, heartbeat, TOPICS, WallMs(at)))
 
-    def leave(self, name: str, at: int) -> None:
-        self.store(self.machine.handle_leave(name, ["m"], TOPICS, WallMs(at)))
+    def leave(self, name: str, at: int, *, member_id: str = "m") -> None:
+        self.store(self.machine.handle_leave(name, [member_id], TOPICS, WallMs(at)))
 
     def commit(
         self, name: str, place: TopicPartition, at: int, offset: int = 1, **member: object
@@ -117,13 +117,46 @@ def test_a_group_forgets_a_topic_that_its_members_have_left_and_no_other_one() -
         kept.commit("g", place, at)
     kept.expire(100_000, OTHER_ID)
     assert len(kept.machine) == 3, "without members any topic may be read again"
-    kept.join("g", 0)
-    kept.expire(1_500, OTHER_ID)
-    assert len(kept.machine) == 3, "of a topic all positions are forgotten, or none"
-    kept.expire(1_501)
+    kept.join("g", 0, BOTH)
+    kept.expire(100, OTHER_ID)
+    kept.leave("g", 200)
+    kept.join("g", 200)
+    kept.expire(1_201)
     assert len(kept.machine) == 3, "a deleted topic may come back"
+    kept.join("g", 400, BOTH)
+    kept.leave("g", 450)
+    kept.join("g", 450)
+    kept.expire(1_451, OTHER_ID)
+    assert len(kept.machine) == 3, "of a topic all positions are forgotten, or none"
     kept.expire(1_501, OTHER_ID)
     assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_a_group_keeps_the_positions_of_a_reader_that_restarts_however_old_they_are() -> None:
+    kept = Kept(left_topic_retention_ms=1_000)
+    kept.commit("g", GONE, 0)
+    kept.join("g", 0)
+    kept.join("g", 0, BOTH, member_id="other")
+    kept.leave("g", 50_000, member_id="other")
+    kept.expire(50_500, OTHER_ID)
+    assert GONE in kept.machine.positions("g", Kind.COMMITTED)
+    kept.join("g", 50_600, BOTH, member_id="other")
+    kept.expire(60_000, OTHER_ID)
+    assert GONE in kept.machine.positions("g", Kind.COMMITTED)
+
+
+def test_a_topic_that_an_earlier_release_saw_a_group_leave_counts_as_left_now() -> None:
+    kept = Kept(left_topic_retention_ms=1_000)
+    kept.commit("g", HERE, 0)
+    kept.commit("g", GONE, 0)
+    kept.join("g", 0)
+    kept.expire(50_000, OTHER_ID)
+    kept.expire(51_000, OTHER_ID)
+    assert len(kept.machine) == 2
+    kept.expire(51_001, OTHER_ID)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+    kept.expire(51_001, OTHER_ID)
+    assert kept.machine.membership.groups["g"].epochs.left == ()
 
 
 def test_positions_of_topics_are_forgotten_when_somebody_says_so() -> None:

@@ -21,8 +21,10 @@ from millrace.core.groups.group import (
     JOINING,
     NO_PARTITIONS,
     Current,
+    Epochs,
     Group,
     GroupRecord,
+    LeftTopic,
     Member,
     MemberRecord,
     MembershipRecord,
@@ -34,7 +36,7 @@ from millrace.core.groups.patterns import matching
 from millrace.core.groups.records import decode, encode
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 
-TOPIC_ID = TopicId(b"t" * 16)
+TOPIC_ID, OTHER_ID = TopicId(b"t" * 16), TopicId(b"o" * 16)
 NOW = WallMs(1_000)
 ORDERS = Member(topics=("orders",))
 
@@ -386,6 +388,110 @@ def test_with_very_many_names_any_new_topic_is_later() -> None:
     group.topics.found["orders"] = found(TOPIC_ID, 1)
     group.beat("a", 1)
     assert first_later(group) == {TOPIC_ID: 0}
+
+
+CLICKS_ID = TopicId(b"c" * 16)
+CLICKS = Member(topics=("clicks",), pattern="metrics/.*")
+
+
+def beside_clicks() -> Coordinator:
+    """Return a group that reads `orders`, and by another member the 3 partitions of `clicks`."""
+    group = Coordinator()
+    group.topics.found["clicks"] = found(CLICKS_ID, 3)
+    group.join("a")
+    group.join("b", CLICKS)
+    return group
+
+
+@pytest.mark.parametrize("are_all_away", [False, True])
+def test_what_came_to_a_topic_while_its_only_reader_was_away_is_later(are_all_away: bool) -> None:
+    group = beside_clicks()
+    group.leave("b")
+    if are_all_away:
+        group.leave("a")
+        group.join("a")
+    group.topics.found["clicks"] = found(CLICKS_ID, 4)
+    group.topics.found["metrics/cpu"] = found(OTHER_ID, 1)
+    group.beat("a", 1)
+    assert first_later(group) == {}
+    group.join("b", CLICKS)
+    assert first_later(group) == {CLICKS_ID: 3, OTHER_ID: 0}
+
+
+def test_a_later_partition_stays_one_when_the_only_reader_of_its_topic_dies() -> None:
+    group = beside_clicks()
+    group.topics.found["clicks"] = found(CLICKS_ID, 4)
+    group.beat("a", 1)
+    group.leave("b")
+    group.join("b", CLICKS)
+    assert first_later(group) == {CLICKS_ID: 3}
+    assert not group.machine.groups["g"].epochs.left
+
+
+@pytest.mark.parametrize("are_all_away", [False, True])
+def test_a_group_begins_again_with_all_of_a_topic_that_it_has_forgotten(are_all_away: bool) -> None:
+    group = beside_clicks()
+    group.leave(*("ab" if are_all_away else "b"))
+    group.topics.found["clicks"] = found(CLICKS_ID, 4)
+    for record in group.machine.handle_forget_topics("g", [CLICKS_ID], NOW).records:
+        group.machine.replay(record)
+    group.join("b", CLICKS)
+    assert first_later(group) == {}
+    group.topics.found["clicks"] = found(CLICKS_ID, 5)
+    group.beat("b", 1)
+    assert first_later(group) == {CLICKS_ID: 4}
+
+
+def expired(group: Coordinator, at: int, *there: TopicId, begun: dict[TopicId, int]) -> Epochs:
+    result = group.machine.handle_expire("g", WallMs(at), there.__contains__, begun, 100)
+    for record in result.records:
+        group.machine.replay(record)
+    return group.machine.groups["g"].epochs
+
+
+def test_what_a_group_has_left_is_kept_for_a_while_and_as_long_as_it_has_positions() -> None:
+    group = beside_clicks()
+    group.leave("b")
+    assert expired(group, NOW + 100, CLICKS_ID, begun={}).left == ((CLICKS_ID, LeftTopic(3, NOW)),)
+    after = expired(group, NOW + 101, CLICKS_ID, begun={CLICKS_ID: 3})
+    assert (len(after.left), after.left_names, after.left_patterns) == (1, (), ())
+    assert expired(group, NOW + 101, CLICKS_ID, begun={}).left == ()
+
+
+def test_of_a_deleted_topic_and_of_topics_that_are_read_nothing_is_kept() -> None:
+    group = beside_clicks()
+    group.leave("b")
+    assert expired(group, NOW, TOPIC_ID, begun={TOPIC_ID: 4, CLICKS_ID: 3}).left == ()
+
+
+def test_with_very_many_names_that_were_left_any_new_topic_is_later() -> None:
+    group = Coordinator()
+    group.topics.found.clear()
+    group.join("a")
+    for batch in range(5):
+        names = tuple(f"{'x' * 200}{batch}-{number}" for number in range(100))
+        group.join("b", Member(topics=names))
+        group.leave("b")
+    for number in range(20):
+        group.join("b", Member(pattern=f"metrics/{number}"))
+        group.leave("b")
+    epochs = group.machine.groups["g"].epochs
+    assert sum(len(name) for name, _ in epochs.left_names) <= 64 << 10
+    assert len(epochs.left_patterns) <= 16
+    group.topics.found["clicks"] = found(CLICKS_ID, 1)
+    group.join("b", Member(topics=("clicks",)))
+    assert first_later(group) == {CLICKS_ID: 0}
+
+
+def test_what_a_group_has_left_is_in_the_log() -> None:
+    group = beside_clicks()
+    group.leave("b")
+    record = GroupRecord("g", group.machine.groups["g"].epochs, NOW)
+    assert record.value is not None
+    assert record.value.left
+    assert record.value.left_names
+    assert record.value.left_patterns
+    assert decode(*encode(record), NOW) == record
 
 
 def test_a_group_of_an_earlier_release_goes_on_with_the_partitions_that_it_had() -> None:
