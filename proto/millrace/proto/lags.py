@@ -1,10 +1,12 @@
 """Lags on the wire: columns, with a value for each partition.
 
 A thousand partitions are asked about at once, and a message for each of them would cost more than
-to measure it. Partitions that have no answer are lists beside the columns, one for each error.
+to measure it. Partitions that have no answer are a list beside the columns; the text of an error
+that many of them have is there once.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from millrace.core.errors import MillraceError
@@ -67,22 +69,21 @@ def queries_to_wire(queries: Sequence[LagQuery]) -> pb.DescribeLagsRequest:
 def lags_to_wire(answers: Sequence[MeasuredLag | Error]) -> pb.DescribeLagsResponse:
     """Return the response of answers, or errors, in the order of the queries.
 
-    An error object that is the answer to many queries goes on the wire once.
+    The text of an error object that is the answer to many queries goes on the wire once.
     """
     lags = [_NOTHING if isinstance(each, Error) else each for each in answers]
-    errors = {id(each): each for each in answers if isinstance(each, Error)}
-    indexes: dict[int, list[int]] = {each: [] for each in errors}
+    refused: dict[int, list[pb.RefusedLag]] = {}
     for index, each in enumerate(answers):
         if isinstance(each, Error):
-            indexes[id(each)].append(index)
+            same = refused.setdefault(id(each), [])
+            error = Error(code=each.code, retriable=each.retriable) if same else each
+            same.append(pb.RefusedLag(index=index, error=error))
     return pb.DescribeLagsResponse(
         log_start_offsets=[lag.log_start_offset for lag in lags],
         end_offsets=[lag.end_offset for lag in lags],
         unread_bytes=[lag.unread_bytes for lag in lags],
         unread_ms=[_UNKNOWN_MS if lag.unread_ms is None else lag.unread_ms for lag in lags],
-        refused=[
-            pb.RefusedLag(indexes=indexes[each], error=error) for each, error in errors.items()
-        ],
+        refused=chain.from_iterable(refused.values()),
     )
 
 
@@ -97,7 +98,9 @@ def lags_from_wire(response: pb.DescribeLagsResponse) -> list[MeasuredLag | Mill
             (None if each < 0 else each for each in response.unread_ms),
         )
     )
+    whole = Error()
     for refused in response.refused:
-        for index in refused.indexes:
-            answers[index] = error_from_wire(refused.error)
+        if refused.error.message or refused.error.code != whole.code:
+            whole = refused.error
+        answers[refused.index] = error_from_wire(whole)
     return answers

@@ -264,9 +264,9 @@ class DescribeLagsResponse(_message.Message):
     def __init__(self, log_start_offsets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., unread_bytes: _Optional[_Iterable[int]] = ..., unread_ms: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[RefusedLag, _Mapping]]] = ...) -> None: ...
 
 class RefusedLag(_message.Message):
-    __slots__ = ("indexes", "error")
-    INDEXES_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("index", "error")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    indexes: _containers.RepeatedScalarFieldContainer[int]
+    index: int
     error: _common_pb2.Error
-    def __init__(self, indexes: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...

@@ -13,6 +13,7 @@ from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import Unread
 from millrace.core.errors import (
+    CorruptLogError,
     MalformedRequestError,
     MillraceError,
     NotLeaderError,
@@ -20,8 +21,15 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, TopicPartition, WallMs
 from millrace.core.metadata.model import Listener
-from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
+from millrace.proto.lags import (
+    LagQuery,
+    MeasuredLag,
+    lags_from_wire,
+    lags_to_wire,
+    queries_to_wire,
+)
 from millrace.proto.v1 import fetch_pb2 as pb
+from millrace.proto.v1.common_pb2 import Error
 
 
 class Log:
@@ -130,10 +138,23 @@ def test_partitions_that_are_refused_for_the_same_reason_share_its_text() -> Non
     request = queries_to_wire([LagQuery(place, NO_LEADER_EPOCH, 5) for place in places])
     first = Unread(9, WallMs(1))
     response = asyncio.run(leaders_of(first).describe(request))
-    (refused,) = response.refused
-    assert list(refused.indexes) == list(range(1, 10_000))
-    assert refused.error.message == "ask another broker"
-    assert response.ByteSize() < 2 * request.ByteSize()
+    texts = [each.error.message for each in response.refused]
+    assert texts == ["ask another broker", *[""] * 9998]
+    assert response.ByteSize() < 4 * request.ByteSize()
+    _, *refused = lags_from_wire(response)
+    assert {str(each) for each in refused} == {"ask another broker"}
+
+
+def test_a_reader_of_an_earlier_release_finds_each_refused_partition_and_its_code() -> None:
+    damaged = Error(code=CorruptLogError.code, message="damaged")  # type: ignore[arg-type]
+    moved = Error(code=NotLeaderError.code, message="ask another")  # type: ignore[arg-type]
+    known = MeasuredLag(0, 80, 9, 1)
+    response = lags_to_wire([moved, known, damaged, moved, damaged])
+    by_index = {each.index: each.error.code for each in response.refused}
+    assert by_index == {0: moved.code, 2: damaged.code, 3: moved.code, 4: damaged.code}
+    found = lags_from_wire(response)
+    assert found.pop(1) == known
+    assert list(map(str, found)) == ["ask another", "damaged", "ask another", "damaged"]
 
 
 def test_many_partitions_are_answered_in_the_order_of_the_request() -> None:
