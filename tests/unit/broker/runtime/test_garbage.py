@@ -3,7 +3,8 @@
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,30 @@ def test_a_broker_that_grows_has_little_for_the_next_collection_of_the_oldest(
     assert len(gc.get_objects(generation=OLDEST)) < 200_000
     assert garbage.added > 500_000
     del grown
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="it collects the oldest in small parts")
+def test_the_next_collection_of_the_oldest_has_little_also_after_one_of_everything(
+    garbage: Garbage,
+) -> None:
+    looked_at: list[int] = []
+
+    def look(phase: str, info: Mapping[str, Any]) -> None:
+        if phase == "start" and info["generation"] == OLDEST:
+            looked_at.append(sum(len(gc.get_objects(generation=each)) for each in range(3)))
+
+    grown = [[number] for number in range(1_000_000)]
+    garbage.collect_all()
+    assert garbage.kept > len(grown)
+    gc.callbacks.insert(0, look)
+    try:
+        more = [[number] for number in range(400_000)]
+    finally:
+        gc.callbacks.remove(look)
+    assert looked_at
+    assert max(looked_at) < 150_000
+    assert garbage.added > 200_000
+    del grown, more
 
 
 def test_what_survives_a_collection_of_the_oldest_is_not_looked_at_again(garbage: Garbage) -> None:
