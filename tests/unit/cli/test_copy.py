@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from millrace.cli.commands.copy import _Copier
+from millrace.cli.failures import Failure
 from millrace.cli.interruption import Interruption
 from millrace.cli.reading import Reader
-from millrace.core.errors import MessageTooLargeError, MillraceError
+from millrace.core.errors import MessageTooLargeError, MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName
 
 ZERO, ONE = ("source", 0), ("source", 1)
@@ -50,7 +51,7 @@ class Copy:
             SimpleNamespace(look=lambda _: None),  # type: ignore[arg-type]
             starts={ZERO: 5, ONE: 0},
             passed=reader.passed,
-            keeps_partitions=True,
+            partitions=2,
         )
         self.reader = reader
 
@@ -117,6 +118,15 @@ def test_a_refused_record_is_where_a_copy_goes_on() -> None:
     with pytest.raises(MessageTooLargeError):
         copy.copier.settle_done()
     assert copy.copier.next_offsets == {ZERO: 7, ONE: 1}
+
+
+def test_a_copy_of_a_source_that_has_grown_says_how_many_partitions_the_destination_needs() -> None:
+    copy = Copy()
+    copy.read((("source", 2), 0, "a"))
+    copy.sent[0].refused = {0: UnknownTopicOrPartitionError("no such partition")}
+    with pytest.raises(Failure, match="has grown to 3 partitions") as failed:
+        copy.copier.settle_done()
+    assert failed.value.hint.startswith("give destination 3 partitions")
 
 
 def test_records_beyond_the_wanted_number_are_left_for_the_next_copy() -> None:

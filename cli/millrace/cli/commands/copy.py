@@ -99,8 +99,9 @@ def command(
     """Copy the records of SOURCE to DESTINATION, with keys, headers and timestamps.
 
     Where both have equally many partitions, a record goes to the partition of its number; else to
-    that of its key. The copies get new offsets. Without --follow and --to the command ends with the
-    records that were there when it began.
+    that of its key. When SOURCE gets more partitions meanwhile, DESTINATION must get them first.
+    The copies get new offsets. Without --follow and --to the command ends with the records that
+    were there when it began.
 
     When it ends early, after an error or Ctrl-C, it says how far it came: the offset from which
     SOURCE's partitions are not copied. With --name it goes on from there when it is called again;
@@ -121,7 +122,8 @@ def command(
             open_producer(to_bootstrap, compression=compression) as producer,
             SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer,
         ):
-            keeps_partitions = len(producer.partitions_for(destination)) == len(ranges)
+            partitions = len(producer.partitions_for(destination))
+            keeps_partitions = partitions == len(ranges)
             if not keeps_partitions:
                 say(
                     f"{destination} has not as many partitions as {source}: a record's key chooses "
@@ -145,7 +147,7 @@ def command(
                 OldRecords(to_bootstrap, destination),
                 starts={each: consumer.position(each) for each in consumer.assignment()},
                 passed=reader.passed,
-                keeps_partitions=keeps_partitions,
+                partitions=partitions if keeps_partitions else None,
             )
             keeper = _Keeper(admin, name, mark, taker) if name else None
             try:
@@ -330,7 +332,8 @@ class _Copier:
         old: warns of records that the destination soon deletes.
         starts: where partitions of the source begin to be read.
         passed: the reader's; it may be ahead of the records that were to be copied.
-        keeps_partitions: whether a record goes to the partition of its number.
+        partitions: the number of the destination's, where a record goes to the partition of its
+            number; None: its key chooses.
     """
 
     def __init__(
@@ -342,16 +345,16 @@ class _Copier:
         *,
         starts: Mapping[PartitionName, int],
         passed: Mapping[PartitionName, int],
-        keeps_partitions: bool,
+        partitions: int | None,
     ) -> None:
         self._producer, self._destination = producer, destination
         self._interruption, self._old = interruption, old
-        self._keeps_partitions = keeps_partitions
+        self._partitions = partitions
         self._in_flight: deque[_Sent] = deque()
         self._failed: set[PartitionName] = set()
         self.copied = Transfer()
         self._acknowledged, self._passed = dict(starts), passed
-        self.problem: MillraceError | None = None
+        self.problem: MillraceError | Failure | None = None
         """The first error of a record."""
 
     @property
@@ -371,7 +374,7 @@ class _Copier:
         handle = self._producer.send_batch(
             self._destination,
             sent,
-            partition=partition if self._keeps_partitions else None,
+            partition=None if self._partitions is None else partition,
         )
         self._in_flight.append(_Sent((topic, partition), records, handle))
         while len(self._in_flight) > _BATCHES_IN_FLIGHT_MAX and not self._interruption.came:
@@ -384,6 +387,7 @@ class _Copier:
 
         Raises:
             MillraceError: a record was refused.
+            Failure: the source has grown, and the destination has not.
         """
         while self._in_flight and self._in_flight[0].handle.done():
             self._settle_oldest(None)
@@ -412,9 +416,29 @@ class _Copier:
         self.copied.records += len(offsets) - len(errors)
         if errors:
             self._failed.add(sent.place)
-            self.problem = self.problem or errors[min(errors)]
+            self.problem = self.problem or self._explained(errors[min(errors)], sent.place)
         else:
             self.copied.size_bytes += payload_bytes(sent.records)
+
+    def _explained(self, error: MillraceError, place: PartitionName) -> MillraceError | Failure:
+        """Return what a refused record is told by."""
+        topic, partition = place
+        if (
+            self._partitions is None
+            or partition < self._partitions
+            or not isinstance(error, UnknownTopicOrPartitionError)
+        ):
+            return error
+        # By its key, a record would not go where the earlier ones with that key are.
+        wanted = partition + 1
+        return Failure(
+            f"{topic} has grown to {wanted} partitions or more, and {self._destination} has "
+            f"{self._partitions}",
+            f"give {self._destination} {wanted} partitions, and copy again: `millrace topic alter "
+            f"{self._destination} --partitions {wanted}`",
+            code_name=error.name(),
+            exit_code=ExitCode.NOT_FOUND,
+        )
 
 
 class _Keeper:
