@@ -369,9 +369,9 @@ LASTING: Final[tuple[Mutant, ...]] = (
     mutant(
         "only living brokers count for the usual number of replicas",
         "P77",
-        f"{_CORE}.controller.topic_changes:_usual_replication_factor",
-        "for each in cluster.members()",
-        "for each in cluster.members() if each.is_there",
+        f"{_CORE}.controller.topic_changes:brokers_for_replicas",
+        "for each in cluster.brokers.values()",
+        "for each in cluster.brokers.values() if each.is_there",
     ),
     mutant(
         "positions stay on the disks that there were at first",

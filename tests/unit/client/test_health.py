@@ -44,6 +44,7 @@ def judged(
     drained: int = -1,
     is_internal: bool = False,
     media: str = "any",
+    told_media: bool = True,
 ) -> ClusterHealth:
     """Judge a cluster of one partition."""
     partition = PartitionDescription(
@@ -75,7 +76,9 @@ def judged(
             BrokerEpoch(n),
             is_drained=n == drained,
             reluctance="full disk" if n == full else "",
-            media=(Media.SSD,) if n else (Media.SSD, Media.HDD),
+            media=(
+                (Media.SSD, Media.HDD) if not n else (Media.SSD,) if n == 1 or told_media else ()
+            ),
         )
         for n in range(3)
     )
@@ -211,6 +214,12 @@ def test_replicas_that_are_on_their_way_are_not_few_and_those_that_go_do_not_cou
 def test_a_broker_that_is_down_counts_for_the_default_and_a_drained_one_does_not() -> None:
     assert judged([0, 1], replicas=[0, 1], defaults=USUAL).few_replicas
     assert not judged([0, 1], replicas=[0, 1], drained=2, defaults=USUAL).few_replicas
+
+
+def test_a_broker_that_has_not_told_its_media_yet_counts_as_it_does_for_the_controller() -> None:
+    assert not judged([0], replicas=[0], media="hdd", defaults=USUAL).few_replicas
+    (found,) = judged([0], replicas=[0], media="hdd", told_media=False, defaults=USUAL).few_replicas
+    assert found.replicas_wanted == 2
 
 
 def test_the_default_is_that_of_the_setting_as_far_as_brokers_have_the_media() -> None:

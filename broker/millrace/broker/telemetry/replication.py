@@ -12,13 +12,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.core.controller.topic_changes import (
+    brokers_for_replicas,
     default_replication_factor,
     positions_replication_factor,
 )
 from millrace.core.ids import BrokerId
+from millrace.core.media import TopicMedia
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
-from millrace.core.metadata.model import PartitionState, Topic
+from millrace.core.metadata.model import PartitionState
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class ReplicationMetrics:
         self._few_replicas = gauge(
             "few_replicas_partitions",
             "Partitions with fewer replicas than a topic gets by default now; reported only by the "
-            "controller. Worry unless somebody wanted it so: `millrace cluster health` names them.",
+            "controller. Worry where nobody chose so few: `millrace cluster health` names them.",
         )
         self._cluster = cluster
         self._topic_labels = topic_labels
@@ -216,19 +218,28 @@ class ReplicationMetrics:
             for topic in image.topics_by_id.values()
             for partition in topic.partitions
         )
+        self._few_replicas.set(self._with_few_replicas(image))
 
-        self._few_replicas.set(
-            sum(self._with_few_replicas(image, topic) for topic in image.topics_by_id.values())
+    def _with_few_replicas(self, image: MetadataImage) -> int:
+        """Count partitions; what they should have is found once for all topics."""
+        cluster = image.cluster
+        usual = {
+            media: min(
+                default_replication_factor(self._cluster, cluster, media),
+                brokers_for_replicas(cluster, media),
+            )
+            for media in TopicMedia
+        }
+        of_positions = min(
+            positions_replication_factor(self._cluster, cluster),
+            brokers_for_replicas(cluster, TopicMedia.ANY),
         )
-
-    def _with_few_replicas(self, image: MetadataImage, topic: Topic) -> int:
-        wanted = (
-            positions_replication_factor(self._cluster, image.cluster)
-            if topic.name.is_internal
-            else default_replication_factor(self._cluster, image.cluster, topic.config.media)
+        return sum(
+            len(partition.target) < wanted
+            for topic in image.topics_by_id.values()
+            for wanted in [of_positions if topic.name.is_internal else usual[topic.config.media]]
+            for partition in topic.partitions
         )
-        wanted = min(wanted, len(image.cluster.members(topic.config.media)))
-        return sum(len(each.target) < wanted for each in topic.partitions)
 
     def on_counted(self, counts: ReplicaCounts) -> None:
         """Update the metrics of this broker's replicas."""

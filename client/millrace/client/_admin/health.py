@@ -13,7 +13,7 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
-from millrace.core.metadata.cluster_config import usual_replication_factor
+from millrace.core.metadata.cluster_config import may_hold, replicas_by_default
 from millrace.core.metadata.model import Reluctance
 from millrace.core.words import count, listed
 
@@ -156,10 +156,11 @@ class ReplicationDefaults:
     def wanted(self, cluster: ClusterDescription, topic: TopicDescription) -> int:
         """Return how many replicas a topic would get now, on the brokers that there are (P77)."""
         brokers = sum(
-            not each.is_drained and topic.media.is_among(each.media) for each in cluster.brokers
+            may_hold(topic.media, each.media, is_drained=each.is_drained, is_fenced=each.is_fenced)
+            for each in cluster.brokers
         )
         setting = self.positions if topic.is_internal else self.topics
-        return usual_replication_factor(brokers) if setting == -1 else min(setting, brokers)
+        return min(replicas_by_default(setting, brokers), brokers)
 
 
 def health_of(

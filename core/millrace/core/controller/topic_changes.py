@@ -33,7 +33,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.broker_levels import check_settings
-from millrace.core.metadata.cluster_config import ClusterConfig, usual_replication_factor
+from millrace.core.metadata.cluster_config import ClusterConfig, may_hold, replicas_by_default
 from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
@@ -291,31 +291,25 @@ def _client_topic_name(text: str) -> TopicName:
 
 def positions_replication_factor(config: ClusterConfig, cluster: ClusterState) -> int:
     """Return how many replicas the topic of positions should have."""
-    if config.positions_replication_factor != -1:
-        return config.positions_replication_factor
-    return _usual_replication_factor(cluster, TopicMedia.ANY)
+    brokers = brokers_for_replicas(cluster, TopicMedia.ANY)
+    return replicas_by_default(config.positions_replication_factor, brokers)
 
 
 def default_replication_factor(
     config: ClusterConfig, cluster: ClusterState, media: TopicMedia
 ) -> int:
     """Return how many replicas a topic with this media gets, if nobody names a number."""
-    if config.default_replication_factor != -1:
-        return config.default_replication_factor
-    return _usual_replication_factor(cluster, media)
+    return replicas_by_default(
+        config.default_replication_factor, brokers_for_replicas(cluster, media)
+    )
 
 
-def _usual_replication_factor(cluster: ClusterState, media: TopicMedia) -> int:
-    """Return three, or as many as there are brokers, also if these are away now (P77).
-
-    A broker that has just registered has not told its media yet: it counts.
-    """
-    may_hold = [
-        each
-        for each in cluster.members()
-        if media.is_among(each.media) or (each.is_fenced and not each.media)
-    ]
-    return usual_replication_factor(len(may_hold))
+def brokers_for_replicas(cluster: ClusterState, media: TopicMedia) -> int:
+    """Return how many brokers may hold a replica on this media, also those that are away."""
+    return sum(
+        may_hold(media, each.media, is_drained=each.is_drained, is_fenced=each.is_fenced)
+        for each in cluster.brokers.values()
+    )
 
 
 def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicName) -> None:

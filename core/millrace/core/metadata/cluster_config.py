@@ -1,9 +1,10 @@
 """Settings that should be the same on every broker, since any of them may become the controller."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from millrace.core.media import Media, TopicMedia
 from millrace.core.settings import Unit, Visibility, constant, parse, setting, settings_of, to_text
 
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
@@ -12,6 +13,32 @@ DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
 def usual_replication_factor(brokers: int) -> int:
     """Return how many replicas a topic usually has in a cluster with so many brokers for it."""
     return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, brokers))
+
+
+def replicas_by_default(setting: int, brokers: int) -> int:
+    """Return how many replicas a topic gets if nobody names a number.
+
+    Args:
+        setting: the number that is set; -1: the usual one.
+        brokers: how many may hold a replica (`may_hold`).
+    """
+    return usual_replication_factor(brokers) if setting == -1 else setting
+
+
+def may_hold(
+    media: TopicMedia, there: Collection[Media], *, is_drained: bool, is_fenced: bool
+) -> bool:
+    """Return whether a broker counts for the replicas of a topic, also one that is away (P77).
+
+    A broker that has just registered is fenced and has not told its media yet: it counts.
+
+    Args:
+        media: of the topic.
+        there: media of the broker's log directories.
+        is_drained: the broker is to hold nothing.
+        is_fenced: the broker is away, or has not come yet.
+    """
+    return not is_drained and (media.is_among(there) or (is_fenced and not there))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,6 +154,8 @@ class PartitionState:
     @property
     def target(self) -> tuple[BrokerId, ...]:
         """The replicas once the reassignment is done, if there is one; else the replicas."""
+        if not self.removing:
+            return self.replicas
         return tuple(each for each in self.replicas if each not in self.removing)
 
     @property

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from millrace.core import words
 from millrace.core.media import Media, TopicMedia
-from millrace.core.metadata.cluster_config import usual_replication_factor
+from millrace.core.metadata.cluster_config import may_hold, replicas_by_default
 from millrace.core.metadata.topic_config import PROTECTION_SETTING, canonical_overrides
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
@@ -116,15 +116,13 @@ def wanted_overrides(topic: Topic) -> dict[str, str]:
 def default_replicas(cluster: Cluster, media: TopicMedia) -> int:
     """Return how many replicas a topic gets by default on the brokers that a Cluster asks for."""
     setting = cluster.spec.config.get("cluster", {}).get("default_replication_factor", -1)
-    if isinstance(setting, int) and setting > 0:
-        return setting
-    return usual_replication_factor(
-        sum(
-            pool.replicas
-            for pool in cluster.spec.pools
-            if media.is_among([each.media for each in pool.volumes])
-        )
+    brokers = sum(
+        pool.replicas
+        for pool in cluster.spec.pools
+        if may_hold(media, {each.media for each in pool.volumes}, is_drained=False, is_fenced=False)
     )
+    is_set = isinstance(setting, int) and setting > 0
+    return replicas_by_default(setting if is_set else -1, brokers)
 
 
 def actions(

@@ -1,5 +1,7 @@
 """Changes of leaders and in-sync replicas, counted by the broker that leads."""
 
+from collections import UserDict
+from collections.abc import Iterator
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
@@ -146,3 +148,27 @@ def test_partitions_with_fewer_replicas_than_by_default_are_counted_by_the_contr
 
     assert [few(1), few(2), few(3), few(4)] == [0, 1, 1, 1]
     assert few(3, is_controller=False) == 0
+
+
+def test_replicas_by_default_are_found_once_and_not_for_each_topic() -> None:
+    asked = 0
+
+    class Brokers(UserDict[BrokerId, BrokerRegistration]):
+        """Count how often all are looked at."""
+
+        def __iter__(self) -> Iterator[BrokerId]:
+            nonlocal asked
+            asked += 1
+            return super().__iter__()
+
+    cluster = ClusterState(cluster_id="c", brokers=Brokers({BrokerId(1): broker(1)}))
+    metrics = ReplicationMetrics(CollectorRegistry(), TopicLabels(10), ClusterConfig())
+    named = [replace(topic(state(1, 1)), topic_id=TopicId(bytes([n]) * 16)) for n in range(200)]
+    topics = {
+        each.topic_id: replace(each, name=parse_topic_name(f"t{number}"))
+        for number, each in enumerate(named)
+    }
+    shard = StateShard(number=0, version=1, topics=topics)
+    image = MetadataImage.empty(cluster).with_shard(shard)
+    metrics.on_image(image, is_controller=True, leaderships_failed=0)
+    assert 0 < asked < 20
