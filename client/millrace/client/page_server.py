@@ -28,7 +28,6 @@ CONNECTIONS_MAX: Final = 16
 SILENT_S_MAX: Final = 10
 """How long a peer may be silent."""
 
-
 METRICS_PATH: Final = "/metrics"
 _METHODS: Final = ("GET", "HEAD")
 _PRIVATE_DOMAINS: Final = frozenset({"internal", "local", "localhost", "svc"})

@@ -300,7 +300,11 @@ class NotControllerError(RefreshMetadataError):
 
 
 class BrokerBusyError(RetriableError):
-    """A bound on memory, streams or queues is reached; try again shortly."""
+    """The cluster cannot do it yet; try again shortly.
+
+    A bound on memory, streams or queues is reached, the cluster is just starting, the brokers that
+    are needed are away, or a change before it is not stored yet.
+    """
 
     code = 28
 

@@ -44,15 +44,15 @@ class _Outline:
     inside: dict[str, "_Outline"] = field(default_factory=dict)
 
 
-def too_many_entries(kind: Any, data: bytes, entries_max: int) -> str | None:
-    """Return of what a message has too many; None: of nothing.
+def too_many_entries(descriptor: Any, data: bytes, entries_max: int) -> str | None:
+    """Return which list or map of a message is too long, with its length; None: none is.
 
     A list or map may have `entries_max` entries, counted in all elements that have such a list
     together. Lists of numbers in elements may have `NUMBERS_PER_ENTRY` times as many.
 
     Args:
-        kind: the message's descriptor.
-        data: its bytes.
+        descriptor: of the message's type.
+        data: the message.
         entries_max: how many entries a list or map may have.
 
     Raises:
@@ -60,7 +60,7 @@ def too_many_entries(kind: Any, data: bytes, entries_max: int) -> str | None:
     """
     if len(data) <= entries_max:
         return None  # Each entry takes a byte at least.
-    outline = _outline_of(kind)
+    outline = _outline_of(descriptor)
     return None if outline.kind is None else _too_many(outline, [data], entries_max)
 
 
@@ -83,11 +83,11 @@ def _too_many(
 
 
 @cache
-def _outline_of(kind: Descriptor) -> _Outline:
+def _outline_of(descriptor: Descriptor) -> _Outline:
     """Return the outline of a message type. Kinds that hold themselves are not for requests."""
     outline = _Outline()
     fields = []
-    for each in kind.fields:
+    for each in descriptor.fields:
         message = each.message_type
         is_map = message is not None and message.GetOptions().map_entry
         inside = None if message is None or is_map else _outline_of(message)
@@ -107,7 +107,7 @@ def _outline_of(kind: Descriptor) -> _Outline:
             )
         )
     if fields:
-        name = kind.full_name.replace(".", "_")
+        name = descriptor.full_name.replace(".", "_")
         file = descriptor_pb2.FileDescriptorProto(
             name=name,
             package=_PACKAGE,

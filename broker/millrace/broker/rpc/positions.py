@@ -15,7 +15,7 @@ from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.rpc.requests import checked_topic_id, checked_topic_partition
 from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.turns import Turns
@@ -203,7 +203,7 @@ class PositionsService:
                 raise MalformedRequestError(
                     f"{entries} topics in one request: at most {_FORGOTTEN_MAX} may be"
                 )
-            ids = {checked_topic_partition(each, 0).topic_id for each in request.topic_ids}
+            ids = {checked_topic_id(each) for each in request.topic_ids}
             line.name(f"{name}: {self._topics.topic_name(each) or each.hex()}" for each in ids)
             entries = len(ids)
             place = self._names.find(name)
