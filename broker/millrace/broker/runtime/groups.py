@@ -427,7 +427,7 @@ class Groups:
         return found
 
     async def _end(self, place: TopicPartition, looks: Sequence[_Look]) -> None:
-        """Remove members, and store who is silent.
+        """Remove dead members, and store for how long others were silent.
 
         A partition that cannot commit holds up no other one. A commit takes time, in which others
         may be heard: so each request looks at its members again.

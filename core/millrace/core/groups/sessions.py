@@ -10,8 +10,9 @@ All times are durations by the clock of one broker, so that clocks need not agre
 
 Invariants:
 
-- A member is removed only if coordinators did not hear it for a whole session, all together, since
-  they have answered it (P61). The time without a coordinator does not count.
+- A member is removed only if it was not heard for a whole session since a coordinator answered it
+  last (P61). The silences before several coordinators add up. Time without a coordinator does not
+  count.
 - Each coordinator gives a member at least the interval of heartbeats, in which a living one comes.
 """
 
@@ -24,7 +25,8 @@ from millrace.core.groups.group import Current, Group, Member
 from millrace.core.ids import MonotonicMs
 
 _STEPS: Final = 8
-"""Parts of a session in which silence is stored: so much of it is forgotten with a coordinator."""
+"""Silence is stored when it has grown by this part of a session. What has come since is lost
+when the coordinator dies."""
 _LONG_AGO: Final = MonotonicMs(0)
 
 
@@ -83,7 +85,7 @@ class Sessions:
         self._sessions.pop((group, member_id), None)
 
     def retain(self, groups: Mapping[str, Group]) -> None:
-        """Forget all who are no members of these groups."""
+        """Forget the sessions of those who are not members of these groups any more."""
         for name, member_id in list(self._sessions):
             if name not in groups or member_id not in groups[name].members:
                 del self._sessions[name, member_id]
