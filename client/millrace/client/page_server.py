@@ -39,10 +39,12 @@ class PageHandler(MetricsHandler):
 
     Attributes:
         names: of this machine, besides its host name.
+        names_setting: where more of them are set; empty: nowhere.
     """
 
     timeout = SILENT_S_MAX
     names: Collection[str] = ()
+    names_setting = ""
 
     def page(self, path: str) -> tuple[int, str] | None:
         """Return status and text of a page besides the metrics; None: there is no such page."""
@@ -56,10 +58,11 @@ class PageHandler(MetricsHandler):
             self.answer(HTTPStatus.METHOD_NOT_ALLOWED, "it answers GET and HEAD")
         # HTTP/1.0 may leave it out. A browser does not.
         elif not all(is_own_host(host, self.names) for host in hosts):
+            advice = f", or add the name to {self.names_setting}" if self.names_setting else ""
             self.answer(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this is no name of this machine that is known here: ask by its IP address, or add "
-                "the name to the settings",
+                "this is no name of this machine that is known here: ask by its IP address or a "
+                f"name without a dot{advice}",
             )
         else:
             return True

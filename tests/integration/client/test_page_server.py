@@ -7,6 +7,7 @@ from contextlib import closing
 from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPConnection
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -121,6 +122,17 @@ def test_another_sites_name_is_refused_and_shows_nothing(
     assert status == HTTPStatus.MISDIRECTED_REQUEST
     assert b"IP address" in body
     assert b"figure" not in body
+
+
+def test_a_refused_name_is_told_where_names_are_set_if_they_are_set_anywhere(
+    server: PageServer,
+) -> None:
+    _, _, body = ask(server, "GET", "/metrics", "evil.example")
+    assert b"add the name" not in body
+    handler: Any = server.RequestHandlerClass
+    handler.names_setting = "the setting `names`"
+    _, _, body = ask(server, "GET", "/metrics", "evil.example")
+    assert b"or add the name to the setting `names`" in body
 
 
 def test_names_that_are_configured_are_its_own() -> None:

@@ -37,6 +37,7 @@ class MetricsPage:
         """
         handler: type[PageHandler] = PageHandler.factory(registry)
         handler.names = frozenset({*names, config.host, *config.names.replace(",", " ").split()})
+        handler.names_setting = "the broker's setting metrics.names"
         try:
             server = PageServer(config.host, config.port, handler, "metrics-page")
         except OSError as error:
