@@ -91,7 +91,7 @@ MUTANTS = (
         "a new coordinator ends sessions that it has not heard of",
         "P61",
         "millrace.core.groups.sessions:Sessions._of",
-        "left_ms = max(self._session_ms - member.silent_ms, self._least_ms)",
+        "left_ms = max(self._session_ms - member.silent_ms, self._interval_ms)",
         "left_ms = 0",
     ),
     mutant(

@@ -13,9 +13,7 @@ Invariants:
 - A member is removed only if it was not heard for a whole session since a coordinator answered it
   last (P61). The silences before several coordinators add up. Time without a coordinator does not
   count.
-- Each coordinator gives a member at least half a session. When the former one lost its power, a
-  living member may wait for its answer for 5 s more than the interval of heartbeats. By default
-  that is 8 s, of which 4 pass before there is another coordinator.
+- Each coordinator gives a member at least the interval of heartbeats, in which a living one comes.
 """
 
 from collections.abc import Collection, Mapping
@@ -57,7 +55,6 @@ class Sessions:
     def __init__(self, config: GroupsConfig) -> None:
         self._session_ms = config.session_timeout_ms
         self._interval_ms = config.heartbeat_interval_ms
-        self._least_ms = config.session_timeout_ms // 2
         self._step_ms = config.session_timeout_ms // _STEPS
         self._sessions: dict[tuple[str, str], _Session] = {}
 
@@ -132,7 +129,7 @@ class Sessions:
     def _of(self, group: str, member_id: str, member: Member, now: MonotonicMs) -> _Session:
         session = self._sessions.get((group, member_id))
         if session is None:
-            left_ms = max(self._session_ms - member.silent_ms, self._least_ms)
+            left_ms = max(self._session_ms - member.silent_ms, self._interval_ms)
             session = _Session(MonotonicMs(now + left_ms))
             self._sessions[group, member_id] = session
         return session

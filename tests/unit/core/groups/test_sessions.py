@@ -77,25 +77,25 @@ def test_silence_is_stored_in_steps_and_no_oftener() -> None:
 
 def test_a_new_coordinator_goes_on_from_what_the_log_says() -> None:
     log, at = Log(), 0
-    for life_ms in (2_200, 1_900, 1_400):  # Each life loses less than a step.
+    for life_ms in (3_200, 1_900, 1_400):  # Each life loses less than a step.
         sessions = Sessions(CONFIG)
         for _ in range(0, life_ms, 100):
             assert log.look(sessions, at) == []
             at += 100
         at += 5_000  # Without a coordinator.
-    assert log.silent_ms == 4_000
+    assert log.silent_ms == 5_000
     sessions = Sessions(CONFIG)
     assert log.look(sessions, at) == []
-    assert log.look(sessions, at + 3_999) == []
-    assert log.look(sessions, at + 4_000) == ["m"]
+    assert log.look(sessions, at + 2_999) == []
+    assert log.look(sessions, at + 3_000) == ["m"]
 
 
-def test_each_coordinator_gives_a_member_half_a_session_to_come() -> None:
+def test_each_coordinator_gives_a_member_time_to_come() -> None:
     log = Log(Member(silent_ms=7_900))
     sessions = Sessions(CONFIG)
     assert log.look(sessions, 0) == []
-    assert log.look(sessions, 3_999) == []
-    assert log.look(sessions, 4_000) == ["m"]
+    assert log.look(sessions, 1_999) == []
+    assert log.look(sessions, 2_000) == ["m"]
 
 
 def test_a_member_that_comes_back_has_a_whole_session_again_also_with_the_next_one() -> None:
