@@ -5,10 +5,12 @@ import io
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -256,10 +258,25 @@ def test_what_an_interrupted_write_has_left_is_not_written_twice() -> None:
     stream = io.BufferedWriter(writer, 2 * room)
     stream.write(b"".join(b"%07d\n" % each for each in range(room // 8 + 10)))
     main = threading.main_thread().ident or 0
-    interrupting = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
+    looks = select.poll()
+    looks.register(theirs, select.POLLOUT)
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 30
+        while looks.poll(0) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+
+    def flush() -> None:
+        interrupting.start()
         stream.flush()  # The pipe takes a part, and the write waits.
+        interrupting.join()
+
+    with pytest.raises(KeyboardInterrupt):
+        flush()
+    interrupting.join()
     os.read(ours, room)
     writer.hurry()
     stream.flush()

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import millrace.client
 from millrace.client._runtime import logs
 from millrace.client._runtime.logs import Log
 from millrace.client._sync import _LoopThread
@@ -107,3 +109,10 @@ def test_lines_that_handlers_are_too_slow_for_are_counted(recorder: Recorder) ->
     last = recorder.records[-1][1]
     assert vars(last)["event_name"] == "client_lines_left_out"
     assert 99 <= vars(last)["lines"] <= 100  # The first may be on its way already.
+
+
+def test_all_parts_of_the_client_log_through_its_own_log() -> None:
+    """A logger of `logging` itself can make the clients' thread wait for a lock of the program."""
+    sources = Path(millrace.client.__path__[0]).rglob("*.py")
+    users = {each.name for each in sources if "getLogger" in each.read_text(encoding="utf-8")}
+    assert users == {"logs.py"}

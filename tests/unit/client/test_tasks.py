@@ -122,14 +122,14 @@ def test_a_call_whose_part_others_cancel_fails_with_a_typed_error() -> None:
                 await asyncio.Event().wait()
             finally:
                 assert cancellations() == 1
-                with parts_of_a_call():
+                async with parts_of_a_call():
                     await asyncio.gather(part(), part())
 
         calling = asyncio.create_task(call())
         await asyncio.sleep(0)
         calling.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
         parts = [task for task in others() if task is not calling]
         assert len(parts) == 2
         parts[0].cancel()
@@ -140,10 +140,27 @@ def test_a_call_whose_part_others_cancel_fails_with_a_typed_error() -> None:
     asyncio.run(story())
 
 
+def test_a_cancellation_that_came_before_a_call_is_not_taken_for_one_of_the_call() -> None:
+    """As Ctrl-C under `asyncio.run`, while the program computes."""
+
+    async def story() -> None:
+        async def call() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            async with parts_of_a_call():
+                await asyncio.gather(asyncio.sleep(60))
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(call())
+
+    asyncio.run(story())
+
+
 def test_a_call_whose_task_is_cancelled_stays_cancelled() -> None:
     async def story() -> None:
         async def call() -> None:
-            with parts_of_a_call():
+            async with parts_of_a_call():
                 await asyncio.gather(asyncio.sleep(60))
 
         calling = asyncio.create_task(call())

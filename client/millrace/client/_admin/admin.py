@@ -816,7 +816,7 @@ class Admin:
             for each in self._cluster.brokers.values()
             if not each.is_fenced and each.broker_id not in unreachable
         ]
-        with parts_of_a_call():
+        async with parts_of_a_call():
             answers = await asyncio.gather(
                 *(self._ask(each, lambda c: c.cluster.DescribeLogs(request)) for each in asked)
             )
@@ -846,7 +846,7 @@ class Admin:
         await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         request = cluster_pb2.DescribeBrokerConfigRequest()
         asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
-        with parts_of_a_call():
+        async with parts_of_a_call():
             answers = await asyncio.gather(
                 *(
                     self._ask(each, lambda c: c.cluster.DescribeBrokerConfig(request))
@@ -979,7 +979,7 @@ class Admin:
         request = cluster_pb2.DescribeQuotasRequest(names=wanted or ())
         await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
-        with parts_of_a_call():
+        async with parts_of_a_call():
             told = await asyncio.gather(*(self._describe_quotas(each, request) for each in asked))
         answers = {
             broker.broker_id: answer
@@ -1073,7 +1073,7 @@ class Admin:
         Raises:
             InvalidPositionError: that is no name.
         """
-        with parts_of_a_call():
+        async with parts_of_a_call():
             (epoch, assignor, members), committed, initial = await asyncio.gather(
                 describe_members(self._cluster, self._coordinators, name),
                 self.fetch_positions(name),

@@ -32,7 +32,12 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
 from millrace.client._runtime import fork
 from millrace.client._runtime.latencies import Latencies
-from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, cancellations, parts_of_a_call
+from millrace.client._runtime.tasks import (
+    CANCELLED_BY_OTHERS,
+    cancellations,
+    cancellations_so_far,
+    parts_of_a_call,
+)
 from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -234,7 +239,7 @@ class Cluster:
         Raises:
             ClosedError: the client was closed, which cancels it.
         """
-        begun = cancellations()
+        begun = await cancellations_so_far()
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -397,7 +402,7 @@ class Cluster:
     async def _on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
     ) -> Result:
-        begun = cancellations()
+        begun = await cancellations_so_far()
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
@@ -649,7 +654,7 @@ class Cluster:
         The newest metadata counts. Takes `metadata_timeout_ms` at the most.
         """
         request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
-        begun = cancellations()
+        begun = await cancellations_so_far()
         asks = [asyncio.create_task(self._ask(each, request)) for each in self._addresses()]
         try:
             for answer in asyncio.as_completed(asks):
@@ -682,7 +687,7 @@ class Cluster:
         heard: set[BrokerId] = set()
         while addresses := [each for each in self._addresses() if each not in asked]:
             asked.update(addresses)
-            with parts_of_a_call():
+            async with parts_of_a_call():
                 answers = await asyncio.gather(
                     *(self._ask(address, _ABOUT_BROKERS) for address in addresses)
                 )

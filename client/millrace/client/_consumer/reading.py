@@ -4,7 +4,6 @@ Both consumers, the async and the sync one, are a few lines over this.
 """
 
 import asyncio
-import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from millrace.client._consumer.records import (
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime import fork
 from millrace.client._runtime.clock import monotonic_ms, wall_ms
+from millrace.client._runtime.logs import Log
 from millrace.client._runtime.pauses import spread
 from millrace.client._runtime.tasks import Tasks
 from millrace.core.consumer.fetcher import (
@@ -76,7 +76,7 @@ from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Start = int | LogEnd
 

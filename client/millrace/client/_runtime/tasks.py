@@ -15,8 +15,8 @@ when the connection breaks; so it counts among the tasks of the stream.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
@@ -35,7 +35,7 @@ _seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
 def cancellations() -> int:
     """Return how often the current task was cancelled so far.
 
-        begun = cancellations()
+        begun = await cancellations_so_far()
         try:
             await call
         except asyncio.CancelledError:
@@ -49,14 +49,26 @@ def cancellations() -> int:
     return task.cancelling()
 
 
-@contextmanager
-def parts_of_a_call() -> Iterator[None]:
+async def cancellations_so_far() -> int:
+    """Return how often the current task was cancelled and has seen it.
+
+    A cancellation waits for the task's next pause: Ctrl-C under `asyncio.run` may come while the
+    program computes. One that waits is raised here, and so never taken for one of a call.
+    """
+    begun = cancellations()
+    if begun:
+        await asyncio.sleep(0)
+    return begun
+
+
+@asynccontextmanager
+async def parts_of_a_call() -> AsyncIterator[None]:
     """Wait for the tasks of one call in here, as `asyncio.gather` does.
 
     Raises:
         ClientError: one of them was cancelled, and not the task that waits.
     """
-    begun = cancellations()
+    begun = await cancellations_so_far()
     try:
         yield
     except asyncio.CancelledError:
