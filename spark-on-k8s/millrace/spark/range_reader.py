@@ -126,6 +126,8 @@ class _Reading:
             if not self._is_assigned:
                 self._assign()
             fetched = self._consumer.poll_batches(_POLL_MS, self._options.fetch_max_bytes)
+            if not fetched:
+                self._check_assignment()
         except (LogTruncatedError, OffsetOutOfRangeError, UnknownTopicOrPartitionError) as refusal:
             self._on_refusal(refusal)
             return []
@@ -148,6 +150,15 @@ class _Reading:
                     f"of the one with the id {wanted}"
                 )
         self._is_assigned = True
+
+    def _check_assignment(self) -> None:
+        """Notice partitions of topics that are gone: the consumer leaves them and reads the others.
+
+        Raises:
+            UnknownTopicOrPartitionError: there are some.
+        """
+        if left := sorted(self._next.keys() - set(self._consumer.assignment())):
+            raise UnknownTopicOrPartitionError(f"these partitions are gone: {left}")
 
     def _keep(self, fetched: FetchedRecords) -> Received | None:
         """Note the end of a batch; return the part of it in the range."""
