@@ -27,7 +27,8 @@ QUERIES = st.builds(
     COUNTS,
 )
 LAGS = st.builds(MeasuredLag, COUNTS, COUNTS, COUNTS, st.none() | COUNTS)
-REFUSALS = st.text(max_size=9).map(lambda text: error_to_wire(NotLeaderError(text)))
+# Every error has a text: without one, and with its code, an entry repeats the error before it.
+REFUSALS = st.text(min_size=1, max_size=9).map(lambda text: error_to_wire(NotLeaderError(text)))
 
 
 @given(st.lists(QUERIES))
