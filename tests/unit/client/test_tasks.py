@@ -1,9 +1,13 @@
 """Background tasks that were cancelled by others start again; calls and streams are told."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._runtime.tasks import StreamTasks, Tasks, cancellations, parts_of_a_call
 from millrace.core.errors import ClientError
 
@@ -169,5 +173,69 @@ def test_a_call_whose_task_is_cancelled_stays_cancelled() -> None:
             task.cancel()
         await asyncio.wait([calling])
         assert calling.cancelled()
+
+    asyncio.run(story())
+
+
+def test_no_kind_of_call_takes_a_cancellation_that_waits_for_its_own() -> None:
+    cluster = Cluster("a:1", client_id="me")
+    connection = cast(Connection, SimpleNamespace(address="a:1", is_given_up=False))
+
+    async def waiting() -> None:
+        await asyncio.sleep(60)
+
+    async def broker_call() -> None:
+        await cluster.on(connection, lambda _: waiting())
+
+    async def shared_task() -> None:
+        task = asyncio.create_task(waiting())
+        task.cancel()
+        await cluster._result_of(task)
+
+    async def question() -> None:
+        await cluster.ask_all_brokers(["orders"], lambda: False)
+
+    async def parts() -> None:
+        async with parts_of_a_call():
+            await asyncio.gather(waiting())
+
+    async def story(call: Callable[[], Awaitable[None]]) -> None:
+        async def program() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await call()
+
+        running = asyncio.create_task(program())
+        await asyncio.wait([running], timeout=10)
+        assert running.cancelled(), call
+
+    for each in (broker_call, shared_task, question, parts):
+        asyncio.run(story(each))
+
+
+def test_a_cancelled_task_can_still_call_in_its_finally() -> None:
+    cluster = Cluster("a:1", client_id="me")
+    connection = cast(Connection, SimpleNamespace(address="a:1", is_given_up=False))
+
+    async def story() -> None:
+        async def answer() -> str:
+            await asyncio.sleep(0)
+            return "closed"
+
+        async def program() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                async with parts_of_a_call():
+                    answered.append(await cluster.on(connection, lambda _: answer()))
+
+        answered: list[str] = []
+        running = asyncio.create_task(program())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running], timeout=10)
+        assert answered == ["closed"]
+        assert running.cancelled()
 
     asyncio.run(story())
