@@ -1,12 +1,15 @@
 """The replicas of topics that belong to the cluster itself: they grow with the cluster (P77).
 
 A cluster may begin with one broker, and its first position makes `__positions` with one replica.
-No person can ask for more: clients do not change this topic. So the controller compares what there
-is with what there should be, after each change of the metadata, and moves the difference. It never
-takes replicas away.
+Clients cannot alter this topic, and nobody should have to reassign it whenever the cluster grows.
+So after each change of the metadata, the controller compares the replicas of each partition with
+the number that the topic should have, and begins a reassignment that adds the missing ones.
 
-Zones count as for new topics. Where the broker that should get a replica is away, the partition
-waits for it; but among brokers of one zone, one that is there is taken.
+The controller never removes replicas. A client may reassign the topic's partitions, too: more
+replicas than the number stay, and fewer are raised again.
+
+Zones count as for new topics. If the broker that should get a replica is away, the partition waits
+for it; but among brokers of one zone, the controller takes one that is there.
 
 Source: Redpanda raises the replication of its internal topics likewise.
 """

@@ -19,6 +19,8 @@ from millrace.core.metadata.requests import (
     CreatePositionsTopic,
     DeleteTopics,
     DrainBroker,
+    Reassignment,
+    ReassignPartitions,
     RegisterBroker,
     TopicChange,
     TopicRef,
@@ -156,6 +158,31 @@ def test_it_gets_more_replicas_when_more_brokers_come() -> None:
         ("__positions", 2)
     ] * 2
     assert not any(each.is_reassigning for each in positions(driver).partitions)
+
+
+def reassign(driver: ControllerDriver, *replicas: int) -> None:
+    """Move the first partition to these brokers, and let the reassignment end."""
+    asked = Reassignment(
+        topic_id=positions(driver).topic_id,
+        partition=0,
+        replicas=tuple(BrokerId(each) for each in replicas),
+    )
+    assert not isinstance(only(driver.ask(ReassignPartitions(reassignments=[asked]))), Exception)
+    driver.pass_time(600)
+    join(driver, *replicas)
+
+
+def test_a_reassignment_to_fewer_replicas_is_undone_and_one_to_more_stays() -> None:
+    driver = cluster(4, ClusterConfig(positions_partitions=1))
+    driver.ask(asked())
+    reassign(driver, 0, 1, 2, 3)
+    assert positions(driver).partitions[0].replicas == (0, 1, 2, 3)
+    assert not driver.raised
+    reassign(driver, 1, 2)
+    join(driver, 0, 1, 2, 3)
+    (state,) = positions(driver).partitions
+    assert (state.replicas[:2], len(state.replicas)) == ((1, 2), 3)
+    assert [each.partitions for each in driver.raised] == [1]
 
 
 def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None:
