@@ -18,9 +18,10 @@ _EXIT_CODES: Final = {
 }
 
 END_S: Final = 4.0
-"""How long a command may take after a signal for what brokers have to answer."""
+"""How long a command may still wait for brokers after a signal."""
 _AGAIN_S: Final = 0.2
-"""Then the next step is ended, too: an error may have steps behind it that wait as well."""
+"""Interval at which the alarm repeats: it also ends what the command does after the first alarm and
+what may wait for a broker as well, such as `close()` of a client."""
 
 
 class Interrupted(KeyboardInterrupt):

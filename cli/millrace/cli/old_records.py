@@ -55,7 +55,8 @@ class OldRecords:
         try:
             with connect_admin(self._bootstrap) as admin:
                 config = admin.describe_topic(self._topic).config
-        except MillraceError:  # Who writes records need not be able to look at settings.
+        except MillraceError:
+            # A user may have the right to write records, and no right to read settings.
             return -1
         deletes = "delete" in config["cleanup.policy"].value
         return int(config["retention.ms"].value) if deletes else -1

@@ -48,8 +48,9 @@ class ClientConfig:
     )
     close_timeout_ms: int = setting(
         10_000,
-        "How long `close()` may take: to commit and to leave a group. The group notices a member "
-        "that did not leave when its session ends. Not in Kafka.",
+        "The longest that `close()` takes. A consumer commits and leaves its group in this time; "
+        "if it could not leave, its session has to end before others get its partitions. Not in "
+        "Kafka.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )

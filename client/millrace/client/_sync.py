@@ -49,7 +49,7 @@ Argument = TypeVar("Argument")
 PlainCallback = Callable[[list[PartitionName]], object]
 
 _CLOSING_S: Final = 2.0
-"""How much longer than its coroutine a thread waits that closes a client."""
+"""How much longer `close()` of a client waits than the coroutine that it runs may take."""
 
 
 class _LoopThread:

@@ -77,7 +77,7 @@ METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 """Silence of a broker after which others are asked for the leader."""
 DOUBT_S: Final = 2.0
-"""Time spent failing after which other brokers are asked than the last good one."""
+"""A call that has failed for this long asks other brokers before the one that answered last."""
 _DOUBTED_MAX: Final = 4
 _IN_VAIN_S: Final = 1.0
 """Time of look-ups without news after which all brokers are asked; an election takes less."""

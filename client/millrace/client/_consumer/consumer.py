@@ -259,9 +259,10 @@ class Consumer:
 
         A record whose function raises is tried again, after a pause, before any other record of its
         partition. Other partitions go on meanwhile. A record that fails too often goes to the topic
-        of the dead, and its partition goes on when that is acknowledged. Automatic commits count
-        only records that are done, so the function need not commit; with `enable_auto_commit=False`
-        no record is. Cancel the task to stop: the record that is interrupted comes again.
+        of the dead, and its partition goes on when that is acknowledged. Automatic commits cover
+        only records that the function has finished. With `enable_auto_commit=False` the program
+        has to call `commit()`. To stop, cancel the task: the record whose call was interrupted is
+        read again next time.
 
         Args:
             handler: takes a `Record`; a function or a coroutine function. One call must take less

@@ -285,7 +285,7 @@ class Pipeline:
         )
 
     def untold_records(self) -> int:
-        """Return how many records have no outcome yet, or have failed and nobody was told."""
+        """Return how many records have no outcome yet, or an error that nobody has seen."""
         failed = sum(count - error.told.bit_count() for error, count in self._untold.copy().items())
         return self.unfinished_records() + failed
 

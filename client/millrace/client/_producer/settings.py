@@ -90,8 +90,8 @@ class ProducerConfig(TracedConfig):
     )
     close_timeout_ms: int = setting(
         120_000,
-        "How long `close()` may take to deliver what was sent: an error tells how many records "
-        "have no acknowledgement then. Not in Kafka.",
+        "The longest that `close()` takes to deliver the sent records. If it does not suffice, an "
+        "error says how many records have no acknowledgement. Not in Kafka.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )

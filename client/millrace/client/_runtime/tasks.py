@@ -1,17 +1,21 @@
-"""Background tasks of a client, which only the client ends.
+"""Background tasks of a client. Only the client ends them.
 
-A program may cancel every task of its loop, as `asyncio.run` does at its end. Clients still have
-work to do then: their users close them in a `finally`, and that delivers. So a background task that
-was cancelled by anything but its owner starts again after a pause. At the end of `asyncio.run` the
-pause is longer than the loop lives, so nothing is left running there, unless a client is in use.
+A program may cancel every task of its loop, as `asyncio.run` does at its end. A client still has
+work to do then: the program closes it in a `finally`, and `close()` delivers the sent records. So
+`Tasks` starts a background task again, after a pause, when anything but the client has cancelled
+it. If no client is in use, `asyncio.run` closes its loop before the pause is over, and no task is
+left.
 
-The tasks of one stream, or of one call, do not start again by themselves: the stream counts as
-broken, the call fails, and both are tried again as after any other failure.
+The tasks of one stream, or of one call, are not started again. The stream counts as broken, or the
+call fails. The client then acts as after any other failure of a stream or a call.
 
-A `CancelledError` does not say whose task was cancelled. gRPC has tasks of its own, and raises it
-in ours when one of those is cancelled, or a connection is closed. `cancellations` tells them apart.
-In one of its tasks gRPC waits for the end of a stream. Without that one reading never ends, also
-when the connection breaks; so it counts among the tasks of the stream.
+A `CancelledError` does not say which task was cancelled. gRPC has tasks of its own. When one of
+those is cancelled, or a connection is closed, gRPC raises a `CancelledError` in the task that waits
+for it. `cancellations` tells the two cases apart.
+
+One of gRPC's tasks waits for the end of a stream. When that task was cancelled, a read from the
+stream never returns, not even when the connection breaks. So this task counts as one of the
+stream's own.
 """
 
 import asyncio
@@ -27,9 +31,9 @@ CANCELLED_BY_OTHERS: Final = "was cancelled, and not by the client"
 """What has happened, for the messages of errors."""
 _PAUSE_S: Final = 0.02
 _WAITS_FOR_END: Final = "_AioCall._handle_status_once_received"
-"""gRPC's name for what waits for the end of a stream; a test notices another one."""
+"""Name of the coroutine by which gRPC waits for the end of a stream; a test fails if it changes."""
 _seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
-"""Such tasks that are watched already."""
+"""Tasks of gRPC that are watched already."""
 
 
 def cancellations() -> int:

@@ -38,7 +38,7 @@ class Open(Protocol):
     """What `here()` returned when it was made: the copy in the child of a fork is not its own."""
 
     def untold_records(self) -> int:
-        """Return how many records have no outcome yet, or have failed without a word."""
+        """Return how many records have no outcome yet, or an error that nobody has seen."""
 
     def acknowledged_records(self) -> int:
         """Return how many were acknowledged so far."""
@@ -61,7 +61,7 @@ def watch(producer: Open) -> None:
 
 
 def on_collected(producer: Open) -> None:
-    """Tell what a producer holds that is collected: nothing can deliver it any more."""
+    """Count the records that a collected producer still held: nothing delivers them any more."""
     if producer.is_closed or _Process.has_ended or producer.made_in != here():
         return
     if producer.loop.is_closed() and (count := producer.untold_records()):
@@ -76,9 +76,9 @@ class _Process:
 
 
 def deliver(producers: Iterable[Open]) -> None:
-    """Deliver the records of producers for a short time; tell of each what was not delivered.
+    """Deliver the records of producers for a short time; log for each how many were not delivered.
 
-    Also if another one fails, or Ctrl-C ends the wait for it.
+    A failure of one producer, or Ctrl-C during its turn, does not keep the others from theirs.
     """
     deadline = host.monotonic_s() + _AT_EXIT_S
     for producer in producers:

@@ -13,8 +13,9 @@ from millrace.operator.model.objects import Document
 from millrace.operator.reconcile.resources import known_before, write_status, written
 
 NAMESPACE_WAITS: Final = timedelta(minutes=1)
-"""How long a namespace that is being deleted waits for a cluster that is paused, or does not
-answer. Then the resource goes, and what it stands for stays in the cluster."""
+"""How long a namespace that is being deleted waits for a cluster that is paused or does not answer.
+After that its Topics and Quotas are deleted without the cluster, which keeps the topics and
+quotas."""
 _AT_ONCE: Final = 16
 """How many resources are worked on side by side."""
 
