@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
@@ -590,6 +591,18 @@ def test_an_array_of_json_is_told_from_lines_behind_any_space() -> None:
 
 
 TYPED = pa.table({"n": [1, 2], "t": ["a", None], "l": [[1.5], []], "b": [b"x", b"y"]})
+NESTED = pa.table(
+    {
+        "n": [1, 2, 3],
+        "t": pa.array(["a", None, "a"]).dictionary_encode(),
+        "lists": [[[1], []], [], None],
+        "structs": [{"a": ["b"]}, None, {"a": []}],
+        "maps": pa.array([[("k", [1])], None, []], pa.map_(pa.string(), pa.list_(pa.int8()))),
+        "views": pa.array([["a" * 20], [], None], pa.list_view(pa.string_view())),
+        "fixed": pa.array([[1, 2], [3, 4], None], pa.list_(pa.int8(), 2)),
+        "times": pa.array([1, 2, None], pa.timestamp("us", "UTC")),
+    }
+)
 WHOLE: dict[str, bytes] = {
     "lines": b"a:1\nb:2\n",
     "json": b'{"n": 1, "t": [1.5, {"a": "\\u00e4"}]}\n{"n": null}\n',
@@ -598,6 +611,7 @@ WHOLE: dict[str, bytes] = {
     "parquet": parquet_bytes(TYPED),
     "arrow": arrow_bytes(TYPED),
     "arrow file": arrow_bytes(TYPED, pa.ipc.new_file),
+    "nested arrow": arrow_bytes(NESTED),
 }
 
 
@@ -618,9 +632,44 @@ def test_damaged_files_end_with_a_message_and_with_nothing_else(
     if end < 0.5:
         del data[int(2 * end * len(data)) :]
     mapping = {"key": "n", "headers": "t", "timestamp": "n"} if names else {}
-    file_format = {"array": "json", "arrow file": "arrow"}.get(which, which)
+    file_format = {"array": "json", "arrow file": "arrow", "nested arrow": "arrow"}.get(
+        which, which
+    )
     with suppress(Failure):
         read(bytes(data), file_format, 1, **mapping)
+
+
+FRACTIONS = [[0.5] * 3, [0.5] * 2]
+
+
+def with_offsets(lists: list[Any], offsets: list[int], damaged: list[int]) -> bytes:
+    """Return a stream with a column of lists in which some offsets are others."""
+    data = arrow_bytes(pa.table({"l": lists}))
+    whole, other = (np.array(each, np.int32).tobytes() for each in (offsets, damaged))
+    assert data.count(whole) == 1
+    return data.replace(whole, other)
+
+
+@pytest.mark.parametrize(
+    ("lists", "offsets", "damaged"),
+    [
+        (FRACTIONS, [0, 3, 5], [8_453_888, 3, 5]),
+        (FRACTIONS, [0, 3, 5], [0, 3, 8_453_888]),
+        ([FRACTIONS, []], [0, 3, 5], [0, 1 << 30, 5]),
+    ],
+    ids=["first", "last", "nested"],
+)
+def test_offsets_that_lead_out_of_their_buffer_are_refused_and_not_followed(
+    lists: list[Any], offsets: list[int], damaged: list[int]
+) -> None:
+    with pytest.raises(Failure, match=r"input, row [12]: In column 0: "):
+        read(with_offsets(lists, offsets, damaged), "arrow")
+
+
+def test_the_empty_part_of_a_damaged_column_is_not_looked_at() -> None:
+    data = with_offsets([[], FRACTIONS], [0, 3, 5], [8_453_888, 3, 5])
+    with pytest.raises(Failure, match="input, row 1: In column 0: "):
+        read(data, "arrow")
 
 
 def test_a_disk_that_fails_is_told_with_the_file_and_the_last_row() -> None:

@@ -174,6 +174,9 @@ def _good(convert: _Convert, rows: Any) -> tuple[RecordColumns, RowError | None]
         try:
             return convert(rows), problem
         except RowError as error:
+            if not error.index:
+                # Arrow finds no fault in an empty part, and then follows its damaged offsets.
+                return RecordColumns(pa.array([], pa.binary())), error
             problem, rows = error, rows[: error.index]
 
 
@@ -480,7 +483,7 @@ def _seekable(stream: BinaryIO, closing: ExitStack) -> BinaryIO:
 def _blocks_of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[_Block]:
     number = 1
     for batch in batches:
-        rows = _ROWS_BYTES_MAX * batch.num_rows // max(batch.nbytes, 1)
+        rows = _ROWS_BYTES_MAX * batch.num_rows // max(batch.get_total_buffer_size(), 1)
         rows = max(1, min(ROWS_MAX, rows))
         for start in range(0, batch.num_rows, rows):
             part = batch.slice(start, rows)
