@@ -14,6 +14,7 @@ from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.membership import Begun, Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import (
+    ClientError,
     GroupFullError,
     InvalidGroupError,
     MillraceError,
@@ -63,6 +64,8 @@ class Coordinator:
         self.gone: set[TopicId] = set()
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
+        self.numbers: list[int] = []
+        self.commit_refusals: list[MillraceError] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.hears = asyncio.Event()
@@ -111,10 +114,14 @@ class Coordinator:
 
     async def CommitPositions(self, request: positions_pb2.CommitPositionsRequest) -> Any:
         await self.takes_requests.wait()
-        if any(each.topic_partition.topic_id in self.gone for each in request.positions):
-            error = UnknownTopicOrPartitionError("there is no such partition")
+        if self.commit_refusals:
+            error = self.commit_refusals.pop(0)
             return positions_pb2.CommitPositionsResponse(error=error_to_wire(error))
+        if any(each.topic_partition.topic_id in self.gone for each in request.positions):
+            gone = UnknownTopicOrPartitionError("there is no such partition")
+            return positions_pb2.CommitPositionsResponse(error=error_to_wire(gone))
         self.commits.append([each.offset for each in request.positions])
+        self.numbers.append(request.number)
         return positions_pb2.CommitPositionsResponse()
 
 
@@ -400,17 +407,125 @@ def test_an_end_is_not_committed_over_a_later_position() -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
         await it.member.commit({place(0): Position(15)})
-        await it.until(lambda: not it.member._is_pinning)
-        assert it.coordinator.commits == [[15]]
+        it.coordinator.decide = lambda _: given(2, 0, 1)
+        await it.until(lambda: len(it.reading.read) == 2, polls=True)
+        it.member.on_end_found(place(1), Offset(20))
+        await it.until(lambda: len(it.coordinator.commits) == 2)
+        assert it.coordinator.commits == [[15], [20]]
 
     run(story, auto_offset_reset="latest")
+
+
+def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        await it.member.commit({place(0): Position(5)})
+        it.member.on_end_found(place(0), Offset(10))
+        it.member.on_end_found(place(1), Offset(20))
+        await it.until(lambda: len(it.coordinator.commits) == 2)
+        assert it.coordinator.commits == [[5], [20]]
+
+    run(story, auto_offset_reset="latest")
+
+
+def test_an_attempt_to_commit_an_end_replaces_no_later_position_when_it_arrives_late() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.on_end_found(place(0), Offset(10))
+        it.coordinator.commit_refusals = [InvalidGroupError("no")]
+        with pytest.raises(InvalidGroupError):
+            await it.member.commit({place(0): Position(15)})  # It may be stored all the same.
+        await it.until(lambda: it.coordinator.commits)
+        await it.member.commit({place(0): Position(16)})
+        assert it.coordinator.commits == [[10], [16]]
+        assert it.coordinator.numbers == [1, 3], "the end counts as older than the one that failed"
+
+    run(story, auto_offset_reset="latest")
+
+
+def test_the_commit_of_an_end_is_tried_again_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.commit_refusals = [InvalidGroupError("not now")] * 2
+        it.member.on_end_found(place(0), Offset(10))
+        await it.until(lambda: it.coordinator.commits)
+        assert it.coordinator.commits == [[10]]
+
+    run(story, auto_offset_reset="latest")
+    assert caplog.text.count("not now") == 2
+
+
+def test_an_unexpected_error_of_the_commit_of_an_end_is_raised_by_the_poll() -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.commit_refusals = [cast(MillraceError, object())]
+        it.member.on_end_found(place(0), Offset(10))
+        with pytest.raises(ClientError, match="unexpectedly: AttributeError"):
+            await it.until(lambda: False, polls=True)
+
+    run(story, auto_offset_reset="latest")
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["revoked", "lost"])
+def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
+    async def story(it: Story) -> None:
+        coordinator = it.coordinator
+        await it.until(lambda: it.reading.read, polls=True)
+        first = coordinator.heartbeats[0].member_id
+        coordinator.commit_refusals = [InvalidGroupError("no")] * 1000
+        it.member.on_end_found(place(0), Offset(10))
+        await it.until(lambda: len(coordinator.commit_refusals) < 1000)
+        coordinator.decide = lambda request: (
+            UnknownMemberIdError("gone")
+            if is_lost and request.member_id == first
+            else given(2, session_ms=5_000)
+        )
+        await it.until(lambda: not it.reading.read, polls=True)
+        coordinator.committed = {0: 50}  # By the owner between.
+        coordinator.commit_refusals = []
+        coordinator.decide = lambda _: given(3, 0, 1)
+        await it.until(lambda: len(it.reading.read) == 2, polls=True)
+        it.member.on_end_found(place(1), Offset(20))
+        await it.until(lambda: coordinator.commits)
+        assert coordinator.commits == [[20]]
+
+    run(story, auto_offset_reset="latest")
+
+
+def test_a_revoked_partition_has_its_end_committed_before_another_member_has_it() -> None:
+    async def story(it: Story) -> None:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.decide = lambda _: given(2)
+        await it.until(lambda: it.member.has_work)
+        it.member.on_end_found(place(0), Offset(10))
+        await it.member.poll()
+        assert [10] in it.coordinator.commits
+
+    run(story, auto_offset_reset="latest")
+
+
+@pytest.mark.parametrize("commits", [False, True], ids=["by hand", "by itself"])
+def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: bool) -> None:
+    async def story() -> None:
+        it = Story(auto_offset_reset="latest", enable_auto_commit=commits)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.commit_refusals = [InvalidGroupError("not now")]
+        it.member.on_end_found(place(0), Offset(10))
+        await it.until(lambda: not it.coordinator.commit_refusals)
+        await it.close()
+        assert it.coordinator.commits == [[10]]
+
+    asyncio.run(story())
 
 
 def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.on_end_found(place(0), Offset(10))
-        assert not it.member._is_pinning
+        await it.close()
+        assert not it.coordinator.commits
 
     run(story)
 

@@ -11,7 +11,9 @@ Invariants:
 - The member commits only what it has handed out before the poll that commits.
 - It numbers its commits, so that the coordinator knows an attempt that arrives late (P62).
 - Where the group begins at the end of a partition, the member commits that end as soon as it knows
-  it. Without that, the next owner would begin at a later end, and skip what came between.
+  it, and tries again as long as it owns the partition. Without that, the next owner would begin at
+  a later end, and skip what came between. An end has a lower number than all other commits of the
+  member, so it never replaces one of them, in whatever order their attempts arrive (P62).
 - Heartbeats and polls meet in three fields alone: `_told`, `_is_lost` and `_failure`. A poll that
   waits in the middle of an assignment looks at them again, as the member may have lost it.
 
@@ -20,7 +22,7 @@ Source: KIP-848; Kafka's AsyncKafkaConsumer.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -60,8 +62,10 @@ _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
-_PINNING_S: Final = 1.0
-"""How long a member that closes waits until the ends at which it began are committed."""
+_END_NUMBER: Final = 1
+"""The number of a commit of ends at which the group begins: that of the first commit."""
+_END_PAUSE_S_MAX: Final = 5.0
+"""The longest pause before such a commit is tried again; it doubles from `_PAUSE_S`."""
 _COMMITS_SHARE: Final = 0.6
 """The share of `close_timeout_ms` for the commits of a member that leaves. Its partitions wait a
 session, 10 s by default, at most: then others read again what is not committed."""
@@ -168,28 +172,27 @@ class Membership:
         self._has_polled = asyncio.Event()
         self._is_polling = False
         self._has_warned = False  # Of a heartbeat that is refused again and again.
-        self._commit_numbers = count(1)
+        self._commit_numbers = count(_END_NUMBER + 1)
         self._committing: asyncio.Task[None] | None = None
         self._commits_end_at: float | None = None
         """Set when it is closed: a dead broker must not hold up the program's end."""
         self._begins_at_end = log_end(config.auto_offset_reset) == "end"
-        self._unpinned: set[TopicPartition] = set()
-        """Partitions of which the group has no position, and this member looks up the end."""
-        self._ends: dict[TopicPartition, Position] = {}
-        """Those whose end is found, and not committed yet."""
-        self._ends_under_way: dict[TopicPartition, Position] = {}
-        self._pins = Tasks(asyncio.get_running_loop(), "member of a group")
-        self._is_pinning = False
+        self._ends: dict[TopicPartition, Position | None] = {}
+        """Owned partitions of which the group has no position, with the ends at which it begins;
+        None: the end is not found yet."""
+        self._has_found_end = asyncio.Event()
         self._tasks = Tasks(
             asyncio.get_running_loop(), "member of a group", self._on_unexpected_error
         )
         self._tasks.spawn(self._beat)
+        if self._begins_at_end:
+            self._tasks.spawn(self._keep_ends)
 
     def _new_id(self) -> str:
         return host.current.random_bytes(_ID_BYTES).hex()
 
     def _on_unexpected_error(self, error: BaseException) -> None:
-        failure = ClientError(f"heartbeats have failed unexpectedly: {error!r}")
+        failure = ClientError(f"a task of the group's member has failed unexpectedly: {error!r}")
         failure.__cause__ = error
         self._failure = failure
         self._reading.wake()
@@ -296,6 +299,7 @@ class Membership:
         self._is_lost, self._told, self._confirmed = True, None, 0
         self._has_joined = False
         self._member_id = self._new_id()
+        self._ends.clear()
         self._reading.wake()
 
     async def _leave_as_it_is_slow(self) -> None:
@@ -402,7 +406,6 @@ class Membership:
         lost = self._names(self.owned)
         self._reading.end(self.owned)
         self.owned = {}
-        self._unpinned.clear()
         await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
 
     async def _take(self, told: pb.GroupHeartbeatResponse) -> None:
@@ -415,15 +418,14 @@ class Membership:
         revoked = [each for each in self.owned if each not in assigned]
         if revoked:
             self._tell_gone(told)
-            if self._config.enable_auto_commit:
-                await self._commit_by_itself(self._positions_of(revoked))
+            await self._commit_before_others_own(revoked)
             if self._told is not told:
                 return
             await self._call(self._callbacks.on_revoked, self._names(revoked))
             self._reading.end(revoked)
             for each in revoked:
                 del self.owned[each]
-            self._unpinned.difference_update(revoked)
+                self._ends.pop(each, None)
         # A topic without a name was deleted since.
         begun = {
             each: topic for each, topic in assigned.items() if topic and each not in self.owned
@@ -443,7 +445,7 @@ class Membership:
         }
         self.owned.update(begun)
         if self._begins_at_end:
-            self._unpinned.update(beginning.keys() - committed.keys() - later)
+            self._ends.update(dict.fromkeys(beginning.keys() - committed.keys() - later))
         self._reading.begin(beginning)
         self._confirmed, self._told = told.epoch, None
         self._counters.assignments += 1
@@ -461,22 +463,35 @@ class Membership:
 
     def on_end_found(self, place: TopicPartition, end: Offset) -> None:
         """Commit the end of a partition if the group begins there."""
-        if place in self._unpinned:
-            self._unpinned.remove(place)
+        if place in self._ends and self._ends[place] is None:
             self._ends[place] = Position(end)
-            if not self._is_pinning:
-                self._is_pinning = True
-                self._pins.spawn(self._pin)
+            self._has_found_end.set()
 
-    async def _pin(self) -> None:
-        await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
-        while self._ends or self._ends_under_way:  # The latter, after others cancelled the task.
-            self._ends_under_way |= self._ends
-            self._ends = {}
-            ends = {each: end for each, end in self._ends_under_way.items() if each in self.owned}
-            await self._log_failure_of(self._store(ends))
-            self._ends_under_way = {}
-        self._is_pinning = False
+    async def _keep_ends(self) -> None:
+        """Commit the ends at which the group begins, until it has them."""
+        pause_s = _PAUSE_S
+        while True:
+            await self._has_found_end.wait()
+            await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
+            await self._log_failure_of(self._commit_ends(self.owned))
+            if any(self._ends.values()):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _END_PAUSE_S_MAX)
+            else:
+                self._has_found_end.clear()
+                pause_s = _PAUSE_S
+
+    async def _commit_ends(self, places: Iterable[TopicPartition]) -> None:
+        """Commit those ends of partitions that are found, and that the group lacks.
+
+        Raises:
+            MillraceError: as `commit`.
+        """
+        ends = {each: end for each in places if (end := self._ends.get(each)) is not None}
+        await self._store(ends, _END_NUMBER)
+        for each, end in ends.items():
+            if self._ends.get(each) is end:  # And not of a later assignment.
+                del self._ends[each]
 
     async def _committed(self) -> dict[TopicPartition, Position]:
         return await self._positions.fetch_by_id(
@@ -494,6 +509,12 @@ class Membership:
             await asyncio.wait([before], timeout=self._left_s())  # Its positions are older.
         self._committed_at = host.monotonic_s()
         await self._log_failure_of(self.commit(positions))
+
+    async def _commit_before_others_own(self, places: Collection[TopicPartition]) -> None:
+        """Commit what the next owners of partitions need, as far as it is for this member."""
+        if self._config.enable_auto_commit:
+            await self._commit_by_itself(self._positions_of(places))
+        await self._log_failure_of(self._commit_ends(places))
 
     async def _log_failure_of(self, commit: Awaitable[object]) -> None:
         try:
@@ -531,12 +552,14 @@ class Membership:
         Raises:
             MillraceError: they are not stored, or may not be.
         """
-        for ends in (self._ends, self._ends_under_way):
-            for each in ends.keys() & positions.keys():
-                del ends[each]  # This position is further on.
-        return await self._store(positions)
+        gone = await self._store(positions, next(self._commit_numbers))
+        for each in positions:
+            self._ends.pop(each, None)
+        return gone
 
-    async def _store(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
+    async def _store(
+        self, positions: dict[TopicPartition, Position], number: int
+    ) -> set[TopicPartition]:
         if not positions:
             return set()
         begun = host.monotonic_s()
@@ -547,7 +570,7 @@ class Membership:
                     positions,
                     member_id=self._member_id,
                     epoch=self._confirmed,  # In which it reads; a later one is not taken yet.
-                    number=next(self._commit_numbers),
+                    number=number,
                 )
         except TimeoutError as error:
             self._counters.commit_failures[RequestTimedOutError.name()] += 1
@@ -585,7 +608,6 @@ class Membership:
                 try:
                     await self._give_back()
                 finally:
-                    self._pins.cancel()
                     if self._committing is not None:
                         self._committing.cancel()
                     if not limit.expired():
@@ -610,10 +632,7 @@ class Membership:
         if self._is_lost or self._is_silent(host.monotonic_s()):
             await self._give_up()
             return
-        if self._config.enable_auto_commit:
-            await self._commit_by_itself(self._positions_of(self.owned))
-        else:
-            await self._pins.wait(_PINNING_S)
+        await self._commit_before_others_own(self.owned)
         await self._call(self._callbacks.on_revoked, self._names(self.owned))
 
     def _ids(self) -> Iterator[str]:

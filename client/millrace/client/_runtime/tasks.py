@@ -122,11 +122,6 @@ class Tasks:
         for task in self._running:
             task.cancel()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until those that run have ended, or the time is over."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=timeout_s)
-
     async def end(self) -> None:
         """End all of them, and wait until they have ended."""
         self.cancel()
