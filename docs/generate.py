@@ -12,7 +12,7 @@ from docs.events_page import events
 from docs.metrics_page import metrics
 from docs.safety_page import safety
 
-from millrace.broker.config import ENVIRONMENT_PREFIX
+from millrace.broker.config import ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._settings import AdminConfig
@@ -56,6 +56,7 @@ cluster_name = "orders"
 
 Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=7192` sets `port` of
 `[listener]`, and a list is separated by commas. Relative paths start at the working directory.
+`{IF_KNOWN_PREFIX}` instead is for settings that earlier releases lack: these ignore them.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
 
 The broker reports all problems of a file at once. It refuses an unknown name, and suggests the

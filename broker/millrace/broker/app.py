@@ -53,6 +53,7 @@ from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.garbage import Garbage
 from millrace.broker.runtime.groups import Groups
 from millrace.broker.runtime.housekeeping import Housekeeping
+from millrace.broker.runtime.initial_brokers import InitialBrokers
 from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
@@ -379,6 +380,14 @@ class Broker:
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(controller.stop)
+        if config.node.initial_brokers_file:
+            initial = InitialBrokers(
+                config.node.initial_brokers_file,
+                config.cluster.initial_brokers,
+                controller.set_initial_brokers,
+            )
+            await initial.look()  # Before this broker may become the controller.
+            self._duties.begin(initial.run())
         return controller
 
     async def _open_channel(

@@ -4,6 +4,10 @@ Nothing else in the broker reads a file of settings or the environment. The name
 `millrace.core.broker_config` are the file's: `[storage]` with `file_handles_max = 2000`, and in the
 environment `MILLRACE_BROKER__STORAGE__FILE_HANDLES_MAX=2000`. Relative paths start at the working
 directory.
+
+An unknown name is refused. But the operator for Kubernetes may be of a later release than a broker,
+which has to start all the same. So the operator gives settings that earlier releases lack with
+another prefix, `MILLRACE_BROKER_IF_KNOWN__`: a broker ignores those that it does not know.
 """
 
 import os
@@ -31,6 +35,7 @@ from millrace.core.media import DEFAULT_MEDIA
 from millrace.core.metadata.cluster_config import ClusterConfig
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
+IF_KNOWN_PREFIX: Final = "MILLRACE_BROKER_IF_KNOWN__"
 
 
 def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
@@ -121,6 +126,17 @@ def embedded(
     )
 
 
+def _is_known(sections: Sequence[str], name: str) -> bool:
+    """Whether this release has a setting."""
+    found: type = BrokerConfig
+    for each in sections:
+        inner = settings.sections_of(found).get(each)
+        if inner is None:
+            return False
+        found = inner
+    return name in settings.settings_of(found)
+
+
 def _override(
     values: dict[str, Any], environment: Mapping[str, str], variables: dict[str, str]
 ) -> list[str]:
@@ -134,9 +150,14 @@ def _override(
     """
     problems = []
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            *sections, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        elif variable.startswith(IF_KNOWN_PREFIX):
+            *sections, name = variable.removeprefix(IF_KNOWN_PREFIX).lower().split("__")
+            if not _is_known(sections, name):
+                continue
+        else:
             continue
-        *sections, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         place = values
         for depth, each in enumerate(sections, 1):
             if each not in place:

@@ -20,6 +20,7 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker import events
@@ -256,6 +257,12 @@ class ControllerShell:
             await self._in_object_thread(self._lease_thread.shutdown)  # Waits for its last call.
             await self._in_object_thread(self._store.close)
             self._object_thread.shutdown()
+
+    def set_initial_brokers(self, count: int) -> None:
+        """Let the cluster begin with so many brokers (P77), by this and the next machines."""
+        self.config = replace(self.config, initial_brokers=count)
+        if self._machine is not None:
+            self._machine.set_initial_brokers(count)
 
     def on_serving(self) -> None:
         """This broker serves: from now on it goes on when the store is unusable."""

@@ -57,6 +57,14 @@ OUTSIDE_ADDRESS_UNREADABLE: Final = Event(
     action="See what the operator says about the cluster's outside listener.",
     fields=("error",),
 )
+INITIAL_BROKERS_UNREADABLE: Final = Event(
+    name="initial_brokers_unreadable",
+    level=Level.WARNING,
+    text="the number of first brokers cannot be read: %(error)s",
+    meaning="The file of `node.initial_brokers_file` is malformed. The last number still counts.",
+    action="Correct the file; on Kubernetes the operator writes it.",
+    fields=("error",),
+)
 
 # --- Controller and coordination store -----------------------------------------------------------
 

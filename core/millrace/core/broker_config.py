@@ -66,6 +66,13 @@ class NodeConfig:
         "The failure zone of the broker, such as a cloud zone. Empty: the one that it had last.",
         kafka="broker.rack",
     )
+    initial_brokers_file: str = setting(
+        "",
+        "File of one number that replaces `cluster.initial_brokers`. It is read again every "
+        "second, so that a running broker learns that its cluster begins with fewer brokers after "
+        "all; while it is missing or empty, the setting counts. The operator for Kubernetes writes "
+        "it.",
+    )
     accept_older_copy: int = setting(
         0,
         "Start with an older copy of the log directories, whose newest one is lost: the broker "

@@ -77,6 +77,23 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert loaded.log_dirs == ("x", "y")
 
 
+def test_settings_of_later_releases_are_ignored_where_the_environment_says_so(
+    tmp_path: Path,
+) -> None:
+    environment = {
+        "MILLRACE_BROKER_IF_KNOWN__NODE__RACK": "a",
+        "MILLRACE_BROKER_IF_KNOWN__NODE__NOT_YET": "1",
+        "MILLRACE_BROKER_IF_KNOWN__NOT_YET__NAME": "1",
+        "MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT": "1",
+        "MILLRACE_BROKER__LISTENER__PORT": "2",
+    }
+    loaded = load(tmp_path, SMALLEST, environment)
+    assert (loaded.node.rack, loaded.listener.port) == ("a", 2)
+    assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT": "-5"}) == [
+        "MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT: listener.port = '-5': must be 0 to 65535"
+    ]
+
+
 def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Path) -> None:
     found = problems(
         tmp_path,

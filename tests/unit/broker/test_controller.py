@@ -24,6 +24,7 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.core.controller.effects import ElectedUncleanly
 from millrace.core.errors import (
     Appended,
+    BrokerBusyError,
     ControllerNotAvailableError,
     InvalidConfigError,
     MalformedRequestError,
@@ -202,6 +203,16 @@ def test_topics_are_made_changed_and_deleted() -> None:
         assert the.shell.metadata.deletions_of(owner) == []
 
     run(scenario)
+
+
+def test_a_smaller_number_of_first_brokers_reaches_a_running_controller() -> None:
+    async def scenario(the: Running) -> None:
+        assert isinstance(await the.create("t"), BrokerBusyError)
+        the.shell.set_initial_brokers(1)
+        assert isinstance(await the.create("t"), Topic)
+        assert the.shell.config.initial_brokers == 1, "for the machines to come"
+
+    run(scenario, config=ClusterConfig(initial_brokers=3))
 
 
 def test_every_topic_has_its_own_random_id() -> None:

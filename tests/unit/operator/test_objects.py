@@ -92,10 +92,26 @@ def test_other_settings_make_another_revision_of_the_pods() -> None:
 def test_brokers_know_with_how_many_others_their_cluster_begins(
     tmp_path: Path, replicas: int, initial: int
 ) -> None:
-    text = objects(pools=[{**POOL, "replicas": replicas}])["ConfigMap", "c-b"]["data"]
+    made = objects(pools=[{**POOL, "replicas": replicas}])
+    assert told_initial_brokers(tmp_path, made) == initial
+
+
+def test_a_cluster_may_say_itself_with_how_many_brokers_it_begins(tmp_path: Path) -> None:
+    made = objects(config={"cluster": {"initial_brokers": 5}})
+    assert told_initial_brokers(tmp_path, made) == 5
+
+
+def told_initial_brokers(tmp_path: Path, made: dict[tuple[str, str], Any]) -> int:
+    """Return the number in the file that a broker's settings name, as it is mounted."""
+    data = made["ConfigMap", "c-b"]["data"]
     path = tmp_path / "broker.toml"
-    path.write_text(text["broker.toml"])
-    assert broker_config.load(path, {}).cluster.initial_brokers == initial
+    path.write_text(data["broker.toml"])
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    environment = {each["name"]: each.get("value", "") for each in container["env"]}
+    file = Path(broker_config.load(path, environment).node.initial_brokers_file)
+    (mount,) = [each for each in made_mounts(made) if each["name"] == "config"]
+    assert str(file.parent) == mount["mountPath"]
+    return int(data[file.name])
 
 
 def test_another_number_of_brokers_restarts_none_of_them() -> None:
@@ -234,3 +250,43 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
         assert loaded.node.accept_older_copy == accepted
     with pytest.raises(InvalidConfigError, match="the broker epoch that the refusal"):
         broker_config.load(path, {variable: "yes"})
+
+
+SETTINGS_BEFORE = {
+    "": {"log_dirs"},
+    "node": {"name", "rack"},
+    "coordination": {"kind"},
+    "coordination.kubernetes": {"cluster_name", "namespace"},
+    "cluster": {"address_settle_ms"},
+    "listener": {"host", "port", "advertised_host"},
+    "outside_listener": {"host", "port", "advertised_host", "address_file"},
+    "replica_listener": {"host", "port", "advertised_host"},
+    "metrics": {"host", "port"},
+}
+"""Those of the release before that the operator gives: a broker refuses all that it does not know.
+A name is added here only once no supported release lacks it."""
+
+
+@pytest.mark.parametrize("zone", [None, "a"])
+def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
+    zone: str | None,
+) -> None:
+    pools = [POOL if zone is None else {**POOL, "zone": zone}]
+    made = objects(pools=pools, listeners={"outside": {"type": "NodePort"}})
+    given: set[tuple[str, str]] = set()
+
+    def take(values: dict[str, Any], section: str = "") -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                take(value, f"{section}.{name}".removeprefix("."))
+            else:
+                given.add((section, name))
+
+    take(tomllib.loads(made["ConfigMap", "c-b"]["data"]["broker.toml"]))
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    for each in container["env"]:
+        if each["name"].startswith("MILLRACE_BROKER__"):
+            path = each["name"].removeprefix("MILLRACE_BROKER__").lower().split("__")
+            given.add((".".join(path[:-1]), path[-1]))
+    known = {(section, name) for section, names in SETTINGS_BEFORE.items() for name in names}
+    assert given <= known

@@ -32,6 +32,7 @@ asks again when a connection broke. Pure: the shell performs the effects in thei
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -129,6 +130,11 @@ class Controller:
         self._writes = Writes()
         self._unclaimed = set(range(SHARDS))
         self._decisions = Decisions(config, self._decided, self._image)  # Once active: another.
+
+    def set_initial_brokers(self, count: int) -> None:
+        """Let the cluster begin with so many brokers (P77), from the next request on."""
+        self._config = replace(self._config, initial_brokers=count)
+        self._decisions.set_initial_brokers(count)
 
     def take_over(self) -> list[Effect]:
         """Start; the caller has just acquired the lease."""

@@ -151,6 +151,10 @@ class Decisions:
             DeleteQuotas: self._delete_quotas,
         }
 
+    def set_initial_brokers(self, count: int) -> None:
+        """Go by another number of first brokers (P77); nothing else here depends on it."""
+        self._config = replace(self._config, initial_brokers=count)
+
     def decide(self, request: Request, now: MonotonicMs) -> Decision:
         """Decide on a request, and change the metadata accordingly."""
         if isinstance(request, Heartbeat):

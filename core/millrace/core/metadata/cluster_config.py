@@ -8,6 +8,7 @@ from millrace.core.media import Media, TopicMedia
 from millrace.core.settings import Unit, Visibility, constant, parse, setting, settings_of, to_text
 
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+INITIAL_BROKERS_MAX: Final = 1000
 
 
 def usual_replication_factor(brokers: int) -> int:
@@ -65,10 +66,11 @@ class ClusterConfig:
         1,
         "How many brokers a new cluster begins with. Before so many have registered for the first "
         "time, the cluster does not know how many replicas it can keep: topics without a "
-        "replication factor and `__positions` wait for them. The operator for Kubernetes sets it "
-        "to what the Cluster asks for, 3 at the most.",
+        "replication factor and `__positions` wait for them. A cluster with topics has begun. The "
+        "operator for Kubernetes gives brokers what the Cluster asks for, 3 at the most, by "
+        "`node.initial_brokers_file`.",
         minimum=1,
-        maximum=1000,
+        maximum=INITIAL_BROKERS_MAX,
     )
     positions_partitions: int = setting(
         16,

@@ -52,6 +52,11 @@ _DATA: Final = "/var/lib/millrace"
 _CONFIG: Final = "/etc/millrace"
 _OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
+_INITIAL_BROKERS: Final = "initial-brokers"
+"""Name of the file, beside `broker.toml`, with how many brokers the cluster begins."""
+_IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
+"""Prefix of settings that brokers of earlier releases lack: these ignore them. A broker may be of
+an earlier release for long, by `spec.version`, and may restart before its turn in an upgrade."""
 _ZONE_WAITS_MAX: Final = 600
 """Waits, of a tenth of a second each, before a broker starts without its zone."""
 _ADDRESS_SETTLE_MS: Final = 30_000
@@ -275,25 +280,25 @@ def _config_map(cluster: Cluster, pool: Pool) -> Document:
         "ConfigMap",
         pool_object_name(cluster.name, pool.name),
         data={
-            "broker.toml": _broker_toml(
-                cluster,
-                pool,
-                initial_brokers=usual_replication_factor(
-                    sum(each.replicas for each in cluster.spec.pools)
-                ),
-            )
+            "broker.toml": _broker_toml(cluster, pool),
+            # Running brokers read it again: another number is no reason to restart them.
+            _INITIAL_BROKERS: f"{_initial_brokers(cluster)}\n",
         },
     )
 
 
-def _broker_toml(cluster: Cluster, pool: Pool, *, initial_brokers: int | None) -> str:
+def _initial_brokers(cluster: Cluster) -> object:
+    """Return with how many brokers the cluster begins: as it says, or as it will usually need."""
+    usual = usual_replication_factor(sum(each.replicas for each in cluster.spec.pools))
+    return cluster.spec.config.get("cluster", {}).get("initial_brokers", usual)
+
+
+def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     """Return the settings that the pool's brokers share; each gets its name by the environment.
 
-    Args:
-        initial_brokers: with how many brokers the cluster begins. It counts only before so many
-            have registered, so another number is no reason to restart a broker; None: left out.
+    Brokers of earlier releases read it, too, and refuse names that they do not know: what they lack
+    is given by `_IF_KNOWN`.
     """
-    beginning = {} if initial_brokers is None else {"initial_brokers": initial_brokers}
     sections: dict[str, dict[str, object]] = {
         "node": {"rack": pool.zone} if pool.zone else {},
         "coordination": {"kind": "kubernetes"},
@@ -310,7 +315,6 @@ def _broker_toml(cluster: Cluster, pool: Pool, *, initial_brokers: int | None) -
         **cluster.spec.config,
         "cluster": {
             "address_settle_ms": _ADDRESS_SETTLE_MS,
-            **beginning,
             **cluster.spec.config.get("cluster", {}),
         },
     }
@@ -361,9 +365,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
                         **pool.template.annotations,
-                        CONFIG_ANNOTATION: _digest(
-                            _broker_toml(cluster, pool, initial_brokers=None)
-                        ),
+                        CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
                     },
                 },
                 "spec": _pod(cluster, pool, decided),
@@ -487,7 +489,13 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         environment.append({"name": "MILLRACE_BROKER__NODE__RACK", "valueFrom": zone})
     # Read again at each start of the container: it takes effect while the pod crashes.
     accepted = {"fieldRef": {"fieldPath": f"metadata.annotations['{OLDER_COPY_ANNOTATION}']"}}
-    environment.append({"name": "MILLRACE_BROKER__NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted})
+    environment += [
+        {"name": f"{_IF_KNOWN}NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted},
+        {
+            "name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE",
+            "value": f"{_CONFIG}/{_INITIAL_BROKERS}",
+        },
+    ]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
     return {
         "name": "broker",
