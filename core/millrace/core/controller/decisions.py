@@ -140,7 +140,7 @@ class Decisions:
             ExpireTopics: self._expire_topics,
             ConfirmDeletions: self._confirm_deletions,
             AllocateProducerIds: self._allocate_producer_ids,
-            RegisterBroker: self._membership.register,
+            RegisterBroker: self._register,
             DrainBroker: self._membership.drain,
             UnregisterBroker: self._membership.unregister,
             AlterPartitions: self._alter_partitions,
@@ -318,6 +318,12 @@ class Decisions:
             assert topic is not None
             self._told.append(TopicRaised(topic.name, topic_id, partitions))
         return begun
+
+    def _register(self, request: RegisterBroker) -> Decision:
+        decision, cluster = self._membership.register(request), self._decided.cluster
+        if not cluster.has_begun and topic_changes.has_begun(cluster, self._config):
+            self._decided.cluster = replace(cluster, has_begun=True)
+        return decision
 
     def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
         decision = self._membership.heartbeat(request, now)

@@ -312,12 +312,17 @@ def brokers_for_replicas(cluster: ClusterState, media: TopicMedia) -> int:
     )
 
 
-def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicName) -> None:
-    """Refuse defaults before the cluster's first brokers have registered (P77).
+def has_begun(cluster: ClusterState, config: ClusterConfig) -> bool:
+    """Whether the cluster's first brokers have registered, now or at any time before (P77).
 
     Ids are never given again, so the next one tells how many brokers there ever were.
     """
-    if cluster.next_broker_id < config.initial_brokers:
+    return cluster.has_begun or cluster.next_broker_id >= config.initial_brokers
+
+
+def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicName) -> None:
+    """Refuse defaults before the cluster's first brokers have registered (P77)."""
+    if not has_begun(cluster, config):
         raise BrokerBusyError(
             f"topic {str(name)!r}: the cluster is just starting: {cluster.next_broker_id} of its "
             f"first {config.initial_brokers} brokers have registered (the setting "
@@ -353,7 +358,7 @@ def _brokers_for(
         return brokers
     if media is TopicMedia.ANY:
         if 1 <= replication_factor <= config.initial_brokers:
-            _check_has_begun(cluster, config, name)
+            _check_has_begun(decided.cluster, config, name)
         raise InvalidReplicationFactorError(
             f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and the "
             f"cluster has {len(brokers)} that are not drained: ask for fewer replicas or add "

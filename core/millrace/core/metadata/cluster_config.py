@@ -66,9 +66,9 @@ class ClusterConfig:
         1,
         "How many brokers a new cluster begins with. Before so many have registered for the first "
         "time, the cluster does not know how many replicas it can keep: topics without a "
-        "replication factor and `__positions` wait for them. A cluster with topics has begun. The "
-        "operator for Kubernetes gives brokers what the Cluster asks for, 3 at the most, by "
-        "`node.initial_brokers_file`.",
+        "replication factor and `__positions` wait for them. It does not wait again "
+        "when it is to grow. The operator for Kubernetes gives brokers what the Cluster asks for, "
+        "3 at the most, by `node.initial_brokers_file`.",
         minimum=1,
         maximum=INITIAL_BROKERS_MAX,
     )

@@ -150,6 +150,29 @@ def test_a_cluster_that_is_just_starting_makes_no_topic_with_too_few_replicas() 
         assert "1 of its first 3 brokers have registered" in error.message
     assert isinstance(refusal(cluster, 4), InvalidReplicationFactorError)
     assert len(cluster.state(cluster.create(replication_factor=1)).replicas) == 1
+    assert isinstance(refusal(cluster), BrokerBusyError), "that topic says nothing about others"
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_cluster_that_has_begun_does_not_wait_for_the_brokers_by_which_it_is_to_grow(
+    is_restarted: bool,
+) -> None:
+    cluster = Cluster(1)
+    if is_restarted:
+        cluster.config = ClusterConfig(initial_brokers=3)
+        cluster.replace_controller()
+    else:
+        cluster.driver.machine.set_initial_brokers(3)
+    assert cluster.state(cluster.create(replication_factor=0)).replicas == (0,)
+    error = refusal(cluster, 2)
+    assert isinstance(error, InvalidReplicationFactorError), "to try again would not help"
+
+
+def test_a_cluster_that_becomes_smaller_before_its_first_brokers_came_waits_for_none() -> None:
+    cluster = Cluster(1, ClusterConfig(initial_brokers=3))
+    assert isinstance(refusal(cluster), BrokerBusyError)
+    cluster.driver.machine.set_initial_brokers(1)
+    assert cluster.state(cluster.create(replication_factor=0)).replicas == (0,)
 
 
 def test_a_cluster_that_has_begun_may_become_smaller() -> None:

@@ -17,8 +17,10 @@ from millrace.core.metadata.requests import (
     AlterPartitions,
     AlterTopics,
     CreatePositionsTopic,
+    CreateTopics,
     DeleteTopics,
     DrainBroker,
+    NewTopic,
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
@@ -209,8 +211,18 @@ def test_a_drained_broker_or_one_that_is_away_gets_no_more_replicas_of_it() -> N
     assert all(1 not in each.replicas for each in positions(driver).partitions)
 
 
+def test_a_cluster_that_is_to_grow_does_not_let_the_first_position_wait() -> None:
+    driver = cluster(1)
+    driver.machine.set_initial_brokers(3)
+    topic = driver.ask(asked())
+    assert isinstance(topic, Topic)
+    assert topic.replication_factor == 1
+
+
 def test_a_cluster_that_is_just_starting_lets_the_first_position_wait() -> None:
     driver = cluster(2, ClusterConfig(initial_brokers=3))
+    new = NewTopic(name="t", replication_factor=1)
+    driver.ask(CreateTopics(topics=[new], topic_ids=[TopicId(b"t" * 16)]))
     error = driver.ask(asked())
     assert isinstance(error, BrokerBusyError)
     assert "2 of its first 3 brokers have registered" in error.message

@@ -106,6 +106,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
             for _, each in sorted(cluster.brokers.items())
         ],
         "cluster_id": cluster.cluster_id,
+        "has_begun": cluster.has_begun,
         "last_broker_epoch": cluster.last_broker_epoch,
         "next_broker_id": cluster.next_broker_id,
         "next_producer_id": cluster.next_producer_id,
@@ -254,6 +255,8 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
         last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
         next_producer_id=ProducerId(state["next_producer_id"]),
         quotas={each.name: each for each in quotas},
+        # Earlier releases did not wait for the first brokers.
+        has_begun=state.get("has_begun", bool(registrations)),
     )
 
 

@@ -88,6 +88,7 @@ CLUSTER = ClusterState(
             is_per_broker=True,
         ),
     },
+    has_begun=True,
 )
 
 DELETED = Topic(
@@ -360,6 +361,17 @@ def test_a_cluster_of_a_release_without_quotas_has_none() -> None:
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
     del state["quotas"]
     assert decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).quotas == {}
+
+
+@pytest.mark.parametrize("brokers", [0, 1])
+def test_a_cluster_of_a_release_that_waited_for_no_brokers_has_begun_if_it_has_one(
+    brokers: int,
+) -> None:
+    state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
+    del state["has_begun"]
+    state["brokers"] = state["brokers"][:brokers]
+    cluster = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state))
+    assert cluster.has_begun is bool(brokers)
 
 
 def test_media_of_a_later_release_are_left_out() -> None:
