@@ -77,10 +77,11 @@ def _refusal(node: Node, reason: str) -> str:
     return f"{node.name} refused: {reason}"
 
 
-def _accepting(node: Node) -> int:
+def _accepting(node: Node) -> str:
     """Return the setting with which the broker starts with its older copy, as it says itself."""
-    found = re.findall(r"node\.accept_older_copy = (\d+)", node.logged_since(0))
-    return int(found[-1])
+    found = re.findall(r"node\.accept_older_copy = '(\d+/\d+)'", node.logged_since(0))
+    accepted: str = found[-1]
+    return accepted
 
 
 def _make_topic(admin: SyncAdmin, scene: Scene) -> str:

@@ -57,6 +57,7 @@ from millrace.broker.runtime.initial_brokers import InitialBrokers
 from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
+from millrace.broker.runtime.older_copy import with_command
 from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.quotas import Quotas
@@ -72,12 +73,13 @@ from millrace.broker.telemetry.page import MetricsPage
 from millrace.client import host
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
+from millrace.core.errors import InvalidConfigError
+from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
 from millrace.core.metadata.objects.cache import MetadataCache
-from millrace.core.metadata.requests import RegisterBroker
+from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
 
 _log = logging.getLogger(__name__)
 
@@ -425,9 +427,14 @@ class Broker:
             broker_id=directories.broker_id,
             previous_broker_epoch=directories.closed_by,
             directory_epoch=directories.used_by,
-            accepted_copy=BrokerEpoch(node.accept_older_copy) if node.accept_older_copy else None,
+            accepted_copy=parse_accepted_copy(node.accept_older_copy)
+            if node.accept_older_copy
+            else None,
         )
-        broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
+        try:
+            broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
+        except InvalidConfigError as error:
+            raise InvalidConfigError(with_command(error.message, self._config)) from error
         self.life = broker
         self._metrics.on_registered(broker.broker_id, node)
         await directories.begin_life(broker)  # Before the first heartbeat.

@@ -15,11 +15,11 @@ from millrace.core.groups.config import GroupsConfig
 from millrace.core.lease import LeaseTimes
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import parse_accepted_copy
 from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import (
     INT32_MAX,
-    INT64_MAX,
     NO_LIMIT,
     Unit,
     Visibility,
@@ -40,16 +40,12 @@ OLDER_COPY_ANNOTATION: Final = "millrace.dev/accept-older-copy"
 """Annotation of a broker's pod on Kubernetes from which `node.accept_older_copy` is taken."""
 
 
-def _parse_epoch(value: Any) -> int:
-    """Return a broker epoch; 0: none is named, as by a pod without the annotation."""
-    if type(value) is int and 0 <= value <= INT64_MAX:
-        return value
+def _parse_copy(value: Any) -> str:
+    """Return the two broker epochs of an older copy; empty, as without the annotation: none."""
     text = value.strip() if isinstance(value, str) else "no text"
-    if not text:
-        return 0
-    if text.isascii() and text.isdecimal() and len(text) <= 18:
-        return int(text)
-    raise ValueError("must be the broker epoch that the refusal of the older copy names")
+    if text:
+        parse_accepted_copy(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +69,16 @@ class NodeConfig:
         "all; while it is missing or empty, the setting counts. The operator for Kubernetes writes "
         "it.",
     )
-    accept_older_copy: int = setting(
-        0,
-        "Start with an older copy of the log directories, whose newest one is lost: the broker "
-        "epoch that the refusal of this copy names. It then counts as a lost disk: what other "
-        "replicas have is fetched from them, and what none has is lost. No other copy is accepted "
-        "by it. On Kubernetes it is the annotation `millrace.dev/accept-older-copy` of the pod.",
-        parse=_parse_epoch,
-        allowed="a broker epoch",
+    accept_older_copy: str = setting(
+        "",
+        "Start with an older copy of the log directories, whose newest one is lost: two broker "
+        "epochs, as `17/20`, which the refusal of this copy names. The first one is of the copy, "
+        "and the second one of the directories that are lost. The copy then counts as a lost disk: "
+        "what other replicas have is fetched from them, and what none has is lost. No other copy "
+        "is accepted by it, and this one not again later. On Kubernetes it is the annotation "
+        "`millrace.dev/accept-older-copy` of the pod.",
+        parse=_parse_copy,
+        allowed="two broker epochs",
         default_text="none",
     )
 

@@ -245,11 +245,12 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
     (variable,) = [each["name"] for each in container["env"] if "accept-older-copy" in str(each)]
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
-    for annotation, accepted in (("", 0), ("17", 17)):  # It is empty as long as there is none.
+    for annotation in ("", "17/20"):  # It is empty as long as there is none.
         loaded = broker_config.load(path, {variable: annotation})
-        assert loaded.node.accept_older_copy == accepted
-    with pytest.raises(InvalidConfigError, match="the broker epoch that the refusal"):
-        broker_config.load(path, {variable: "yes"})
+        assert loaded.node.accept_older_copy == annotation
+    for annotation in ("yes", "17", "17/", "17/20/21", "-1/2", "\u0661/2"):
+        with pytest.raises(InvalidConfigError, match="the two broker epochs that the refusal"):
+            broker_config.load(path, {variable: annotation})
 
 
 SETTINGS_BEFORE = {

@@ -22,6 +22,7 @@ from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
+    AcceptedCopy,
     AllocateProducerIds,
     AlterPartition,
     AlterPartitions,
@@ -90,7 +91,12 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     broker_id=request.broker_id,
                     previous_broker_epoch=request.previous_broker_epoch,
                     directory_epoch=request.directory_epoch,
-                    accepted_copy=request.accepted_copy,
+                    accepted_copy=None
+                    if request.accepted_copy is None
+                    else pb.AcceptedCopy(
+                        epoch=request.accepted_copy.epoch,
+                        lost_epoch=request.accepted_copy.lost_epoch,
+                    ),
                 )
             )
         case Heartbeat():
@@ -177,7 +183,10 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 directory_epoch=BrokerEpoch(register.directory_epoch)
                 if register.HasField("directory_epoch")
                 else None,
-                accepted_copy=BrokerEpoch(register.accepted_copy)
+                accepted_copy=AcceptedCopy(
+                    BrokerEpoch(register.accepted_copy.epoch),
+                    BrokerEpoch(register.accepted_copy.lost_epoch),
+                )
                 if register.HasField("accepted_copy")
                 else None,
             )

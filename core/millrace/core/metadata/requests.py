@@ -1,5 +1,6 @@
 """Requests to the controller. Every answer waits until the state that it reports is stored."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -173,6 +174,38 @@ class LogEnd(NamedTuple):
     committed_offset: Offset
 
 
+class AcceptedCopy(NamedTuple):
+    """An older copy of a broker's log directories, and what it is accepted in place of.
+
+    Both lives are named, so that the same copy is not accepted again once the broker has run with
+    it: what it has written since would be lost.
+
+    Attributes:
+        epoch: the latest life that the copy remembers.
+        lost_epoch: of the newest directories, which are lost.
+    """
+
+    epoch: BrokerEpoch
+    lost_epoch: BrokerEpoch
+
+    def __str__(self) -> str:
+        return f"{self.epoch}/{self.lost_epoch}"
+
+
+def parse_accepted_copy(text: str) -> AcceptedCopy:
+    """Return the copy of a text as `17/20`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    if found is None:
+        raise ValueError(
+            "must be the two broker epochs that the refusal of the older copy names, as 17/20"
+        )
+    return AcceptedCopy(BrokerEpoch(int(found[1])), BrokerEpoch(int(found[2])))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker:
     """A broker's process has started.
@@ -191,8 +224,8 @@ class RegisterBroker:
             directories. None when one has no marker (P27).
         directory_epoch: the latest life that all its log directories remember, new ones excepted;
             None when one of them names none.
-        accepted_copy: a person accepts directories that remember this life and are an older copy:
-            they count as a lost disk.
+        accepted_copy: a person accepts directories that are this older copy: they count as a lost
+            disk.
         level: that its session speaks: see `broker_levels`.
     """
 
@@ -207,7 +240,7 @@ class RegisterBroker:
     replica_port: int = 0
     previous_broker_epoch: BrokerEpoch | None = None
     directory_epoch: BrokerEpoch | None = None
-    accepted_copy: BrokerEpoch | None = None
+    accepted_copy: AcceptedCopy | None = None
     level: int = BROKER_LEVEL
 
 

@@ -220,8 +220,16 @@ class RegisterBrokerRequest(_message.Message):
     broker_id: int
     previous_broker_epoch: int
     directory_epoch: int
-    accepted_copy: int
-    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., accepted_copy: _Optional[int] = ...) -> None: ...
+    accepted_copy: AcceptedCopy
+    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., accepted_copy: _Optional[_Union[AcceptedCopy, _Mapping]] = ...) -> None: ...
+
+class AcceptedCopy(_message.Message):
+    __slots__ = ("epoch", "lost_epoch")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    lost_epoch: int
+    def __init__(self, epoch: _Optional[int] = ..., lost_epoch: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

@@ -1,12 +1,15 @@
 """What brokers say to the controller, there and back."""
 
+from dataclasses import replace
+
 import pytest
+from tests.fakes.cluster import registration
 
 from millrace.broker.peers.controller_messages import request_from_proto, request_to_proto
 from millrace.core.ids import BrokerEpoch, BrokerId
 from millrace.core.media import Media
 from millrace.core.metadata.model import BrokerLife, Reluctance
-from millrace.core.metadata.requests import Heartbeat
+from millrace.core.metadata.requests import AcceptedCopy, Heartbeat, RegisterBroker
 
 LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
 
@@ -50,3 +53,13 @@ def test_a_reason_of_a_later_release_is_none() -> None:
     found = request_from_proto(message)
     assert isinstance(found, Heartbeat)
     assert found.reluctance is Reluctance.NONE
+
+
+@pytest.mark.parametrize("accepted", [None, AcceptedCopy(BrokerEpoch(17), BrokerEpoch(20))])
+def test_a_registration_says_which_older_copy_a_person_accepts(
+    accepted: AcceptedCopy | None,
+) -> None:
+    request = replace(registration(1), accepted_copy=accepted)
+    found = request_from_proto(request_to_proto(request))
+    assert isinstance(found, RegisterBroker)
+    assert found.accepted_copy == accepted

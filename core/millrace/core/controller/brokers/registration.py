@@ -14,8 +14,9 @@ the first heartbeat that lets a broker lead also reports that its directories re
 copy, restored from a backup, and lack records acknowledged since. The broker is refused, as the
 operator may have the newer copy. It is not treated as a lost disk automatically: if no other
 replica is left, P31 would elect it, and cut off the records of the right one. A person may say that
-this very copy, named by its life, counts as a lost disk (`RegisterBroker.accepted_copy`). A life
-that was granted and crashed before its directories remembered it has done nothing, and is not
+this very copy counts as a lost disk (`RegisterBroker.accepted_copy`). They name its life and the
+one whose directories are lost, so that the same copy, put back again later, is refused. A life that
+was granted and crashed before its directories remembered it has done nothing, and is not
 missed.
 
 A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
@@ -27,7 +28,6 @@ Sources: KIP-631, KIP-966; KIP-380 for broker epochs.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from millrace.core.broker_config import OLDER_COPY_ANNOTATION
 from millrace.core.controller.partitions.elections import Restart
 from millrace.core.errors import (
     DuplicateBrokerRegistrationError,
@@ -37,7 +37,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerEpoch, BrokerId
 from millrace.core.metadata import broker_levels
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, ClusterState, Topic
-from millrace.core.metadata.requests import RegisterBroker
+from millrace.core.metadata.requests import AcceptedCopy, RegisterBroker
 
 
 def kind_of(known: BrokerRegistration | None, request: RegisterBroker) -> Restart:
@@ -181,15 +181,15 @@ def _copy_problem(
             f"the cluster has given none above {cluster.last_broker_epoch}: the coordination store "
             "was set back to an older state. Restore its newest state; nothing was changed"
         )
-    if is_older_copy(known, request) and request.accepted_copy != epoch:
+    copy = AcceptedCopy(epoch, known.directory_epoch)
+    if is_older_copy(known, request) and request.accepted_copy != copy:
         return (
             f"broker {request.name!r}: a log directory was last used in broker epoch {epoch}, but "
             f"the broker has run in epoch {known.directory_epoch} since: an older copy was put "
             "back, which lacks what was acknowledged meanwhile. Put the newest one back. If that "
-            f"is lost, accept this copy with node.accept_older_copy = {epoch}, or on Kubernetes: "
-            f"kubectl annotate pod {request.name} {OLDER_COPY_ANNOTATION}={epoch}. It then counts "
-            "as a lost disk: what other replicas have is fetched from them, and what none has is "
-            "lost. Nothing was changed"
+            f"is lost, accept this copy in its place by node.accept_older_copy = '{copy}'. It then "
+            "counts as a lost disk: what other replicas have is fetched from them, and what none "
+            "has is lost. Nothing was changed"
         )
     return None
 

@@ -40,6 +40,7 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.objects.encoding import decode_shard, encode_shard
 from millrace.core.metadata.requests import (
+    AcceptedCopy,
     AlterTopics,
     ConfirmDeletions,
     DeleteTopics,
@@ -369,24 +370,42 @@ def test_an_older_copy_of_a_disk_is_refused_until_a_person_accepts_this_one() ->
     newest = cluster.restart(1, "2").broker_epoch
     cluster.driver.kill(B)
 
-    def begin(accepted: int | None) -> object:
+    def begin(accepted: tuple[int, int] | None) -> object:
         request = replace(
             registration(1, "3"),
             directory_epoch=copy,
-            accepted_copy=None if accepted is None else BrokerEpoch(accepted),
+            accepted_copy=None if accepted is None else AcceptedCopy(*map(BrokerEpoch, accepted)),
         )
         return cluster.driver.ask(request)
 
-    for accepted in (None, copy - 1, newest):
+    for accepted in (None, (copy - 1, newest), (copy, newest - 1), (newest, copy)):
         error = begin(accepted)
         assert isinstance(error, InvalidConfigError)
-        assert f"node.accept_older_copy = {copy}" in error.message
-        assert f"kubectl annotate pod b1 millrace.dev/accept-older-copy={copy}." in error.message
+        assert f"node.accept_older_copy = '{copy}/{newest}'" in error.message
     assert cluster.driver.accepted == []
-    assert isinstance(begin(copy), BrokerRegistration)
+    assert isinstance(begin((copy, newest)), BrokerRegistration)
     assert cluster.driver.accepted == [OlderCopyAccepted(B, copy, newest)]
     state = cluster.state(topic)
     assert (ids(state.isr), ids(state.elr)) == ([0], []), "it counts as a lost disk"
+
+
+def test_a_copy_that_was_accepted_once_is_refused_when_it_is_put_back_again() -> None:
+    cluster = Cluster(2)
+    copy = cluster.life(1).broker_epoch
+    cluster.driver.kill(B)
+    newest = cluster.restart(1, "2").broker_epoch
+    cluster.driver.kill(B)
+    accepted = replace(
+        registration(1, "3"),
+        directory_epoch=copy,
+        accepted_copy=AcceptedCopy(copy, newest),
+    )
+    granted = cluster.driver.start_broker(accepted)
+    assert cluster.life(1) == granted.life
+    cluster.driver.kill(B)  # It has written with that life.
+    error = cluster.driver.ask(replace(accepted, incarnation_id="4"))
+    assert isinstance(error, InvalidConfigError)
+    assert f"'{copy}/{granted.broker_epoch}'" in error.message
 
 
 def test_four_brokers_and_three_topics_survive_each_broker_evenly() -> None:

@@ -1,0 +1,22 @@
+"""How a person on Kubernetes accepts an older copy of a broker's disk.
+
+The controller refuses the copy, and names the setting that accepts it. On Kubernetes the operator
+writes a broker's settings, and takes this one from an annotation of the pod.
+"""
+
+import re
+
+from millrace.core.broker_config import OLDER_COPY_ANNOTATION, BrokerConfig, CoordinationKind
+
+
+def with_command(refusal: str, config: BrokerConfig) -> str:
+    """Return why a broker is refused, with the command that accepts its copy, if that is why."""
+    found = re.search(r"node\.accept_older_copy = '([0-9]+/[0-9]+)'", refusal)
+    if found is None or config.coordination.kind is not CoordinationKind.KUBERNETES:
+        return refusal
+    namespace = config.coordination.kubernetes.namespace
+    where = f"-n {namespace} " if namespace else ""
+    return (
+        f"{refusal}. On Kubernetes: kubectl annotate --overwrite {where}pod {config.node.name} "
+        f"{OLDER_COPY_ANNOTATION}={found[1]}"
+    )

@@ -1,0 +1,55 @@
+"""How a person on Kubernetes accepts an older copy of a broker's disk."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.cluster import Cluster, registration
+
+from millrace.broker.runtime.older_copy import with_command
+from millrace.core.broker_config import (
+    BrokerConfig,
+    CoordinationConfig,
+    CoordinationKind,
+    KubernetesConfig,
+    NodeConfig,
+)
+from millrace.core.errors import InvalidConfigError
+
+
+def refusal() -> tuple[str, str]:
+    """Return what a controller says of an older copy, and the epochs that accept it."""
+    cluster = Cluster(1)
+    first = cluster.life(0)
+    cluster.driver.kill(first.broker_id)
+    newest = cluster.restart(0, "2")
+    cluster.driver.kill(first.broker_id)
+    request = replace(registration(0, "3"), directory_epoch=first.broker_epoch)
+    error = cluster.driver.ask(request)
+    assert isinstance(error, InvalidConfigError)
+    return error.message, f"{first.broker_epoch}/{newest.broker_epoch}"
+
+
+def config(kind: CoordinationKind, namespace: str = "") -> BrokerConfig:
+    kubernetes = KubernetesConfig(namespace=namespace)
+    return BrokerConfig(
+        log_dirs=("log",),
+        node=NodeConfig(name="logs-b-2"),
+        coordination=CoordinationConfig(kind=kind, path="c", kubernetes=kubernetes),
+    )
+
+
+@pytest.mark.parametrize(("namespace", "where"), [("shop", "-n shop "), ("", "")])
+def test_a_refused_copy_on_kubernetes_comes_with_the_command_that_accepts_it(
+    namespace: str, where: str
+) -> None:
+    message, epochs = refusal()
+    assert with_command(message, config(CoordinationKind.KUBERNETES, namespace)).endswith(
+        f"kubectl annotate --overwrite {where}pod logs-b-2 millrace.dev/accept-older-copy={epochs}"
+    )
+
+
+def test_other_refusals_and_other_brokers_get_no_command() -> None:
+    message, _ = refusal()
+    assert with_command(message, config(CoordinationKind.SQLITE)) == message
+    other = "broker 'b': its log directories belong to broker 3"
+    assert with_command(other, config(CoordinationKind.KUBERNETES)) == other
