@@ -24,6 +24,7 @@ from millrace.operator.reconcile.cluster_status import CONDITIONS
 
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
+CONFIG_MAPS = "/api/v1/%s/configmaps"
 STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
 TOPICS = "/apis/millrace.dev/v1beta1/%s/topics"
 QUOTAS = "/apis/millrace.dev/v1beta1/%s/quotas"
@@ -157,6 +158,58 @@ def test_volumes_that_grow_repeat_no_restart_that_was_asked_for_and_lose_none(
     sized(operated, "3Gi", name)
     operated.settle()
     assert not uids(operated, PODS) & second, "a restart is not lost"
+
+
+def restart_notes(operated: Operated) -> list[str]:
+    """Return when a restart was asked for: as the StatefulSet says, and as its ConfigMap does."""
+    found = operated.get(STATEFUL_SETS, "c-b"), operated.get(CONFIG_MAPS, "c-b")
+    assert found[0] is not None
+    assert found[1] is not None
+    places = found[0]["spec"]["template"]["metadata"], found[1]["metadata"]
+    name = "kubectl.kubernetes.io/restartedAt"
+    return [each.get("annotations", {}).get(name, "") for each in places]
+
+
+def test_a_restart_that_was_brought_back_is_not_remembered_for_a_later_time(
+    operated: Operated,
+) -> None:
+    name = storage_class(operated, grows=True)
+    sized(operated, "1Gi", name, replicas=1)
+    operated.settle()
+    rollout_restart(operated, "2026-11-28T10:00:00Z")
+    sized(operated, "2Gi", name, replicas=1)
+    operated.settle()
+    operated.look()
+    assert restart_notes(operated) == ["2026-11-28T10:00:00Z", ""]
+
+
+@pytest.mark.parametrize("just_before", ["DELETE", "PATCH"])
+def test_a_restart_that_is_asked_for_while_a_stateful_set_is_recreated_is_not_lost(
+    operated: Operated, just_before: str
+) -> None:
+    name = storage_class(operated, grows=True)
+    sized(operated, "1Gi", name, replicas=1)
+    operated.settle()
+    rollout_restart(operated, "2026-11-28T10:00:00Z")
+    operated.controllers.step()
+    operated.settle()
+    asked: list[str] = []
+
+    def meanwhile(method: str, path: str, body: object) -> None:
+        """Ask for another one before the deletion, or before the first one is brought back."""
+        is_meant = method == "DELETE" or "restartedAt" in str(body)
+        if not asked and path.endswith("statefulsets/c-b") and method == just_before and is_meant:
+            asked.append(path)
+            rollout_restart(operated, "2026-11-28T11:00:00Z")
+
+    operated.api.meanwhile = meanwhile
+    before = uids(operated, PODS)
+    sized(operated, "2Gi", name, replicas=1)
+    operated.settle()
+    operated.look()
+    assert asked
+    assert restart_notes(operated) == ["2026-11-28T11:00:00Z", ""]
+    assert not uids(operated, PODS) & before
 
 
 def test_a_driver_that_needs_it_has_brokers_restarted_one_at_a_time(operated: Operated) -> None:

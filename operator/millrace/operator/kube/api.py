@@ -164,14 +164,26 @@ class Api:
         return patched
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, *, uid: str, orphan: bool = False
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        version: str | None = None,
+        orphan: bool = False,
     ) -> None:
         """Delete exactly this object; ignore one that is gone or replaced by another.
 
         Args:
+            version: its `resourceVersion`: one that has changed since is left alone, too; None: it
+                may have changed.
             orphan: keep the objects that it owns.
         """
-        body: Document = {"preconditions": {"uid": uid}}
+        preconditions = (
+            {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
+        )
+        body: Document = {"preconditions": preconditions}
         if orphan:
             body["propagationPolicy"] = "Orphan"
         try:

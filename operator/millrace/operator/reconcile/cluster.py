@@ -258,13 +258,15 @@ class ClusterReconciler:
                 change = {"metadata": {**same, "ownerReferences": owners}}
                 await self._unless_changed(self._api.patch(kind, where, metadata["name"], change))
 
-    async def _unless_changed(self, patch: Awaitable[Document]) -> None:
-        """Wait for a change of an object; ignore one that is gone or has changed."""
+    async def _unless_changed(self, patch: Awaitable[Document]) -> bool:
+        """Wait for a change of an object; return whether it is made: not if that has changed."""
         try:
             await patch
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
+            return False
+        return True
 
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
@@ -306,14 +308,16 @@ class ClusterReconciler:
             if (restarted := restarted_at(each["spec"]["template"])) is not None:
                 # Before the deletion: a killed operator finds it there.
                 note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
-                await self._unless_changed(
-                    self._api.patch(CONFIG_MAP, cluster.namespace, metadata["name"], note)
-                )
+                patch = self._api.patch(CONFIG_MAP, cluster.namespace, metadata["name"], note)
+                if not await self._unless_changed(patch):
+                    continue  # It is made again, and the next look notes it there.
+            # With its version: a restart that is asked for now must not go with it.
             await self._api.delete(
                 STATEFUL_SET,
                 cluster.namespace,
                 metadata["name"],
                 uid=metadata["uid"],
+                version=metadata["resourceVersion"],
                 orphan=True,
             )
         problems = [each for each in (plan.problem, *refused) if each]
@@ -325,20 +329,27 @@ class ClusterReconciler:
         """Give recreated StatefulSets the last restart that somebody asked of the former ones.
 
         By `kubectl rollout restart`, whose annotation is part of the revision: without it every
-        broker would count as outdated.
+        broker would count as outdated. The note of it goes as soon as a StatefulSet has one, this
+        or a later one: at another time it would bring back a restart of long ago.
         """
         for (kind, name), stateful_set in made.items():
             config = made.get((CONFIG_MAP.name, name))
             if kind != STATEFUL_SET.name or config is None:
                 continue
-            restarted = restarted_at(config)
-            if restarted is not None and restarted_at(stateful_set["spec"]["template"]) is None:
+            restarted, where = restarted_at(config), cluster.namespace
+            if restarted is None:
+                continue
+            if restarted_at(stateful_set["spec"]["template"]) is None:
                 template = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
-                same = {"uid": stateful_set["metadata"]["uid"]}
+                # With its version: somebody may ask for a later restart this moment.
+                same = {key: stateful_set["metadata"][key] for key in ("uid", "resourceVersion")}
                 change = {"metadata": same, "spec": {"template": template}}
-                await self._unless_changed(
-                    self._api.patch(STATEFUL_SET, cluster.namespace, name, change)
-                )
+                if not await self._unless_changed(
+                    self._api.patch(STATEFUL_SET, where, name, change)
+                ):
+                    continue
+            note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: None}}}
+            await self._unless_changed(self._api.patch(CONFIG_MAP, where, name, note))
 
     async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
         """Write the zones of their nodes onto waiting pods."""
