@@ -342,9 +342,14 @@ TOPICS: Final = (
     ),
     Case(
         name="a time that is no whole number of milliseconds",
-        resource=configured({"retention.ms": "1.5ms"}),
+        resource=configured({"retention.ms": "1.0005s"}),
         reason="InvalidConfig",
-        says=("retention.ms = '1.5ms'", "must be ms as a whole number"),
+        says=("retention.ms = '1.0005s'", "must be ms as a whole number", "1h30m"),
+    ),
+    Case(
+        name="a part of a millisecond",
+        resource=configured({"retention.ms": "1.5ms"}),
+        says=("spec.config.retention.ms", "must be a time"),
     ),
     Case(
         name="a time below what stands for no limit",

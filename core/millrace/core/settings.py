@@ -47,10 +47,11 @@ PROBLEMS_TOLD_MAX: Final = 10
 """Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
 """Unknown names for which the nearest known one is searched, which is costly."""
-_NUMBER: Final = r"(-?\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)"
-"""A number and its suffix; longer ones than any bound, so that Python converts them at once."""
-_SEVERAL_PARTS: Final = r"(?:\d{1,30}(?:\.\d{1,30})?[a-z]{1,3}){2,5}"
-"""Several of them, as `1h30m`."""
+_NUMBER_LENGTH_MAX: Final = 64
+"""Characters of a number: more than any bound needs, and so few that Python converts it at once."""
+_PARTS_MAX: Final = 5
+"""Parts of a time, as `1h30m` has two."""
+_PART: Final = "([0-9]+)(?:[.]([0-9]+))? *([A-Za-z]*)"
 _TEXT_TOLD_MAX: Final = 80
 """Characters of a name or a value that a message repeats."""
 
@@ -65,7 +66,7 @@ DOCS: Final = "docs/configuration.md"
 class Unit(Enum):
     """The unit of a number, with the suffixes that people may write."""
 
-    COUNT = ("", dict[str, int]())
+    COUNT = ("", dict[str, int](), "")
     BYTES = (
         "bytes",
         {
@@ -79,21 +80,43 @@ class Unit(Enum):
             "GB": 10**9,
             "TB": 10**12,
         },
+        "64MiB or 64Mi",
     )
     MILLISECONDS = (
         "ms",
         {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+        "90s or 1h30m",
     )
 
-    def __init__(self, label: str, suffixes: dict[str, int]) -> None:
+    def __init__(self, label: str, suffixes: dict[str, int], examples: str) -> None:
         self.label = label
         self.suffixes = suffixes
+        self.examples = examples
 
     @property
     def spellings(self) -> dict[str, int]:
         """All suffixes that are read: those of Kubernetes as well."""
         of_kubernetes = {name[:-1]: each for name, each in self.suffixes.items() if name[-1] == "B"}
         return {**of_kubernetes, **self.suffixes} if self.label == "bytes" else self.suffixes
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression of a number of this unit that is not negative.
+
+        `parse_number` and the API server of Kubernetes both go by it. There it stands in rules
+        whose cost is bounded: it is short, and has no backslash. It cannot say that a part of a
+        unit must be whole in the smallest one, as `1.5KiB` is and `1.3KiB` is not.
+        """
+        if not self.suffixes:
+            return "[0-9]+"
+        smallest = next(each for each, factor in self.suffixes.items() if factor == 1)
+        larger = [each for each, factor in self.suffixes.items() if factor > 1]
+        if smallest == "B":
+            with_unit = f"({'|'.join(each.removesuffix('B') for each in larger)})B?"
+        else:
+            with_unit = f"({'|'.join(larger)})"
+        part = f"[0-9]+(([.]0+)? *{smallest}|([.][0-9]+)? *{with_unit})"
+        return f"[0-9]+|({part}){{1,{_PARTS_MAX}}}" if self.label == "ms" else f"[0-9]+|{part}"
 
 
 class Visibility(StrEnum):
@@ -287,20 +310,20 @@ def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
     Raises:
         ValueError: the text is no such number; says which texts are.
     """
-    if unit is Unit.MILLISECONDS and re.fullmatch(_SEVERAL_PARTS, text.strip(), re.ASCII):
-        return sum(parse_number(each, unit) for each in re.findall(r"[\d.]+[a-z]+", text))
-    match = re.fullmatch(_NUMBER, text.strip(), re.ASCII)
-    suffix = match[2] if match else ""
-    whole, _, fraction = match[1].partition(".") if match else ("", "", "")
-    # A part of a unit, as in `1.5h`, may be whole in smaller ones; `1.0` alone is not whole.
-    if match and (suffix in unit.spellings if suffix else not fraction):
-        # Exact: a float would round large sizes.
-        scaled = int(whole + fraction) * unit.spellings.get(suffix, 1)
-        number, rest = divmod(scaled, int("1" + "0" * len(fraction)))
-        if not rest:
-            return number
+    text = text.strip()
+    digits = text.removeprefix("-")
+    if len(text) <= _NUMBER_LENGTH_MAX and re.fullmatch(unit.pattern, digits):
+        total, is_whole = 0, True
+        for whole, fraction, suffix in re.findall(_PART, digits):
+            # Exact: a float would round large sizes.
+            scaled = int(whole + fraction) * unit.spellings.get(suffix, 1)
+            number, rest = divmod(scaled, 10 ** len(fraction))
+            total, is_whole = total + number, is_whole and not rest
+        if is_whole:
+            return -total if text.startswith("-") else total
     kind = f"{unit.label} as a whole number" if unit.label else "a whole number"
-    allowed = f", or with one of {', '.join(unit.suffixes)}" if unit.suffixes else ""
+    suffixes = ", ".join(unit.suffixes)
+    allowed = f", or with one of {suffixes}, as {unit.examples}" if suffixes else ""
     raise ValueError(f"must be {kind}{allowed}")
 
 

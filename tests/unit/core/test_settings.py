@@ -112,6 +112,8 @@ def test_people_may_write_units(text: str, unit: Unit, number: int) -> None:
         ("8k", Unit.BYTES, 8000),
         ("1h30m", Unit.MILLISECONDS, 5_400_000),
         ("1.5h20s", Unit.MILLISECONDS, 5_420_000),
+        ("1 h30 m", Unit.MILLISECONDS, 5_400_000),
+        ("1.0ms", Unit.MILLISECONDS, 1),
         ("2m", Unit.MILLISECONDS, 120_000),
     ],
 )
@@ -135,6 +137,11 @@ def test_the_quantities_and_durations_of_kubernetes_are_read(
         ("1Gi2Mi", Unit.BYTES),
         ("1h30", Unit.MILLISECONDS),
         ("1h 30m", Unit.MILLISECONDS),
+        ("1s1s1s1s1s1s", Unit.MILLISECONDS),
+        ("1.5", Unit.BYTES),
+        ("1.5B", Unit.BYTES),
+        ("1.3KiB", Unit.BYTES),
+        ("1" * 65, Unit.BYTES),
         ("1h2parsecs", Unit.MILLISECONDS),
         ("1e3", Unit.COUNT),
         ("٣", Unit.COUNT),
@@ -160,7 +167,8 @@ def test_all_problems_are_reported_at_once() -> None:
     )
     assert found == [
         "size_bytes = 9: must be 10 to 1099511627776 bytes, -1: no limit",
-        "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, m, h, d",
+        "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, m, h, d, "
+        "as 90s or 1h30m",
         "colour = 'green': must be red or blue",
         "is_on = 'maybe': must be true or false",
         "size_byte: there is no such setting; did you mean 'size_bytes'?",

@@ -30,19 +30,55 @@ def test_a_definition_has_no_empty_list_which_a_later_apply_would_conflict_with(
     assert list(empty_lists(definition())) == []
 
 
-@pytest.mark.parametrize("unit", [Unit.BYTES, Unit.MILLISECONDS])
-def test_each_spelling_that_operator_and_brokers_read_passes_the_api_server(unit: Unit) -> None:
+def pattern_of(setting: str) -> str:
+    """Return the expression by which the API server judges a text of a topic's setting."""
     settings = topic_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     config = settings["properties"]["spec"]["properties"]["config"]["properties"]
-    name = "segment.bytes" if unit is Unit.BYTES else "segment.ms"
-    (rule,) = [
-        each["rule"]
-        for each in config[name]["x-kubernetes-validations"]
-        if "matches" in each["rule"]
-    ]
+    rules = [each["rule"] for each in config[setting]["x-kubernetes-validations"]]
+    (rule,) = [each for each in rules if "matches" in each]
     (pattern,) = re.findall(r"matches\('(.+)'\)", rule)
-    for suffix in ("", *unit.spellings):
-        assert re.search(pattern, f"12{suffix}"), suffix
-        assert parse_number(f"12{suffix}", unit)
-    assert bool(re.search(pattern, "1h30m")) is (unit is Unit.MILLISECONDS)
-    assert not re.search(pattern, "7 parsecs")
+    found: str = pattern
+    return found
+
+
+NUMBERS = ("12", "0", "1.5", "1.0", ".5", "1.", "", "1e3", "+1", "\u0663", "1,5", "0x1", "-2")
+SUFFIXES = (*Unit.BYTES.spellings, *Unit.MILLISECONDS.spellings, "parsecs", "kib", "D", "Mib", "bB")
+SEVERAL = (
+    "1h30m",
+    "1h30m5s",
+    "1.5h20s",
+    "1 h30 m",
+    "1h 30m",
+    "1h30",
+    "30m1h",
+    "1s1s1s1s1s",
+    "1s1s1s1s1s1s",
+    "1h2parsecs",
+    "1h1.5ms",
+    "1Gi2Mi",
+    "1.5 GiB",
+    "1 B",
+    "1  d",
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "unit"), [("segment.bytes", Unit.BYTES), ("segment.ms", Unit.MILLISECONDS)]
+)
+def test_the_api_server_takes_the_spellings_that_brokers_read_and_no_others(
+    setting: str, unit: Unit
+) -> None:
+    pattern = pattern_of(setting)
+    texts = [*SEVERAL, *(number + suffix for number in NUMBERS for suffix in ("", *SUFFIXES))]
+    for text in texts:
+        try:
+            is_read = parse_number(text, unit) >= 0
+        except ValueError:
+            is_read = False
+        assert bool(re.search(pattern, text)) is is_read, text
+
+
+def test_only_an_operator_knows_whether_a_part_of_a_unit_is_whole_in_the_smallest_one() -> None:
+    assert re.search(pattern_of("segment.bytes"), "1.3KiB")
+    with pytest.raises(ValueError, match="as a whole number"):
+        parse_number("1.3KiB", Unit.BYTES)

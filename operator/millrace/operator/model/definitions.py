@@ -1,7 +1,7 @@
 """The definitions of `Cluster`, `Topic` and `Quota`, with the settings of brokers and topics."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig
@@ -18,23 +18,12 @@ CLUSTER_NAME_MAX = 30
 """Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
 
 
-class _Written(NamedTuple):
-    """How people write a number with a unit: as a pattern, and in words."""
-
-    pattern: str
-    told: str
-
-
-_WRITTEN = {
-    Unit.BYTES: _Written(
-        "[0-9]+([.][0-9]+)? ?([kMGT]|[KMGT]i)?B?",
-        "must be a size: a number of bytes, or one with its unit, as 64Mi, 64MiB or 64MB",
-    ),
-    Unit.MILLISECONDS: _Written(
-        "[0-9]+|([0-9]+([.][0-9]+)? ?(ms|s|min|m|h|d))+",
-        "must be a time: a number of milliseconds, or one with its unit, as 90s, 1h30m or 7d",
-    ),
+_TOLD = {
+    Unit.BYTES: "must be a size: a number of bytes, or one with its unit, as 64Mi, 64MiB or 64MB",
+    Unit.MILLISECONDS: "must be a time: a number of milliseconds, or one with its unit, as 90s, "
+    "1h30m or 7d",
 }
+"""How people write a number with a unit."""
 
 OPERATOR_SECTIONS = frozenset(
     {"node", "coordination", "listener", "outside_listener", "replica_listener", "metrics"}
@@ -263,13 +252,15 @@ def _setting_schema(each: NamedSetting, *, explains: bool) -> Schema:
         schema["description"] += f" -1: {description.minus_one}."
     if description.unit is Unit.COUNT:
         return {**schema, "type": "integer", "format": "int64", **bounds}
-    written = _WRITTEN[description.unit]
-    pattern = f"^(-1|{written.pattern})$" if description.minus_one else f"^({written.pattern})$"
+    written = description.unit.pattern
+    pattern = f"^(-1|{written})$" if description.minus_one else f"^({written})$"
     schema = {**schema, "x-kubernetes-int-or-string": True, **bounds, "maxLength": 32}
     if not explains:
         return {**schema, "pattern": pattern}
     minus_one = f", or -1: {description.minus_one}" if description.minus_one else ""
-    rule = Rule(f"type(self) == int || self.matches('{pattern}')", f"{written.told}{minus_one}")
+    rule = Rule(
+        f"type(self) == int || self.matches('{pattern}')", f"{_TOLD[description.unit]}{minus_one}"
+    )
     return {
         **schema,
         "x-kubernetes-validations": [
