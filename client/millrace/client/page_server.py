@@ -97,6 +97,11 @@ class PageHandler(MetricsHandler):
         self.wfile.write(body)
 
 
+def names_in(text: str) -> frozenset[str]:
+    """Return the names of a setting, which stand between commas."""
+    return frozenset(text.replace(",", " ").split())
+
+
 def is_own_host(host: str, names: Collection[str]) -> bool:
     """Return whether a `Host` can be this machine's: see the module.
 

@@ -29,7 +29,13 @@ from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.references import cluster_key
 from millrace.operator.reconcile.topics import TopicsReconciler
-from millrace.operator.telemetry import PORT, OperatorMetrics, Signs, TelemetryPage
+from millrace.operator.telemetry import (
+    NAMES_VARIABLE,
+    PORT,
+    OperatorMetrics,
+    Signs,
+    TelemetryPage,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +57,14 @@ class OperatorConfig:
         namespace: of the Lease.
         holder: name of this process in the Lease.
         port: of metrics and probes.
+        page_names: names under which these are asked for besides this machine's, with commas.
     """
 
     image: str
     namespace: str
     holder: str
     port: int = PORT
+    page_names: str = ""
 
 
 class _Key(NamedTuple):
@@ -72,7 +80,8 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
     if namespace is None:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
-    return OperatorConfig(image=image, namespace=namespace, holder=holder)
+    names = os.environ.get(NAMES_VARIABLE, "")
+    return OperatorConfig(image=image, namespace=namespace, holder=holder, page_names=names)
 
 
 def run(config: OperatorConfig) -> None:
@@ -105,7 +114,9 @@ class Operator:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
                 loop.add_signal_handler(number, stop.set)
         async with AsyncExitStack() as endings:
-            page = TelemetryPage(self._metrics, self._signs, self._config.port)
+            page = TelemetryPage(
+                self._metrics, self._signs, self._config.port, self._config.page_names
+            )
             endings.callback(page.close)
             endings.callback(self._api.close)
             brokers = Brokers()

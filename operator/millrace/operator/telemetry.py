@@ -18,9 +18,10 @@ from prometheus_client import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
-from millrace.client.page_server import PageHandler, PageServer
+from millrace.client.page_server import PageHandler, PageServer, names_in
 
 PORT: Final = 7095
+NAMES_VARIABLE: Final = "MILLRACE_OPERATOR_METRICS_NAMES"
 WORKS: Final = ("cluster", "topics", "quotas")
 """The kinds of work: a cluster, its topics, its quotas."""
 
@@ -114,11 +115,23 @@ class Signs:
 
 
 class TelemetryPage:
-    """`/metrics`, `/livez` and `/readyz`, served by threads of their own."""
+    """`/metrics`, `/livez` and `/readyz`, served by threads of their own.
 
-    def __init__(self, metrics: OperatorMetrics, signs: Signs, port: int = PORT) -> None:
+    Args:
+        further_names: names under which it is asked for besides this machine's, with commas.
+    """
+
+    def __init__(
+        self,
+        metrics: OperatorMetrics,
+        signs: Signs,
+        port: int = PORT,
+        further_names: str = "",
+    ) -> None:
         class Handler(PageHandler):
             registry = metrics.registry
+            names = names_in(further_names)
+            names_setting = NAMES_VARIABLE
 
             def page(self, path: str) -> tuple[int, str] | None:
                 if path == "/livez":

@@ -41,7 +41,7 @@ _MORE_MEMORY: Final = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all jobs: `--bootstrap` and `--pages`."""
+    """Add the options of all jobs: `--bootstrap`, `--pages` and `--page-names`."""
     parser.add_argument(
         "--bootstrap",
         default=os.environ.get("MILLRACE_BOOTSTRAP", "localhost:7092"),
@@ -53,6 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_address,
         metavar="HOST:PORT",
         help="serve /metrics and /healthz about the queries there, as 0.0.0.0:8099 in a pod",
+    )
+    parser.add_argument(
+        "--page-names",
+        default="",
+        metavar="NAME,NAME",
+        help="names in the public DNS under which these pages are asked for (default: none)",
     )
 
 
@@ -97,7 +103,13 @@ def watched(spark: "SparkSession", options: argparse.Namespace) -> Iterator[None
     from millrace.spark.progress import watch_queries
 
     host, port = options.pages
-    with watch_queries(spark, host=host, port=port, bootstrap_servers=options.bootstrap):
+    with watch_queries(
+        spark,
+        host=host,
+        port=port,
+        bootstrap_servers=options.bootstrap,
+        names=options.page_names,
+    ):
         yield
 
 

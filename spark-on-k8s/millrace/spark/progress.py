@@ -33,7 +33,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from millrace.client.page_server import PageHandler, PageServer
+from millrace.client.page_server import PageHandler, PageServer, names_in
 from millrace.core.addresses import parse_addresses
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.position_reports import PositionReporter
@@ -51,6 +51,7 @@ def watch_queries(
     host: str = "127.0.0.1",
     bootstrap_servers: str | None = None,
     stale_after_s: float = 60.0,
+    names: str = "",
 ) -> "QueryWatch":
     """Watch all streaming queries of a session from now on.
 
@@ -60,11 +61,22 @@ def watch_queries(
         host: address to listen on; `0.0.0.0` in a pod.
         bootstrap_servers: brokers to report positions to; None: none.
         stale_after_s: how long a query may be silent before `/healthz` fails.
+        names: names in the public DNS under which the pages are asked for, with commas. This
+            machine's name, IP addresses, names without a dot, and names in `svc`, `local` and
+            `internal` need none. Others are refused: a web site could read the pages in the name of
+            its visitors (DNS rebinding).
 
     Raises:
         InvalidOptionError: the port cannot be bound, or `bootstrap_servers` are no addresses.
     """
-    return QueryWatch(spark, port, host, bootstrap_servers, stale_after_s)
+    return QueryWatch(
+        spark,
+        port,
+        host,
+        bootstrap_servers=bootstrap_servers,
+        stale_after_s=stale_after_s,
+        names=names,
+    )
 
 
 class QueryWatch:
@@ -79,8 +91,10 @@ class QueryWatch:
         spark: SparkSession,
         port: int,
         host: str,
+        *,
         bootstrap_servers: str | None,
         stale_after_s: float,
+        names: str,
     ) -> None:
         if bootstrap_servers is not None:
             try:
@@ -92,6 +106,8 @@ class QueryWatch:
         registry = CollectorRegistry()
         registry.register(_QueryMetrics(self._seen))
         handler = _pages(self._seen, registry, stale_after_s)
+        handler.names = names_in(f"{host},{names}")
+        handler.names_setting = "`names` of watch_queries (--page-names of a job)"
         try:
             self._server = PageServer(host, port, handler, "millrace-pages")
         except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -167,6 +167,19 @@ def test_other_pages_and_ports_that_are_taken_are_told(spark: Any, watch: QueryW
     port = int(watch.address.rpartition(":")[2])
     with pytest.raises(InvalidOptionError, match="in use: choose another port"):
         watch_queries(spark, port=port)
+
+
+def test_the_pages_are_there_under_the_names_that_they_are_given(spark: Any) -> None:
+    with watch_queries(spark, port=0, names="a.example.org, b.example.org") as watch:
+        for name in ("b.example.org", watch.address):
+            request = Request(f"http://{watch.address}/metrics", headers={"Host": name})
+            with urlopen(request, timeout=10) as page:
+                assert page.status == 200
+        request = Request(f"http://{watch.address}/metrics", headers={"Host": "c.example.org"})
+        with pytest.raises(HTTPError, match="421") as refused:
+            urlopen(request, timeout=10)
+        with refused.value as answer:
+            assert b"add the name to `names` of watch_queries" in answer.read()
 
 
 def test_silent_connections_keep_no_probe_out(spark: Any) -> None:

@@ -30,6 +30,12 @@ def test_a_definition_has_no_empty_list_which_a_later_apply_would_conflict_with(
     assert list(empty_lists(definition())) == []
 
 
+def test_a_cluster_gives_the_names_of_its_metrics_pages_but_not_where_they_listen() -> None:
+    schema = cluster_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    config = schema["properties"]["spec"]["properties"]["config"]["properties"]
+    assert {*config["metrics"]["properties"]} == {"names", "topics_max"}
+
+
 def pattern_of(setting: str) -> str:
     """Return the expression by which the API server judges a text of a topic's setting."""
     settings = topic_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

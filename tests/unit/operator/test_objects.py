@@ -11,7 +11,12 @@ from millrace.broker import config as broker_config
 from millrace.core.errors import InvalidConfigError
 from millrace.operator.model.cluster import POD_VOLUMES
 from millrace.operator.model.images import version_of
-from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
+from millrace.operator.model.objects import (
+    CONFIG_ANNOTATION,
+    METRICS_PORT,
+    Decided,
+    desired_objects,
+)
 from millrace.operator.reconcile.resources import cluster_of
 
 POOL = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
@@ -58,6 +63,15 @@ def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> 
     assert loaded.coordination.kubernetes.namespace == "logs"
     assert loaded.node.name == "c-b-0"
     assert tomllib.loads(text)["listener"]["host"] == "0.0.0.0"
+
+
+def test_a_cluster_may_say_all_about_its_metrics_but_where_they_are(tmp_path: Path) -> None:
+    settings = {"metrics": {"names": "logs.example.org", "topics_max": 7}}
+    path = tmp_path / "broker.toml"
+    path.write_text(objects(config=settings)["ConfigMap", "c-b"]["data"]["broker.toml"])
+    found = broker_config.load(path, {}).metrics
+    assert (found.names, found.topics_max) == ("logs.example.org", 7)
+    assert (found.host, found.port) == ("0.0.0.0", METRICS_PORT)
 
 
 def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 from tests.fakes.silent_peers import silent_peers
 
+from millrace.operator.app import config_from_environment
 from millrace.operator.telemetry import OperatorMetrics, Signs, TelemetryPage
 
 
@@ -68,6 +71,23 @@ def test_silent_connections_keep_no_probe_out(page: TelemetryPage) -> None:
     with silent_peers("127.0.0.1", page.port, 100):
         assert get(page, "/livez") == (200, "ok\n")
         assert threading.active_count() - before < 50
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("mine.example.org", 200), ("other.example.org", 421)]
+)
+def test_the_page_is_there_under_the_names_that_a_pod_s_environment_has(
+    monkeypatch: pytest.MonkeyPatch, name: str, status: int
+) -> None:
+    monkeypatch.setenv("MILLRACE_OPERATOR_METRICS_NAMES", "some.example.org, mine.example.org")
+    names = config_from_environment("millrace", "default").page_names
+    page = TelemetryPage(OperatorMetrics(), Signs(), port=0, further_names=names)
+    with closing(page), closing(HTTPConnection("127.0.0.1", page.port, timeout=10)) as connection:
+        connection.request("GET", "/metrics", headers={"Host": name})
+        answer = connection.getresponse()
+        assert answer.status == status
+        said = b"add the name to MILLRACE_OPERATOR_METRICS_NAMES"
+        assert (said in answer.read()) is (status == 421)
 
 
 def test_metrics_are_there_for_prometheus(page: TelemetryPage) -> None:

@@ -81,6 +81,8 @@ def test_options_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     job.add_options(parser)
     options = parser.parse_args(["--pages", "0.0.0.0:8099"])
     assert (options.bootstrap, options.pages) == ("logs-bootstrap:7092", ("0.0.0.0", 8099))
+    assert options.page_names == ""
+    assert parser.parse_args(["--page-names=a.example.org"]).page_names == "a.example.org"
     for wrong in ("8099", ":8099", "host:", "host:99999", "host:x"):
         with pytest.raises(argparse.ArgumentError, match="is no HOST:PORT"):
             parser.parse_args([f"--pages={wrong}"])

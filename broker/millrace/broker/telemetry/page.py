@@ -6,7 +6,7 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.address import Address, not_served
-from millrace.client.page_server import PageHandler, PageServer
+from millrace.client.page_server import PageHandler, PageServer, names_in
 from millrace.core.broker_config import MetricsConfig
 
 
@@ -36,7 +36,7 @@ class MetricsPage:
             InvalidConfigError: the address cannot be bound.
         """
         handler: type[PageHandler] = PageHandler.factory(registry)
-        handler.names = frozenset({*names, config.host, *config.names.replace(",", " ").split()})
+        handler.names = frozenset({*names, config.host, *names_in(config.names)})
         handler.names_setting = "the broker's setting metrics.names"
         try:
             server = PageServer(config.host, config.port, handler, "metrics-page")

@@ -26,9 +26,11 @@ _TOLD = {
 """How people write a number with a unit."""
 
 OPERATOR_SECTIONS = frozenset(
-    {"node", "coordination", "listener", "outside_listener", "replica_listener", "metrics"}
+    {"node", "coordination", "listener", "outside_listener", "replica_listener"}
 )
 """Sections of a broker's settings that only the operator sets."""
+_OPERATOR_SETTINGS = {"metrics": ("host", "port")}
+"""Those that only the operator sets in other sections."""
 
 
 def topic_definition() -> Schema:
@@ -151,6 +153,9 @@ def cluster_definition() -> Schema:
         for name, section in settings.sections_of(BrokerConfig).items()
         if name not in OPERATOR_SECTIONS
     }
+    for section, names in _OPERATOR_SETTINGS.items():
+        for name in names:
+            del sections[section]["properties"][name]
     schema = definition(
         kind="Cluster",
         plural="clusters",

@@ -299,7 +299,7 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     Brokers of earlier releases read it, too, and refuse names that they do not know: what they lack
     is given by `_IF_KNOWN`.
     """
-    sections: dict[str, dict[str, object]] = {
+    own: dict[str, dict[str, object]] = {
         "node": {"rack": pool.zone} if pool.zone else {},
         "coordination": {"kind": "kubernetes"},
         "coordination.kubernetes": {
@@ -312,11 +312,12 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
         else {"host": "0.0.0.0", "port": OUTSIDE_PORT},
         "replica_listener": {"host": "0.0.0.0", "port": REPLICA_PORT},
         "metrics": {"host": "0.0.0.0", "port": METRICS_PORT},
-        **cluster.spec.config,
-        "cluster": {
-            "address_settle_ms": _ADDRESS_SETTLE_MS,
-            **cluster.spec.config.get("cluster", {}),
-        },
+        "cluster": {"address_settle_ms": _ADDRESS_SETTLE_MS},
+    }
+    config = cluster.spec.config
+    sections = {
+        each: {**own.get(each, {}), **config.get(each, {})}
+        for each in dict.fromkeys([*own, *config])
     }
     lines = [f"log_dirs = {json.dumps([_log_dir(each) for each in pool.volumes])}"]
     for section, settings in sections.items():
