@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import avg, col, count, date_trunc, lit
 
+from millrace.client.times import parse_time
 from millrace.spark import job
 from millrace.spark.values import json_to_columns
 
@@ -70,7 +71,7 @@ def arguments() -> argparse.Namespace:
         ("--from", "begin", "of the first records: 2013-03-01, or 2013-03-01T06:00+01:00"),
         ("--until", "end", "behind the last ones; UTC, unless it says a zone"),
     ):
-        add(name, dest=dest, type=_time, required=True, metavar="TIME", help=what)
+        add(name, dest=dest, type=parse_time, required=True, metavar="TIME", help=what)
     add(
         "--tasks",
         type=int,
@@ -82,11 +83,6 @@ def arguments() -> argparse.Namespace:
     if not options.begin < options.end <= datetime.now(UTC):
         parser.error("--from must be before --until, and that must be past: more may come")
     return options
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Partitions as users name them on a command line, `TOPIC:PARTITION`, and as they are shown."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.cli.output import say
+from millrace.core.ids import PARTITION_MAX
+from millrace.core.numbers import parse_whole_number
 from millrace.core.topics import PartitionName
 from millrace.core.words import shown
 
@@ -49,9 +50,10 @@ def parse(text: str) -> tuple[str, int | None]:
     topic, colon, number = text.rpartition(":")
     if not colon:
         return text, None
-    if not re.fullmatch("[0-9]{1,10}", number) or not topic:
+    partition = parse_whole_number(number, PARTITION_MAX)
+    if partition is None or not topic:
         raise click.BadParameter(f"{text!r}: write TOPIC, or TOPIC:PARTITION such as flights:0")
-    return topic, int(number)
+    return topic, partition
 
 
 def resolve(admin: "SyncAdmin", names: Iterable[str]) -> list[PartitionName]:

@@ -84,17 +84,14 @@ def parse_time(words: str, now_ms: int) -> int:
     Raises:
         ValueError: neither.
     """
+    from millrace.client.times import parse_time_ms
+
     if ago := _AGO.fullmatch(words):
         timestamp_ms = now_ms - int(ago[1]) * _AGO_MS[ago[2]]
         if timestamp_ms < -OFFSET_MAX:
             raise ValueError(f"{words} is longer ago than any record")
         return timestamp_ms
-    time = datetime.fromisoformat(words)
-    try:
-        # As all times are shown, and as they are read in files: the same on every machine.
-        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    except OverflowError as error:
-        raise ValueError(f"{words} is no time of a record") from error
+    return parse_time_ms(words)
 
 
 def show_time(timestamp_ms: int | None) -> str | None:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-_PORT_MAX: Final = 65535
+from millrace.core.numbers import parse_whole_number
+
+PORT_MAX: Final = 65_535
 
 
 def host_port(host: str, port: int | str) -> str:
@@ -21,8 +23,7 @@ def parse_addresses(given: str | Sequence[str]) -> list[str]:
     addresses = [name.strip() for name in names if name.strip()]
     for address in addresses:
         host, _, port = address.rpartition(":")
-        is_number = port.isascii() and port.isdigit()
-        if not (host and is_number and 0 < int(port) <= _PORT_MAX):
+        if not (host and parse_whole_number(port, PORT_MAX)):
             raise ValueError(f"{address!r} is no address: write host:port, such as localhost:7092")
     if not addresses:
         raise ValueError("name at least one broker as host:port")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
+from millrace.core.addresses import PORT_MAX
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.lease import LeaseTimes
 from millrace.core.media import DEFAULT_MEDIA, Media
@@ -31,7 +32,6 @@ from millrace.core.settings import (
 DEFAULT_PORT: Final = 7092
 DEFAULT_METRICS_PORT: Final = 7093
 DEFAULT_REPLICA_PORT: Final = 7094
-PORT_MAX: Final = 65_535
 
 _REQUIRED: Final = cast(Any, MISSING)
 

@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from millrace.core.addresses import PORT_MAX
+from millrace.core.numbers import parse_whole_number
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -174,6 +177,7 @@ def _stop_spark() -> None:
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+    number = parse_whole_number(port, PORT_MAX)
+    if not colon or not host or number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT, as 0.0.0.0:8099")
-    return host, int(port)
+    return host, number

@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from millrace.core.errors import InvalidTopicError
+from millrace.core.json_objects import unique_members
+from millrace.core.numbers import parse_whole_number
 from millrace.core.settings import INT64_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.spark.errors import InvalidOptionError
@@ -18,7 +19,6 @@ from millrace.spark.errors import InvalidOptionError
 End: TypeAlias = Literal["earliest", "latest"]
 
 _RELATIVE: Final[Mapping[int, End]] = {-2: "earliest", -1: "latest"}
-_WHOLE_NUMBER: Final = r"0|[1-9][0-9]{0,18}"
 """A whole number in its only form: ASCII, and no more digits than 64 bits have."""
 
 
@@ -198,19 +198,16 @@ def timestamps(text: str) -> OffsetsOption:
 
 def timestamp(text: str) -> OffsetsOption:
     """Parse one time for all partitions: ms UTC, or ISO 8601, UTC unless it names a zone."""
+    from millrace.client.times import parse_time_ms
+
     text = text.strip()
-    if re.fullmatch(_WHOLE_NUMBER, text):
-        return OffsetsOption(AtTime(_natural(int(text))))
+    number = parse_whole_number(text, 2 * INT64_MAX)
+    if number is not None:
+        return OffsetsOption(AtTime(_natural(number)))
     try:
-        time = datetime.fromisoformat(text if text.isascii() else "")
+        return OffsetsOption(AtTime(parse_time_ms(text)))
     except ValueError as error:
         raise ValueError("give ms since 1970 UTC, or a time such as 2013-07-04T12:00Z") from error
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return OffsetsOption(
-        AtTime((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
-    )
 
 
 def _by_place(text: str) -> dict[PartitionName, Any]:
@@ -219,16 +216,17 @@ def _by_place(text: str) -> dict[PartitionName, Any]:
         if not isinstance(by_partition, dict):
             raise ValueError(f"give a number for each partition of topic {topic!r}")
         for partition, value in by_partition.items():
+            number = parse_whole_number(partition, INT64_MAX)
             # Another form, such as "00", would be a second name of a partition.
-            if not re.fullmatch(_WHOLE_NUMBER, partition):
+            if number is None or str(number) != partition:
                 raise ValueError(f"{partition!r} is no partition of topic {topic!r}: write 0, 1, …")
-            found[topic, int(partition)] = value
+            found[topic, number] = value
     return found
 
 
 def _object(text: str) -> list[tuple[str, Any]]:
     try:
-        value = json.loads(text, object_pairs_hook=_members)
+        value = json.loads(text, object_pairs_hook=unique_members)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
     except RecursionError as error:
@@ -236,15 +234,6 @@ def _object(text: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise ValueError("it must be a JSON object by topic")
     return list(value.items())
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} stands there twice: name it once")
-    return members
 
 
 def _list(value: object) -> list[Any]:

@@ -66,7 +66,7 @@ def test_an_empty_array_has_no_elements() -> None:
         (b"[{}, ", "x, element 2: the array does not end"),
         (b"[{}] {}", "x: something follows the array"),
         (b'[{"a": "\xff"}]', "x: not UTF-8"),
-        (b'[{}, {"a": 1, "a": 2}]', "x, element 2: an object with the name 'a' twice"),
+        (b'[{}, {"a": 1, "a": 2}]', "x, element 2: an object has the name 'a' twice"),
         (b'[{}, {"a": NaN}]', "x, element 2: JSON has no NaN"),
     ],
 )

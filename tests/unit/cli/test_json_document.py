@@ -16,7 +16,7 @@ POSITION = b'{"topic": "t", "partition": 0, "position": %d}'
         (b"\xff\xfe\xff", "x is no JSON"),
         (b"[" * 100_000, "x: JSON that is nested too deeply"),
         (b"9" * 5_000, "x is no JSON: .* digits"),
-        (b'{"a": 1, "b": 2, "a": 3}', "x is no JSON: an object with the name 'a' twice"),
+        (b'{"a": 1, "b": 2, "a": 3}', "x is no JSON: an object has the name 'a' twice"),
     ],
 )
 def test_what_cannot_be_read_is_one_message(data: bytes, problem: str) -> None:

@@ -119,8 +119,8 @@ def test_units() -> None:
         ("startingOffsets", '{"a":{"x":3}}', "is no partition of topic"),
         ("startingOffsets", '{"a":{"00":3}}', "'00' is no partition of topic 'a': write 0, 1"),
         ("startingOffsets", '{"a":{"٣":3}}', "'٣' is no partition of topic 'a'"),
-        ("startingOffsets", '{"a":{"0":3,"0":4}}', "'0' stands there twice: name it once"),
-        ("startingOffsets", '{"a":{"0":3},"a":{"1":4}}', "'a' stands there twice"),
+        ("startingOffsets", '{"a":{"0":3,"0":4}}', "an object has the name '0' twice"),
+        ("startingOffsets", '{"a":{"0":3},"a":{"1":4}}', "an object has the name 'a' twice"),
         (
             "startingOffsets",
             '{"a":{"0":3},"default/a":{"0":4}}',

@@ -12,6 +12,7 @@ from typing import Final
 
 from millrace.broker import events
 from millrace.core.metadata.cluster_config import INITIAL_BROKERS_MAX
+from millrace.core.numbers import parse_whole_number
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +53,9 @@ class InitialBrokers:
         try:
             with self._file.open(encoding="utf-8") as file:
                 text = file.read(_LENGTH_MAX).strip()
-            if text and not (text.isascii() and text.isdecimal()):
-                raise ValueError("a whole number is wanted")
-            count = int(text) if text else self._usual
-            if not 1 <= count <= INITIAL_BROKERS_MAX:
-                raise ValueError(f"must be 1 to {INITIAL_BROKERS_MAX}")
+            count = parse_whole_number(text, INITIAL_BROKERS_MAX) if text else self._usual
+            if not count:
+                raise ValueError(f"must be a whole number from 1 to {INITIAL_BROKERS_MAX}")
         except FileNotFoundError:
             count = self._usual
         except (OSError, ValueError) as error:

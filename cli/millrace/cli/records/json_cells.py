@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.cli.json_document import repeated
+from millrace.core.json_objects import repeated
 
 _NEEDS_ESCAPE: Final = '["\\\\\\x00-\\x1f]'
 _OUT_OF_RANGE: Final = "<"

@@ -8,7 +8,7 @@ object with a name twice, of which every reader would make something else.
 import json
 from typing import Any, Final
 
-from millrace.cli.json_document import unique_members
+from millrace.core.json_objects import unique_members
 
 
 def _refused(word: str) -> Any:

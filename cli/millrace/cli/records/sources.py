@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.cli.failures import Failure, did_you_mean
-from millrace.cli.json_document import TOO_DEEP, repeated
+from millrace.cli.json_document import TOO_DEEP
 from millrace.cli.records.csv_rows import CONVERT, Contents, CsvFile, text_columns
 from millrace.cli.records.file_names import BLOCK_BYTES, Unbuffered
 from millrace.cli.records.headers import headers_of, with_added
@@ -44,6 +44,7 @@ from millrace.cli.records.problems import RowError, explained, first_bad, told
 from millrace.cli.records.record_columns import BASE64, RECORD_COLUMNS
 from millrace.cli.records.times import HINT as TIMES
 from millrace.cli.records.times import millisecond_of, milliseconds_of
+from millrace.core.json_objects import repeated
 from millrace.core.records.columns import RecordHeaders
 
 FORMATS: Final = ("lines", "json", "csv", "parquet", "arrow")

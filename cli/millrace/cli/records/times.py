@@ -1,13 +1,13 @@
 """Cells of any type as timestamps: milliseconds since 1970, UTC."""
 
 import re
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.cli.records.problems import RowError, first_bad, told
+from millrace.client.times import parse_time_ms
 
 HINT: Final = "a timestamp is a number of milliseconds since 1970, or a time like 2013-01-31T10:00Z"
 _WHOLE: Final = re.compile(rb"-?[0-9]{1,19}")
@@ -46,8 +46,7 @@ def millisecond_of(cell: Any) -> int:
         return int(cell)
     if not isinstance(cell, str):
         raise ValueError("neither a whole number nor a text")
-    time = datetime.fromisoformat(cell)
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return parse_time_ms(cell)
 
 
 def _converted(column: pa.Array) -> pa.Array:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, TypeVar
 
+from millrace.core.numbers import parse_whole_number
 from millrace.core.words import duration, size
 from millrace.web import markup
 from millrace.web.clusters import Cluster
@@ -74,11 +75,12 @@ class Visit:
         words = self.text(name)
         if not words:
             return None
-        if not words.isascii() or not words.isdecimal() or len(words) > 19 or int(words) > most:
+        number = parse_whole_number(words, most)
+        if number is None:
             raise RefusedError(
                 HTTPStatus.BAD_REQUEST, f"{name} must be a number from 0 to {most:,}"
             )
-        return int(words)
+        return number
 
 
 @dataclass(slots=True, frozen=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, cast
 
 from millrace.client import Admin, OffsetAndTimestamp
+from millrace.client.times import parse_time_ms
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
 from millrace.web import markup, values
@@ -230,11 +230,8 @@ async def _start(visit: Visit, place: _Place) -> int | None:
     if offset is not None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "give an offset or a time, and not both")
     try:
-        timestamp = datetime.fromisoformat(words)
-        if timestamp.tzinfo is None:
-            timestamp = timestamp.replace(tzinfo=UTC)
-        timestamp_ms = round(timestamp.timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
+        timestamp_ms = parse_time_ms(words)
+    except ValueError as error:
         raise RefusedError(
             HTTPStatus.BAD_REQUEST, f"{words!r} is no time: write 2013-01-31T10:00:00"
         ) from error

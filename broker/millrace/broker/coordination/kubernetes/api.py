@@ -6,7 +6,6 @@ decides (F43): a write whose answer was lost may have been done. The API server 
 """
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.client import host
 from millrace.core.errors import InvalidConfigError
+from millrace.core.numbers import parse_whole_number
 
 WHOLE: Final = "application/json"
 """Accept: objects as they are."""
@@ -28,6 +28,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept: of each object only its metadata, so that states do not travel back with every write."""
 
 _USER_AGENT: Final = "millrace-broker"
+_RETRY_AFTER_MAX: Final = 999_999_999
 _PAUSE_S: Final = 1  # When the API server asks for one and names no time.
 _PAUSE_MS_MAX: Final = 60_000
 _EVENT_BYTES_MAX: Final = 4 << 20
@@ -238,9 +239,10 @@ class KubernetesApi:
         return answer
 
     def _pause(self, retry_after: str) -> None:
-        seconds = int(retry_after) if re.fullmatch("[0-9]{1,9}", retry_after) else _PAUSE_S
+        seconds = parse_whole_number(retry_after, _RETRY_AFTER_MAX)
+        pause_s = _PAUSE_S if seconds is None else seconds
         with self._lock:
-            self._pause_until = host.monotonic_s() + min(seconds, self._pause_s_max)
+            self._pause_until = host.monotonic_s() + min(pause_s, self._pause_s_max)
 
 
 def events(stream: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
