@@ -1,12 +1,11 @@
 """The output of brokers when they are ready: their addresses, and what to try next."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
-from millrace.cli.output import announce_line
+from millrace.cli.output import announce_json, announce_line
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
@@ -37,7 +36,7 @@ def announce(
                 "data": data,
                 "pid": os.getpid(),
             }
-            announce_line(json.dumps(facts, ensure_ascii=False))
+            announce_json(facts)
         else:
             announce_line(greeting(address, data, teach=teach, web_address=web_address))
 

@@ -4,7 +4,7 @@ All of them share one file of metadata and one directory. A broker that does not
 ends the others, too, since its message says what to do. A broker that ends by itself later is
 restarted; when it does not get ready then, the others go on without it. SIGTERM, SIGHUP and Ctrl-C
 end all of them cleanly; so does any end of this process: each broker watches a pipe whose other end
-is here (`standard_input`).
+is here (`parent_process`).
 """
 
 import json

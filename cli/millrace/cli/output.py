@@ -38,6 +38,11 @@ def announce_line(text: str) -> None:
         drop_output()
 
 
+def announce_json(document: Any) -> None:
+    """Print the news of a server, for programs, as one line of JSON."""
+    announce_line(json.dumps(document, ensure_ascii=False))
+
+
 def print_json(document: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document."""
     put(json.dumps(document, ensure_ascii=False, indent=indent))

@@ -4,7 +4,7 @@ This process only holds the listening socket. The first visit starts `millrace w
 process of its own. So a broker's process never opens records of strangers for a page, and a page
 that fails takes nothing with it; the next visit starts it again. While it cannot start, the visit
 waits, and the start is tried again. It ends with this process, however that ends, because it
-watches a pipe whose other end is here (`standard_input`).
+watches a pipe whose other end is here (`parent_process`).
 """
 
 import os

@@ -2,7 +2,7 @@
 
 import click
 
-from millrace.cli import standard_input
+from millrace.cli import parent_process
 from millrace.cli.announcement import announce
 from millrace.cli.command import Command, output_option
 from millrace.cli.output import print_json, say
@@ -48,7 +48,7 @@ def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
         say(f"{path}: correct")
         return
     if stop_with_stdin:
-        standard_input.stop_when_it_ends()
+        parent_process.stop_when_it_ends()
     from millrace.broker import app
 
     form = "json" if stop_with_stdin else output

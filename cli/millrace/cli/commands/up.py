@@ -1,6 +1,5 @@
 """`millrace up`: brokers with no configuration at all, everything in one directory."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +13,8 @@ from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
 from millrace.cli.failures import Failure
-from millrace.cli.output import announce_line
+from millrace.cli.output import announce_json, announce_line
+from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from millrace.cli.web_page import WebPage
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
-_PORT_MAX = 65_535
 _WEB_PORT_ABOVE = 6
 """Distance from the port for clients to that of the web page, between those of other brokers."""
 _PORTS_AWAY = 100
@@ -75,19 +74,19 @@ def _log_dirs_value(
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, _PORT_MAX),
+    type=click.IntRange(0, PORT_MAX),
     default=_PORT_DEFAULT,
     show_default=True,
     help="Port for clients, on this machine only; 0: any that is free.",
 )
 @click.option(
     "--metrics-port",
-    type=click.IntRange(-1, _PORT_MAX),
+    type=click.IntRange(-1, PORT_MAX),
     help="Port of the metrics page; -1: none.  [default: the port after --port]",
 )
 @click.option(
     "--web-port",
-    type=click.IntRange(-1, _PORT_MAX),
+    type=click.IntRange(-1, PORT_MAX),
     help="Port of the web page, on this machine only; -1: none.  [default: 6 above --port, or any "
     "that is free]",
 )
@@ -121,7 +120,7 @@ def command(
     """
     chosen_metrics_port = metrics_port
     if metrics_port is None:
-        metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
+        metrics_port = port + 1 if 0 < port < PORT_MAX else 0
     with _web_page(web_port, port) as web:
         if brokers > 1:
             folder = Path(data_dir).absolute()
@@ -172,7 +171,7 @@ def _web_page(web_port: int | None, port: int) -> "AbstractContextManager[WebPag
         return nullcontext()
     if web_port is not None:
         return WebPage(web_port, is_chosen=True)
-    near = port + _WEB_PORT_ABOVE if 0 < port <= _PORT_MAX - _WEB_PORT_ABOVE else 0
+    near = port + _WEB_PORT_ABOVE if 0 < port <= PORT_MAX - _WEB_PORT_ABOVE else 0
     return WebPage(near, is_chosen=False)
 
 
@@ -180,7 +179,7 @@ def _hint(
     problem: str, data_dir: str, log_dirs: Sequence[str], port: int, metrics_port: int | None
 ) -> str:
     """Return the command line that works when another broker is up already."""
-    other_port = port + _PORTS_AWAY if 0 < port <= _PORT_MAX - _PORTS_AWAY else 0
+    other_port = port + _PORTS_AWAY if 0 < port <= PORT_MAX - _PORTS_AWAY else 0
     words = ["millrace", "up", "--port", str(other_port)]
     if metrics_port is not None and metrics_port > 0:
         words += ["--metrics-port", "0"]
@@ -215,8 +214,8 @@ def _run_cluster(
     from millrace.core.metadata.cluster_config import usual_replication_factor
 
     highest = max(port, metrics_port) + (len(logs) - 1) * local_cluster.PORTS_APART
-    if highest > _PORT_MAX:
-        raise click.BadParameter(f"the last broker's ports would be above {_PORT_MAX}")
+    if highest > PORT_MAX:
+        raise click.BadParameter(f"the last broker's ports would be above {PORT_MAX}")
     folder.mkdir(parents=True, exist_ok=True)
     directories = [LogDirConfig.parse(each) for log_dirs in logs for each in log_dirs]
     is_first = not all(Path(each.path).exists() for each in directories)
@@ -246,7 +245,7 @@ def _run_cluster(
                 "data": str(folder),
                 "web_address": web_address or None,
             }
-            announce_line(json.dumps(facts, ensure_ascii=False))
+            announce_json(facts)
         else:
             announce_line(cluster_greeting(ready, str(folder), web_address))
         given_up = cluster.supervise()

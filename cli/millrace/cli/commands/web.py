@@ -1,22 +1,21 @@
 """`millrace web`: the read-only web page of a cluster."""
 
-import json
 import socket
 from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli import standard_input
+from millrace.cli import parent_process
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.interruption import stop_signals
-from millrace.cli.output import announce_line
+from millrace.cli.output import announce_json, announce_line
+from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import ConnectionFailedError
 
 if TYPE_CHECKING:
     from millrace.web.clusters import Clusters
 
-_PORT_MAX = 65_535
 _PORT_DEFAULT = 7098
 
 
@@ -31,7 +30,7 @@ _PORT_DEFAULT = 7098
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, _PORT_MAX),
+    type=click.IntRange(0, PORT_MAX),
     default=_PORT_DEFAULT,
     show_default=True,
     help="Port of the page, on this machine only; 0: any that is free.",
@@ -65,7 +64,7 @@ def command(
 
     clusters = _on_kubernetes() if kubernetes else Clusters.one(bootstrap)
     if listen_fd is not None:
-        standard_input.stop_when_it_ends()
+        parent_process.stop_when_it_ends()
         asyncio.run(_serve(socket.socket(fileno=listen_fd), clusters))
         return
     try:
@@ -77,7 +76,7 @@ def command(
         ) from error
     address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
     if output == "json":
-        announce_line(json.dumps({"web_address": address}))
+        announce_json({"web_address": address})
     else:
         announce_line(f"The page is at {address}. Ctrl-C stops it.")
     asyncio.run(_serve(listening, clusters))

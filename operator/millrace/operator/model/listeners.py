@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
 
+from millrace.core.addresses import PORT_MAX
 from millrace.operator.model.fields import DnsLabel, LabelKey, Rule
 
-PORT_MAX = 65_535
 BROKERS_MAX = 250
 
 
