@@ -6,18 +6,17 @@ So a file can hold the address; heartbeats report it to the controller.
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Final
 
 from millrace.broker import events
 from millrace.broker.address import Address
+from millrace.broker.runtime.small_file import READING_SECONDS, SmallFile
 from millrace.core.addresses import host_port, parse_addresses
 
 _log = logging.getLogger(__name__)
 
-_READING_SECONDS: Final = 1.0
 _LENGTH_MAX: Final = 300
-"""Bytes of an address file: a host name has at most 253 characters."""
+"""Characters of an address file: a host name has at most 253 characters."""
 
 
 class OutsideAddress:
@@ -33,39 +32,26 @@ class OutsideAddress:
 
     def __init__(self, own: Address, file: str) -> None:
         self._own = own
-        self._file = file
-        self._problem = ""
-        self.current = self._read() if file else str(own)
+        self._file = SmallFile(file, _LENGTH_MAX, self._parse, "", _on_problem)
+        self.current = self._file.read("") if file else str(own)
 
     async def run(self) -> None:
         """Read the file again every second, for as long as the broker runs."""
         while True:
-            await asyncio.sleep(_READING_SECONDS)
-            found = await asyncio.to_thread(self._read)
+            await asyncio.sleep(READING_SECONDS)
+            found = await asyncio.to_thread(self._file.read, "")
             if found != self.current:
                 events.OUTSIDE_ADDRESS_CHANGED.log(_log, address=found or "none")
                 self.current = found
 
-    def _read(self) -> str:
-        try:
-            with Path(self._file).open(encoding="utf-8") as file:
-                text = file.read(_LENGTH_MAX).strip()
-            if not text:
-                return ""
-            if text.split() != [text]:
-                raise ValueError("one line with one address is wanted")
-            if text.startswith(":"):
-                text = host_port(self._own.host, text[1:])
-            (address,) = parse_addresses(text)
-        except FileNotFoundError:
-            return ""  # It is not known yet.
-        except (OSError, ValueError) as error:
-            self._tell(f"{self._file}: {error}")
-            return ""
-        self._problem = ""
+    def _parse(self, text: str) -> str:
+        if text.split() != [text]:
+            raise ValueError("one line with one address is wanted")
+        if text.startswith(":"):
+            text = host_port(self._own.host, text[1:])
+        (address,) = parse_addresses(text)
         return address
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            events.OUTSIDE_ADDRESS_UNREADABLE.log(_log, error=problem)
+
+def _on_problem(problem: str) -> None:
+    events.OUTSIDE_ADDRESS_UNREADABLE.log(_log, error=problem)
