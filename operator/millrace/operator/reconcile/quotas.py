@@ -51,11 +51,10 @@ from millrace.operator.reconcile.references import (
     namespaces_that_go,
     release,
     say_why_not,
-    why_blocked,
+    usable_cluster,
     without_cluster,
 )
 from millrace.operator.reconcile.resources import (
-    cluster_of,
     is_true,
     quota_of,
     write_status,
@@ -121,14 +120,9 @@ class QuotasReconciler:
             return None
         pause = max(MEASURE_S_MIN, len(documents) / _WRITES_PER_SECOND)
         going = await namespaces_that_go(self._api, documents, self._wall_clock())
-        try:
-            cluster = cluster_of(document)
-        except msgspec.ValidationError:
-            cluster = None
-        because = why_blocked(cluster, document)
-        if cluster is None or because is not None:
-            assert because is not None
-            each = partial(self._blocked, because=because, going=going)
+        cluster = usable_cluster(document)
+        if isinstance(cluster, Condition):
+            each = partial(self._blocked, because=cluster, going=going)
             return None if all(await for_each(documents, each)) else pause
         labels = await namespace_labels(self._api, cluster, documents)
         admin = self._brokers.admin(cluster)

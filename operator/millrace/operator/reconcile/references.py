@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import NAMESPACE, kind_of
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason, not_known
 from millrace.operator.model.objects import Document
-from millrace.operator.reconcile.resources import known_before, write_status, written
+from millrace.operator.reconcile.resources import cluster_of, known_before, write_status, written
 
 NAMESPACE_WAITS: Final = timedelta(minutes=1)
 """How long a namespace that is being deleted waits for a cluster that is paused or does not answer.
@@ -106,22 +108,23 @@ async def say_why_not(
     await write_status(api, document, conditions, known_before(document))
 
 
-def why_blocked(cluster: Cluster | None, document: Document) -> Condition | None:
-    """Return why nothing may be done for the resources of a Cluster; None: all may be.
+def usable_cluster(document: Document) -> Cluster | Condition:
+    """Return a Cluster, or why nothing may be done for its resources.
 
     Args:
-        cluster: None: its document cannot be read.
         document: of the Cluster.
     """
     metadata = document["metadata"]
     name = f"{metadata['namespace']}/{metadata['name']}"
-    if cluster is None:
+    try:
+        cluster = cluster_of(document)
+    except msgspec.ValidationError:
         message = f"Cluster {name} is of another release than the operator: see its conditions"
         return Condition("Ready", None, Reason.CLUSTER_INVALID, message)
     if cluster.spec.paused:
         message = f"Cluster {name} is paused: nothing is done until its spec.paused is false"
         return Condition("Ready", None, Reason.PAUSED, message)
-    return None
+    return cluster
 
 
 async def namespaces_that_go(
