@@ -26,6 +26,20 @@ def filled(millrace: CommandLine, topic: str) -> str:
     return topic
 
 
+def cut_short(
+    millrace: CommandLine, out: Path, size: int, *words: str, is_unbuffered: bool
+) -> bytes:
+    """Return what a command says whose output file takes only so many bytes."""
+    under = ("prlimit", f"--fsize={size}")
+    with (
+        open(out, "wb") as file,
+        millrace.start(*words, stdout=file, under=under, is_unbuffered=is_unbuffered) as command,
+    ):
+        assert command.wait(WITHIN_S) == ExitCode.FAILED
+        assert command.stderr is not None
+        return command.stderr.read()
+
+
 def read_on(millrace: CommandLine, topic: str) -> list[bytes]:
     """Return the lines that the group gets next."""
     words = ("consume", topic, "--group", topic, "--timeout", "3")
@@ -36,18 +50,9 @@ def read_on(millrace: CommandLine, topic: str) -> list[bytes]:
 def test_a_group_commits_nothing_that_a_full_disk_did_not_take(
     millrace: CommandLine, filled: str, tmp_path: Path, is_unbuffered: bool
 ) -> None:
-    with (
-        open(tmp_path / "out", "wb") as file,
-        millrace.start(
-            *("consume", filled, "--group", filled),
-            stdout=file,
-            under=("prlimit", "--fsize=50000"),
-            is_unbuffered=is_unbuffered,
-        ) as command,
-    ):
-        assert command.wait(WITHIN_S) == ExitCode.FAILED
-        assert command.stderr is not None
-        assert command.stderr.read().startswith(b"error: standard output cannot be written: File")
+    words = ("consume", filled, "--group", filled)
+    told = cut_short(millrace, tmp_path / "out", 50_000, *words, is_unbuffered=is_unbuffered)
+    assert told.startswith(b"error: standard output cannot be written: File")
     written = (tmp_path / "out").read_bytes().split(b"\n")[:-1]
     assert written == LINES[:250]
     assert LINES[: len(LINES) - len(again := read_on(millrace, filled))] + again == LINES
@@ -100,19 +105,9 @@ def test_a_watch_ends_when_its_reader_leaves(millrace: CommandLine, words: tuple
 def test_a_list_that_is_cut_short_is_no_success(
     millrace: CommandLine, topic: str, tmp_path: Path, is_unbuffered: bool
 ) -> None:
-    with (
-        open(tmp_path / "out", "wb") as file,
-        millrace.start(
-            *("topic", "describe", topic, "--output", "json"),
-            stdout=file,
-            under=("prlimit", "--fsize=100"),
-            is_unbuffered=is_unbuffered,
-        ) as command,
-    ):
-        assert command.wait(WITHIN_S) == ExitCode.FAILED
-        assert command.stderr is not None
-        told = json.loads(command.stderr.read())
-        assert told["message"] == "standard output cannot be written: File too large"
+    words = ("topic", "describe", topic, "--output", "json")
+    told = cut_short(millrace, tmp_path / "out", 100, *words, is_unbuffered=is_unbuffered)
+    assert json.loads(told)["message"] == "standard output cannot be written: File too large"
 
 
 def handles_sigterm(pid: int) -> bool:

@@ -27,6 +27,18 @@ from millrace.proto.v1.common_pb2 import PartitionLeader
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
+def mislead(stale: FakeBroker, current: FakeBroker, address: str) -> None:
+    """Let one broker lead a topic, and the other one say that broker 3 does, at this address."""
+    gone = BrokerMetadata(broker_id=3, name="gone", address=address)
+    topic_id = stale.create_topic("orders").topic_id
+    current.create_topic("orders", topic_id=topic_id)
+    stale.log("orders").led_by = PartitionLeader(broker_id=3, leader_epoch=4, address=address)
+    current.log("orders").leader_epoch = 5
+    stale.metadata_epoch, current.metadata_epoch = 7, 8
+    stale.others = [gone, current.described]
+    current.others = [gone, stale.described]
+
+
 def test_a_topic_whose_creation_was_not_answered_is_not_taken_for_anothers(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Admin(broker.address) as admin:
@@ -315,16 +327,7 @@ def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows(run: Run
         async with FakeBroker(1) as stale, FakeBroker(2) as current:
             silent = socket.create_server(("127.0.0.1", 0))
             address = f"127.0.0.1:{silent.getsockname()[1]}"
-            gone = BrokerMetadata(broker_id=3, name="gone", address=address)
-            topic_id = stale.create_topic("orders").topic_id
-            current.create_topic("orders", topic_id=topic_id)
-            stale.log("orders").led_by = PartitionLeader(
-                broker_id=3, leader_epoch=4, address=address
-            )
-            current.log("orders").leader_epoch = 5
-            stale.metadata_epoch, current.metadata_epoch = 7, 8
-            stale.others = [gone, current.described]
-            current.others = [gone, stale.described]
+            mislead(stale, current, address)
             async with Admin(stale.address) as admin:
                 began_at = time.monotonic()
                 assert (await admin.list_offsets("orders"))["orders", 0].offset == 0
@@ -334,23 +337,11 @@ def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows(run: Run
     run(story())
 
 
-def test_a_broker_that_is_cut_off_and_asked_first_hides_no_leader(
-    run: Run,
-) -> None:
+def test_a_broker_that_is_cut_off_and_asked_first_hides_no_leader(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker(1) as stale, FakeBroker(2) as current, FakeBroker(3) as dead:
-            address = dead.address
             await dead.stop()
-            gone = BrokerMetadata(broker_id=3, name="gone", address=address)
-            topic_id = stale.create_topic("orders").topic_id
-            current.create_topic("orders", topic_id=topic_id)
-            stale.log("orders").led_by = PartitionLeader(
-                broker_id=3, leader_epoch=4, address=address
-            )
-            current.log("orders").leader_epoch = 5
-            stale.metadata_epoch, current.metadata_epoch = 7, 8
-            stale.others = [gone, current.described]
-            current.others = [gone, stale.described]
+            mislead(stale, current, dead.address)
             bootstrap = [stale.address, current.address]
             asks: list[Callable[[Admin], Coroutine[Any, Any, object]]] = [
                 lambda admin: admin.list_offsets("orders"),
