@@ -121,6 +121,18 @@ class Undisturbed(Flapping):
         return measures
 
 
+class Patient(Undisturbed):
+    """Likewise; calls of members last as long as they do by default."""
+
+    topics = (
+        _topic(
+            GroupPlan(
+                members=4, polls=40, away_us=4 * SECOND, stays=2, commits=1.0, request_ms=30_000
+            )
+        ),
+    )
+
+
 class Shrinking(ScenarioCluster):
     """All members but one leave for good, or die."""
 
@@ -263,6 +275,14 @@ def _kill_coordinator(scene: Scene) -> Undo | None:
     return coordinator.start
 
 
+def _cut_power_of_coordinator(scene: Scene) -> Undo | None:
+    coordinator = scene.pick("coordinator")
+    if coordinator is None:
+        return None
+    coordinator.cut_power()
+    return coordinator.start
+
+
 _LONG: Final = (12 * SECOND, 20 * SECOND)
 CUT_OFF: Final = Family(
     "F14", "a member is cut off for longer than its session", _cut_member, _LONG
@@ -292,6 +312,7 @@ def _drain_coordinator(scene: Scene) -> Undo | None:
 DRAINED: Final = Family(
     "F48", "the coordinator is drained, and taken back", _drain_coordinator, _LONG
 )
+POWERLESS: Final = Family("F04", "the coordinator loses power", _cut_power_of_coordinator, _LONG)
 KILLED: Final = Family("F67", "the coordinator is killed", _kill_coordinator, _LONG)
 COORDINATOR: Final = Family(
     "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
@@ -412,6 +433,14 @@ GROUP_SCENARIOS: Final = (
         cluster=Undisturbed,
         steps=again(DRAINED, 5, 16, 6, 12),
         mutants=["a coordinator keeps the sessions of the time before it was replaced"],
+    ),
+    Scenario(
+        about="P61: power losses in a row",
+        name="coordinators lose power before they have heard all members",
+        seeds=1,
+        quiet_s=25,
+        cluster=Patient,
+        steps=[*again(POWERLESS, 8, 30, 4, 10), *again(POWERLESS, 13, 30, 4, 10)],
     ),
     Scenario(
         about="P61: kills in a row",

@@ -51,6 +51,7 @@ class GroupPlan:
         returns: whether the others come back.
         dies: the share of consumers that die instead of leaving.
         commits: the share of consumers that commit by themselves; others leave it to the client.
+        request_ms: the members' `request_timeout_ms`.
         stayers_wait: whether members that never leave wait for their commits; else they commit each
             partition by itself, and go on.
     """
@@ -68,6 +69,7 @@ class GroupPlan:
     returns: bool = True
     dies: float = _DIES
     commits: float = _COMMITS
+    request_ms: int = 5_000
     stayers_wait: bool = True
 
 
@@ -100,7 +102,7 @@ class GroupMember(Client):
                 self._site.bootstrap,
                 group=GROUP,
                 group_instance_id=self._instance,
-                request_timeout_ms=5_000,
+                request_timeout_ms=self._plan.request_ms,
                 max_poll_interval_ms=self._plan.max_poll_ms,
                 enable_auto_commit=not commits,
                 auto_commit_interval_ms=1_000,

@@ -22,7 +22,7 @@ from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import groups_pb2
 
-CUT_OFF, CURRENT, DEAD = "cut-off:1", "current:1", "dead:1"
+CUT_OFF, CURRENT, DEAD, SILENT = "cut-off:1", "current:1", "dead:1", "silent:1"
 
 
 def names(address: str) -> MillraceError:
@@ -34,9 +34,12 @@ def names(address: str) -> MillraceError:
 class Brokers(Cluster):
     """Brokers that answer, or refuse, by their address; there are no connections."""
 
-    def __init__(self, refusals: dict[str, MillraceError]) -> None:
-        super().__init__([CUT_OFF, CURRENT], client_id="c", timeout_ms=20_000)
+    def __init__(
+        self, refusals: dict[str, MillraceError], bootstrap: tuple[str, ...] = (CUT_OFF, CURRENT)
+    ) -> None:
+        super().__init__(bootstrap, client_id="c", timeout_ms=20_000)
         self._refusals = refusals
+        self.asked: list[str] = []
 
     async def connection(self, address: str) -> Any:
         if address == DEAD:
@@ -47,9 +50,15 @@ class Brokers(Cluster):
         return await method(connection)
 
     async def answer(self, connection: Any) -> groups_pb2.LeaveGroupResponse:
+        self.asked.append(connection.address)
+        if connection.address == SILENT:
+            await asyncio.Event().wait()
         refusal = self._refusals.get(connection.address)
         if refusal is not None:
-            return groups_pb2.LeaveGroupResponse(error=error_to_wire(refusal))
+            error = error_to_wire(refusal)
+            if isinstance(refusal, NotLeaderError) and refusal.leader is not None:
+                error.leader.address = refusal.leader.address
+            return groups_pb2.LeaveGroupResponse(error=error)
         return groups_pb2.LeaveGroupResponse(member_ids=[connection.address])
 
 
@@ -62,6 +71,20 @@ def test_others_are_asked_when_what_a_broker_says_leads_nowhere(refusal: Millrac
         async with asyncio.timeout(10):
             answer = await Coordinators(cluster).ask("g", cluster.answer)
         assert list(answer.member_ids) == [CURRENT]
+
+    asyncio.run(story())
+
+
+def test_a_silent_coordinator_is_given_up_as_soon_as_its_caller_says_and_asked_last_then() -> None:
+    """A broker without power is silent, and it is the last one that answered everything else."""
+
+    async def story() -> None:
+        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+        cluster._last_address = SILENT
+        cluster.timeout_s = 0.9
+        with pytest.raises(MillraceError):
+            await Coordinators(cluster).ask("g", cluster.answer, silence_s=lambda: 0.1)
+        assert cluster.asked[:4] == [SILENT, CURRENT, SILENT, CURRENT]
 
     asyncio.run(story())
 

@@ -15,6 +15,7 @@ from millrace.client._consumer.membership import Begun, Callback, Callbacks, Mem
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.errors import (
     ClientError,
+    ConnectionFailedError,
     GroupFullError,
     InvalidGroupError,
     MillraceError,
@@ -65,6 +66,7 @@ class Coordinator:
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
         self.numbers: list[int] = []
+        self.limits_s: list[float] = []
         self.commit_refusals: list[MillraceError] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -74,8 +76,16 @@ class Coordinator:
         self.takes_requests.set()
         self.groups = self.positions = self
 
-    async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float = 0) -> Any:
-        return await method(self)
+    async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float) -> Any:
+        self.limits_s.append(attempt_s)
+        try:
+            async with asyncio.timeout(attempt_s):
+                return await method(self)
+        except TimeoutError:
+            raise ConnectionFailedError("no broker answered") from None
+
+    def ask_another(self, dead: str) -> None:
+        pass  # It is the only one.
 
     async def GroupHeartbeat(self, request: groups_pb2.GroupHeartbeatRequest) -> Any:
         copy = groups_pb2.GroupHeartbeatRequest()
@@ -245,6 +255,23 @@ def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> 
         coordinator.may_answer.set()
         await taking
         assert not it.reading.read, "others may own what it had"
+        coordinator.hears.set()
+
+    run(story)
+
+
+def test_a_member_gives_a_silent_coordinator_up_early_enough_for_another_two() -> None:
+    async def story(it: Story) -> None:
+        coordinator = it.coordinator
+        coordinator.decide = lambda _: given(1, 0, session_ms=5_000)
+        await it.until(lambda: it.reading.read, polls=True)
+        coordinator.limits_s.clear()
+        coordinator.hears.clear()
+        seen = len(coordinator.heartbeats)
+        await it.until(lambda: len(coordinator.heartbeats) > seen + 2)
+        first_s, *next_s = coordinator.limits_s
+        assert first_s <= 1.05, "the wait of a heartbeat, and a fifth of a session"
+        assert max(next_s) <= 1.0
         coordinator.hears.set()
 
     run(story)

@@ -318,6 +318,7 @@ class Cluster:
                     result = await self.on(connection, method)
             except TimeoutError:
                 problems.append(f"the broker at {address} did not answer in {limit_s:.3g} s")
+                self.doubt(address)
                 in_doubt = in_doubt or is_asked
                 continue
             except RetriableError as error:  # Another one may be better off.
@@ -369,11 +370,15 @@ class Cluster:
             dead: the address to which its answers lead.
         """
         for address in filter(None, (self._last_address, dead)):
-            if address in self._doubted:
-                self._doubted.remove(address)
-            self._doubted.append(address)
-        del self._doubted[:-_DOUBTED_MAX]
+            self.doubt(address)
         self._last_address = ""
+
+    def doubt(self, address: str) -> None:
+        """Ask at an address last from now on, until there is an answer from there."""
+        if address in self._doubted:
+            self._doubted.remove(address)
+        self._doubted.append(address)
+        del self._doubted[:-_DOUBTED_MAX]
 
     def _addresses(self) -> list[str]:
         """Return where to ask, in this order."""

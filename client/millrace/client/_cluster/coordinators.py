@@ -28,8 +28,8 @@ _PAUSE_SHARE: Final = 0.2
 """The pause before the next attempt is this share of the time spent failing. An election is over in
 half a second; after a longer outage thousands of members must not hold up the coordinator."""
 _KEEPERS_MAX: Final = 1000
-_ANSWER_S: Final = 5.0
-"""Silence of a broker after which others are asked: it may be paused."""
+ANSWER_S: Final = 5.0
+"""Silence of a broker after which others are asked: it may be paused, or have lost its power."""
 
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
@@ -48,7 +48,7 @@ class Coordinators:
         method: Callable[[Connection], Awaitable[AnswerT]],
         look_up_topics: Callable[[], Awaitable[None]] | None = None,
         *,
-        wait_s: float = 0.0,
+        silence_s: Callable[[], float] = lambda: ANSWER_S,
     ) -> AnswerT:
         """Ask the coordinator of a name, for as long as the client's time-out allows.
 
@@ -56,7 +56,7 @@ class Coordinators:
             key: the name, or the part of all names.
             method: what to call.
             look_up_topics: called when a broker does not know a topic, or knows it no more.
-            wait_s: how long a broker may wait with its answer.
+            silence_s: returns after how much silence of a broker others are asked.
 
         Raises:
             MillraceError: the last refusal when the time is over, or one that a retry cannot solve;
@@ -69,7 +69,7 @@ class Coordinators:
         while True:
             keeper = self._keepers.get(key)
             try:
-                response = await self._call(keeper, method, _ANSWER_S + wait_s)
+                response = await self._call(keeper, method, silence_s())
                 wire.raise_if_refused(response)
             except MillraceError as error:
                 if not error.retriable:
@@ -96,7 +96,7 @@ class Coordinators:
         self,
         keeper: KnownLeader | None,
         method: Callable[[Connection], Awaitable[AnswerT]],
-        answer_s: float,
+        silence_s: float,
     ) -> AnswerT:
         """Ask one broker, or any that answers.
 
@@ -105,16 +105,17 @@ class Coordinators:
                 was asked.
         """
         if keeper is None:
-            return await self._cluster.call(method, attempt_s=answer_s)
+            return await self._cluster.call(method, attempt_s=silence_s)
         is_asked = False
         try:
-            async with asyncio.timeout(answer_s):
+            async with asyncio.timeout(silence_s):
                 connection = await self._cluster.connection(keeper.address)
                 is_asked = True
                 return await self._cluster.on(connection, method)
         except TimeoutError:
+            self._cluster.doubt(keeper.address)
             problem = ConnectionFailedError(
-                f"the broker at {keeper.address} did not answer in {answer_s:g} s"
+                f"the broker at {keeper.address} did not answer in {silence_s:g} s"
             )
         except ConnectionFailedError as error:
             problem = error

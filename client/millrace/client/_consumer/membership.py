@@ -31,7 +31,7 @@ from typing import Final, Protocol, TypeAlias
 from millrace.client import events, host
 from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._cluster.coordinators import ANSWER_S, Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.wire import error_of
 from millrace.client._consumer.counters import ConsumerCounters
@@ -62,6 +62,10 @@ _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
+_SILENCE_SHARE: Final = 0.2
+"""The share of a session after which a silent coordinator is given up. It may have lost its power,
+and so may the next one: the session must suffice for both."""
+_SILENCE_S_MIN: Final = 0.5
 _END_NUMBER: Final = 1
 """The number of a commit of ends at which the group begins: that of the first commit."""
 _END_PAUSE_S_MAX: Final = 5.0
@@ -282,7 +286,11 @@ class Membership:
                 self._warn(error)  # At once: attempts go on for as long as a request may take.
             return answer
 
-        answer = await self._coordinators.ask(self._config.group, ask, wait_s=self._wait_s)
+        def silence_s() -> float:
+            answer_s = min(max(_SILENCE_SHARE * self._session_s, _SILENCE_S_MIN), ANSWER_S)
+            return answer_s if asked_at else answer_s + self._wait_s
+
+        answer = await self._coordinators.ask(self._config.group, ask, silence_s=silence_s)
         return asked_at, answer
 
     async def _wait_until_taken(self, answer: pb.GroupHeartbeatResponse) -> None:
