@@ -38,15 +38,17 @@ class _Teaching(click.Command):
         super().format_epilog(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Of the outermost group, this includes the command line's words, and everything imported.
+        # In the outermost group this parses the words of the command line, and imports the command.
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:  # Abort: at a question.
             _end_interrupted(ctx, exit_code_of(error))
-        except click.exceptions.Exit:  # As of a command in this group; it is a RuntimeError.
+        except (
+            click.exceptions.Exit
+        ):  # A command in this group has ended so. It is a RuntimeError, too.
             raise
         except RuntimeError as error:
-            # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
+            # Python's locks raise it when Ctrl-C interrupts a wait for them.
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             _end_interrupted(ctx, exit_code_of(error))

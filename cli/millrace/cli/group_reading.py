@@ -59,7 +59,7 @@ class Membership:
         self._consumer = consumer
         self._passed = passed
         self._written: dict[PartitionName, int] = {}
-        """As `passed`, behind records whose output was flushed."""
+        """The next offset of each partition behind the records whose output was flushed."""
         self._committed: dict[PartitionName, int] = {}
         self._due = time.monotonic() + _COMMIT_SECONDS
 
@@ -82,7 +82,7 @@ class Membership:
             self._due = time.monotonic() + _COMMIT_SECONDS
 
     def leave(self) -> None:
-        """Commit a last time."""
+        """Commit before the consumer is closed."""
         try:
             self._commit()
         except MillraceError as error:

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command in order, in whatever command they come.
+"""Ctrl-C, SIGTERM and SIGHUP end every command in order.
 
-All three raise a `KeyboardInterrupt`. Each has a handler, as the kernel keeps a signal without one
-from process 1, which a command is in a container. SIGHUP stays ignored where it was from the
-beginning: `nohup` asks for that.
+All three raise a `KeyboardInterrupt`. Each has a handler, since a command in a container is
+process 1, and the kernel delivers no signal without a handler to that process. A SIGHUP that was
+ignored at the start stays ignored: `nohup` asks for that.
 """
 
 import signal
@@ -25,7 +25,7 @@ what may wait for a broker as well, such as `close()` of a client."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ends the command; one without a number, as Python raises it, is Ctrl-C."""
+    """Ends the command by a signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -49,7 +49,10 @@ def end_by_signals() -> None:
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """Return the exit code for an interruption, or for an error that came of it."""
+    """Return the exit code for an interruption, or for an error that it caused.
+
+    A `KeyboardInterrupt` of Python itself names no signal: it is Ctrl-C.
+    """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Interrupted):
         cause = cause.__context__
@@ -57,13 +60,13 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 class Interruption:
-    """Notes the first signal, so that a piece of work is done and its result complete.
+    """Notes the first signal, so that the command can finish a piece of work and its result.
 
-    A second one ends everything. A context manager.
+    A second signal ends the command at once. A context manager.
 
     Args:
-        within_s: the work that is left after a signal ends by itself, or is ended, as it may wait
-            for a broker that is dead; None: it waits for this machine alone.
+        within_s: the work is ended this long after the first signal, as it may wait for a dead
+            broker; None: it waits for no broker.
     """
 
     def __init__(self, within_s: float | None = None) -> None:
@@ -73,11 +76,11 @@ class Interruption:
 
     @property
     def came(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal has come."""
         return self._number is not None
 
     def raise_if_came(self) -> None:
-        """End the command by the signal that came."""
+        """End the command if a signal has come."""
         if self._number is not None:
             raise Interrupted(self._number)
 
@@ -99,7 +102,7 @@ class Interruption:
             signal.signal(number, before)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal, the first one."""
+        """Note the first signal, and end the command at the second."""
         self.raise_if_came()
         self._number = number
         if self._within_s is not None:

@@ -1,4 +1,4 @@
-"""JSON that a user hands in as a whole: whatever is wrong with it is one message."""
+"""A JSON document of a user. Everything that can be wrong with it becomes one message."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Warns of records that are too old for the topic they are written to.
+"""Warns of records that are older than their topic keeps records.
 
 A topic keeps records by their own times, which a file or another topic may bring along. Brokers
 take them, acknowledge them, and soon delete them.
@@ -28,7 +28,7 @@ class OldRecords:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
         self._retention_ms: int | None = None
-        """-1: there is nothing to warn of; None: it is not known yet."""
+        """-1: no more warning, as there was one or none is needed; None: not known yet."""
 
     def look(self, timestamps: "pa.Array | None") -> None:
         """Look at some times, in ms UTC; None: these records are of now."""
@@ -51,7 +51,7 @@ class OldRecords:
             self._retention_ms = -1
 
     def _asked(self) -> int:
-        """Return for how long the topic keeps records; -1: for ever, or that is not known."""
+        """Ask how long the topic keeps records; return -1 if it keeps all, or does not say."""
         try:
             with connect_admin(self._bootstrap) as admin:
                 config = admin.describe_topic(self._topic).config

@@ -31,7 +31,7 @@ def put(text: str = "") -> None:
 
 
 def announce_line(text: str) -> None:
-    """Print the news of a server, which serves on without a reader."""
+    """Print what a server says when it is ready; the server goes on without a reader."""
     try:
         click.echo(text)
     except ReaderLeft:
@@ -39,7 +39,7 @@ def announce_line(text: str) -> None:
 
 
 def announce_json(document: Any) -> None:
-    """Print the news of a server, for programs, as one line of JSON."""
+    """Print the same for programs, as one line of JSON."""
     announce_line(json.dumps(document, ensure_ascii=False))
 
 

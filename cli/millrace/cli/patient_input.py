@@ -1,8 +1,8 @@
-"""Standard input that waits for bytes, also where another process has made it non-blocking.
+"""Standard input that waits for bytes, even if another process has made it non-blocking.
 
 `O_NONBLOCK` belongs to the open pipe or terminal and not to a process: a parent such as Node.js or
 an ssh client may set it for all. Python's own reader then takes "nothing yet" for the end, and the
-rest of the input would be lost without a word.
+rest of the input would be lost in silence.
 """
 
 import io
@@ -15,7 +15,7 @@ from millrace.cli.failures import Failure
 
 
 class PatientInput(io.RawIOBase):
-    """Reads a file descriptor that stays open, and waits where there is nothing yet."""
+    """Reads a file descriptor, waits while it has nothing, and never closes it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -49,7 +49,7 @@ def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
     """Yield a producer, and deliver its records at the end.
 
     But not after Ctrl-C, which ends it at once: the broker may be gone, and the delivery timeout
-    long. What the command has called not written is not delivered later, either.
+    long. Records that the command reported as not written are not delivered later.
     """
     from millrace.client import SyncProducer
 

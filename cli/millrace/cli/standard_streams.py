@@ -1,7 +1,7 @@
 """Standard output and standard error of the command: each byte is written, or the command fails.
 
-One writer is below every command and every format: text, tables, JSON, CSV, Arrow and bytes.
-Python's own streams do not keep that promise. With `PYTHONUNBUFFERED`, which images of containers
+Every command and every format writes through one writer: text, tables, JSON, CSV, Arrow and bytes.
+Python's own streams may lose output. With `PYTHONUNBUFFERED`, which images of containers
 set, a short `write(2)` passes for a whole one, and on a descriptor that another process has made
 non-blocking a full pipe loses output.
 
@@ -12,8 +12,9 @@ non-blocking a full pipe loses output.
 | the disk or a limit leaves no room, or any other error | fails, `OutputFailure` |
 | the reader has left, as `head` does | ends quietly with 141, as by SIGPIPE: `ReaderLeft` |
 
-After the first error nothing more is written, so there is no hole in what a reader has: each later
-write raises the same error. Standard error is the place where errors are told, so its own are not.
+After the first error nothing more is written, so a reader never gets output with a hole: each later
+write raises the same error. Errors of standard error itself are ignored, as there is no other place
+to report them.
 """
 
 import errno
@@ -46,7 +47,7 @@ class ReaderLeft(click.exceptions.Exit):
 
 
 class DescriptorWriter(io.RawIOBase):
-    """Writes to a descriptor, which stays open; see the module.
+    """Writes to a descriptor and never closes it; see the module.
 
     Args:
         descriptor: where to write.
@@ -80,10 +81,12 @@ class DescriptorWriter(io.RawIOBase):
                 if self._is_unsure or not _poll(self._descriptor, select.POLLOUT, 0):
                     self.drop()
                     break
-                data = memoryview(data)[: select.PIPE_BUF]  # So much does not wait.
+                data = memoryview(data)[
+                    : select.PIPE_BUF
+                ]  # `poll` promises room for this many bytes.
             try:
                 return os.write(self._descriptor, data)
-            except KeyboardInterrupt:  # Nobody learns how much of the data was written.
+            except KeyboardInterrupt:  # How much of the data was written is unknown.
                 self._is_unsure = True
                 raise
             except BlockingIOError:
@@ -98,7 +101,7 @@ class DescriptorWriter(io.RawIOBase):
             raise self._failed.with_traceback(None)  # It would grow with each line.
 
     def check_reader(self, seconds: float) -> None:
-        """Wait so long, unless the reader leaves meanwhile.
+        """Wait for this time; end early if the reader leaves.
 
         Raises:
             ReaderLeft: it has left.
@@ -108,10 +111,10 @@ class DescriptorWriter(io.RawIOBase):
         self.check()
 
     def hurry(self) -> None:
-        """Write from now on as long as there is room, and drop the rest, without an error.
+        """From now on write only while there is room, and drop the rest without an error.
 
-        A file always has room. What an interrupted write has left is dropped, too: a part of it
-        would be there twice.
+        A file always has room. After an interrupted write everything is dropped: a second attempt
+        could write a part of the data twice.
         """
         self._is_hurried = True
 
@@ -127,10 +130,9 @@ class DescriptorWriter(io.RawIOBase):
 
 
 class ErrorWriter(DescriptorWriter):
-    """Writes to standard error, without a buffer above it, and gives up at an error.
+    """Writes to standard error without a buffer, and writes nothing more after an error.
 
-    A buffer has a lock. Where a thread writes while the process ends, the lock stays taken, and
-    Python aborts the process.
+    A buffer has a lock. If a thread holds it while the process ends, Python aborts the process.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -189,7 +191,7 @@ def wait(seconds: float) -> None:
 
 
 def check_written() -> None:
-    """Flush standard output, and raise the error of a write whose caller went on without it."""
+    """Flush standard output; raise the error of an earlier write that a caller has suppressed."""
     sys.stdout.flush()
     writer = _writer_of(sys.stdout)
     if writer is not None:
@@ -197,9 +199,9 @@ def check_written() -> None:
 
 
 def end_output() -> None:
-    """Write what standard output takes at once, and give up the rest.
+    """Write what standard output takes without waiting, and drop the rest.
 
-    Its reader may have stopped to read, and must not keep the process from its end.
+    A reader that has stopped reading must not keep the process from its end.
     """
     writer = _writer_of(sys.stdout)
     if writer is not None:
@@ -210,14 +212,14 @@ def end_output() -> None:
 
 
 def drop_output() -> None:
-    """Give up the rest of standard output."""
+    """Drop the rest of standard output."""
     writer = _writer_of(sys.stdout)
     if writer is not None:
         writer.drop()
 
 
 def _text(before: TextIO, stream: BinaryIO) -> TextIO:
-    """Return a stream of text as the one before was."""
+    """Return a text stream with the settings of the one that it replaces."""
     return io.TextIOWrapper(
         stream,
         encoding=before.encoding,
@@ -233,15 +235,15 @@ def _writer_of(stream: TextIO) -> DescriptorWriter | None:
 
 
 def _write_the_rest() -> None:
-    """Flush, so that the interpreter finds nothing to write at its end: it would print a trace."""
+    """Flush here: at its end the interpreter would print a traceback of an error."""
     try:
         check_written()
-    except (OutputFailure, ReaderLeft):  # A command has told it, or has failed for another reason.
+    except (OutputFailure, ReaderLeft):  # The command has reported it, or another failure.
         drop_output()
 
 
 def _poll(descriptor: int, events: int, seconds: float | None) -> int:
-    """Wait for events of a descriptor; return what came, also errors and the end of the reader."""
+    """Wait for events of a descriptor; return those that came, errors and hang-ups included."""
     waiting = select.poll()  # `select.select` takes no descriptor above 1023.
     waiting.register(descriptor, events)
     came = waiting.poll(None if seconds is None else seconds * 1000)

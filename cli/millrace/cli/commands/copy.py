@@ -246,7 +246,7 @@ def _kept_offsets(
 
 
 def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[PartitionName, int]:
-    """Return where a copy goes on that has positions: new partitions begin at their start."""
+    """Return where a named copy goes on. Partitions without a position begin at their start."""
     if not kept:
         return {}
     return {each: max(kept.get(each, 0), first) for each, (first, _) in ranges.items()}
@@ -421,7 +421,7 @@ class _Copier:
             self.copied.size_bytes += payload_bytes(sent.records)
 
     def _explained(self, error: MillraceError, place: PartitionName) -> MillraceError | Failure:
-        """Return what a refused record is told by."""
+        """Return the error to show for a refused record: what to do if the source has grown."""
         topic, partition = place
         if (
             self._partitions is None
@@ -429,7 +429,7 @@ class _Copier:
             or not isinstance(error, UnknownTopicOrPartitionError)
         ):
             return error
-        # By its key, a record would not go where the earlier ones with that key are.
+        # The key alone would put the record elsewhere than earlier records with the same key.
         wanted = partition + 1
         return Failure(
             f"{topic} has grown to {wanted} partitions or more, and {self._destination} has "

@@ -1,7 +1,7 @@
 """Rows of CSV, read as text, and the JSON of their cells.
 
-A block is cut behind its last whole row, by the rules by which Arrow then takes it apart, and is
-parsed by itself. So a row may be larger than a block, rows of a pipe come as soon as they are
+A block is cut behind its last whole row, by Arrow's own rules of quoting, and each piece is parsed
+by itself. So a row may be larger than a block, rows of a pipe are produced as soon as they are
 whole, and each row has its number.
 
 Arrow reads each cell as text, and numbers are written into JSON as they stand in the file: digits,
@@ -39,7 +39,7 @@ ROW_BYTES_MAX: Final = 64 << 20
 
 _CELL: Final = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^",\r\n])[^,\r\n]*+)?+')
 _ROW: Final = rb'(?:[^"\r\n]++|(?<![^,\r\n])"(?:[^"]++|"")*+"|(?<=[^,\r\n])")*+(?:\r\n|\n|\r)'
-"""A quote begins quoted text where a cell begins, and is one like other characters elsewhere."""
+"""A quote at the beginning of a cell begins quoted text; elsewhere it is an ordinary character."""
 _FIRST_ROW: Final = re.compile(_ROW)
 _ROWS: Final = re.compile(rb"(?:" + _ROW + rb")*+")
 
@@ -52,7 +52,7 @@ _FORMS: Final[dict[Holds, tuple[str, str]]] = {
     ),
     "truth values": (r"^(?i:true|false)$", "^$"),
 }
-"""Of the cells, and of those that are null."""
+"""Two patterns for each: of cells that are values, and of cells that are null."""
 
 
 class CsvFile:
@@ -87,7 +87,7 @@ class CsvFile:
             raise Failure(f"{name}: the header is not UTF-8", CONVERT) from error
         self._row = 0
         self.is_of_records = tuple(self.columns) == RECORD_COLUMNS
-        """`consume` has written it: null is not in quotes, and a text that reads so is."""
+        """Whether `consume` wrote the file. Then null has no quotes, and an equal text has them."""
 
     def batches(
         self, null_value: str | None, first: int
@@ -159,7 +159,7 @@ class CsvFile:
     def _whole_rows(
         self, begun: bytes, read: Callable[[int], bytes], wanted: int
     ) -> Iterator[bytes]:
-        """Yield the file cut behind rows."""
+        """Yield the file in pieces of whole rows."""
         rest = begun
         while data := _gathered(read, wanted):
             rest += data
@@ -167,7 +167,7 @@ class CsvFile:
             if end:
                 yield rest[:end]
                 rest = rest[end:]
-            # Twice as much for a long row, so that it is looked through a few times only.
+            # Doubling limits how often a long row is scanned again.
             wanted = len(rest) if len(rest) > BLOCK_BYTES else 0
             if len(rest) > ROW_BYTES_MAX:
                 raise Failure(

@@ -65,12 +65,13 @@ class Outcomes:
         return text
 
     def how_to_go_on(self, files: Sequence[str], left: Sequence[str]) -> str:
-        """Return the arguments that go on behind the last record; empty if some before are not
-        written.
+        """Return the arguments with which the next run continues after the last written record.
+
+        Empty if an earlier record was not written: no row is right to continue from.
 
         Args:
             files: all that were to be read.
-            left: those of them that are not read to their end.
+            left: those of them that were not read to their end.
         """
         if not self._last or self._refused or self._unknown:
             return ""

@@ -3,7 +3,7 @@
 from typing import Final
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""A JSON or CSV file with just these columns is taken for one that `consume` wrote: keys and values
-become the bytes that they were."""
+"""If a JSON or CSV file has exactly these columns, `produce` assumes that `consume` wrote it, and
+gives keys and values their original bytes."""
 BASE64: Final = "base64:"
-"""How a cell of such a CSV file begins whose bytes are no text, or begin with this word."""
+"""Prefix of a cell in such a CSV file: its bytes are no UTF-8, or begin with this prefix."""

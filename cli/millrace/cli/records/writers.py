@@ -20,7 +20,7 @@ from millrace.cli.records.sources import RECORDS_MARK
 from millrace.core.records.columns import SCHEMA
 
 _NEEDS_QUOTES: Final = '^$|^ | $|[",\r\n]'
-"""The empty text is null without them, and some programs take away spaces."""
+"""Without quotes an empty text would be null, and some programs strip spaces at the ends."""
 FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 _PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
@@ -136,8 +136,8 @@ class JsonWriter:
 class CsvWriter:
     """A row per record under a line of column names; keys and values as text.
 
-    An empty text is in quotes, and null is not, as PostgreSQL's COPY writes them; likewise a text
-    that reads as null does.
+    As in PostgreSQL's COPY, an empty text has quotes and null has none. So has a text that equals
+    the one for null.
     """
 
     def __init__(self, stream: BinaryIO, null: str) -> None:
@@ -251,7 +251,7 @@ def _encoded(cell: bytes) -> str:
 
 
 def _texts(cells: pa.Array) -> pa.Array:
-    """Return cells as text, of which none is taken for other bytes than it was."""
+    """Return cells as text from which `produce` restores the same bytes."""
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowInvalid:  # Some cell is not UTF-8.
@@ -266,7 +266,7 @@ def _texts(cells: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    """Put those texts of CSV cells into quotes that would else be read as something different."""
+    """Put texts into quotes where CSV needs them."""
     return pc.if_else(pc.match_substring_regex(texts, _NEEDS_QUOTES), _in_quotes(texts), texts)
 
 
