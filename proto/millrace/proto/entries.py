@@ -1,10 +1,11 @@
 """Counts what a message holds before it is decoded: elements of lists, entries of maps, numbers.
 
-A megabyte of settings costs 85 ms to decode, as each goes into a hash table, and the interpreter
-stands still meanwhile. So a message is first decoded as its *outline*: a message type of the same
-field numbers, whose lists and maps are lists of bytes, and which has no other fields. That costs 13
-ms for the worst megabyte, and less than the decoding for any message that is accepted. The outline
-of an element follows where it has lists, too, one element at a time, until too much was found.
+To decode a megabyte of settings takes 85 ms, as each one goes into a hash table, and the
+interpreter stands still meanwhile. So a message is first decoded as its *outline*. That is a
+message type with the same field numbers that has only the lists and maps, as lists of bytes. This
+takes 13 ms for the worst megabyte, and less than the decoding for any message that is accepted.
+Elements that have lists themselves are then decoded as their outlines, one at a time, until there
+are too many entries.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,6 @@ from millrace.spark.errors import InvalidOptionError
 End: TypeAlias = Literal["earliest", "latest"]
 
 _RELATIVE: Final[Mapping[int, End]] = {-2: "earliest", -1: "latest"}
-"""A whole number in its only form: ASCII, and no more digits than 64 bits have."""
 
 
 @dataclass(slots=True, frozen=True)

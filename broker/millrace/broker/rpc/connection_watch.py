@@ -125,7 +125,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
                 with self._call_of(context):
                     return await serve(request, context)
             except grpc.aio.AbortError as aborted:
-                del request, context  # This frame goes into the traceback again.
+                del request, context  # The raise puts this frame into the traceback again.
                 raise without_call(aborted) from None
 
         return noted

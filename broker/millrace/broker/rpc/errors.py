@@ -35,11 +35,11 @@ async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceEr
 
 
 def without_call(aborted: grpc.aio.AbortError) -> grpc.aio.AbortError:
-    """Return the error of an aborted call without what it refers to: its frames and its cause.
+    """Return the error of an aborted call without its references: its frames and its cause.
 
-    gRPC's state of a call refers to the error until the call is gone; the frames refer to the call
-    and to its request. Together they are a cycle, and each refused request would stay in memory
-    until the garbage collector comes to its oldest generation, which is rare.
+    gRPC's state of a call refers to the error, and the frames refer to the call and its request.
+    This cycle would keep each refused request in memory until the garbage collector looks at its
+    oldest generation, which is rare.
     """
     aborted.__context__ = aborted.__cause__ = None
     return aborted.with_traceback(None)

@@ -1,14 +1,16 @@
-"""The garbage collector of a broker: short stops, also of a broker that holds millions of objects.
+"""The garbage collector of a broker: it stops the broker only briefly, even with many objects.
 
-The collector stops the broker while it looks at the objects of a generation; those of 5,000
-partitions or groups take a fifth of a second and more. All long-lived objects end in the oldest
-generation. So this one is collected while it is small, and what survives is frozen: no later
-collection looks at it. References free most dropped objects, also frozen ones; but a cycle that was
-frozen and dropped later stays. So everything is collected again when the frozen objects have
-doubled, as soon as the loop is quiet, or when there are four times as many.
+The collector stops the broker while it looks at the objects of a generation. For the objects of
+5,000 partitions or groups that takes a fifth of a second or more. All long-lived objects end in the
+oldest generation. So this generation is collected while it is small, and the survivors are frozen:
+no later collection looks at them.
 
-CPython leaves the oldest generation alone until the objects that are new in it are a quarter of
-those that its last collection left. So that collection must have left few.
+Reference counting frees most objects, frozen ones as well. But a frozen cycle that is dropped stays
+in memory. So everything is collected again in a quiet moment after the frozen objects have doubled,
+or at any moment after they have quadrupled.
+
+CPython collects the oldest generation only when its new objects are a quarter of those that its
+last collection left. So that collection must have left few.
 
 Source: https://docs.python.org/3/library/gc.html, `gc.freeze`
 """
@@ -20,13 +22,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 THRESHOLDS: Final = (10_000, 2, 2)
-"""Of the three generations. A collection of the oldest one looks at about 130,000 objects."""
+"""For the three generations: a collection of the oldest one looks at about 130,000 objects."""
 _LOOK_SECONDS: Final = 1.0
 _QUIET_SHARE: Final = 0.2
-"""Share of its time that a quiet loop works."""
+"""The loop is quiet while it works for less than this share of its time."""
 _QUIET_FACTOR: Final = 2
 _ANY_FACTOR: Final = 4
-"""How much the frozen objects grow before all are collected, in a quiet moment or in any."""
+"""All objects are collected when the frozen ones have grown by this factor; the first one is for a
+quiet loop."""
 _OLDEST: Final = 2
 
 
@@ -42,23 +45,23 @@ class Garbage:
         self.kept = self.added = 0
 
     def begin(self) -> None:
-        """Collect often, and little at a time, from now on."""
+        """From now on collect often, and few objects at a time."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._on_collection)
         self.keep_all()
 
     def end(self) -> None:
-        """Undo `begin`, but for the thresholds."""
+        """Undo `begin`, except for the thresholds."""
         gc.callbacks.remove(self._on_collection)
         gc.unfreeze()
 
     def keep_all(self) -> None:
-        """The present objects stay: freeze them without a collection."""
+        """Freeze the present objects without a collection."""
         gc.freeze()
         self.kept, self.added = gc.get_freeze_count(), 0
 
     async def run(self) -> None:
-        """Collect everything when it is time, for as long as the broker runs; on its loop."""
+        """Collect everything whenever that is due, on the broker's loop, until it stops."""
         while True:
             worked = time.thread_time()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -76,12 +79,12 @@ class Garbage:
         return self.kept + self.added >= factor * self.kept
 
     def collect_all(self) -> None:
-        """Collect everything, also what is frozen."""
+        """Collect all objects, frozen ones included."""
         gc.callbacks.remove(self._on_collection)
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        gc.collect()  # It looks at nothing, and leaves nothing: see the module.
+        gc.collect()  # Nothing is left to look at, so CPython notes that few objects are left.
         self.keep_all()
         gc.callbacks.append(self._on_collection)
 

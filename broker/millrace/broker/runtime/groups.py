@@ -49,7 +49,7 @@ _EXPIRE_AT_ONCE: Final = 10
 _END_AT_ONCE: Final = 500
 """Members that one request removes."""
 _SILENT_AT_ONCE: Final = 100
-"""Members whose silence one look stores: when a broker dies, all members may be silent at first."""
+"""Most members whose silence one look stores: after a broker has died, all may be silent."""
 _SESSIONS_SECONDS: Final = 0.25
 """Time between two looks at all sessions."""
 
@@ -58,7 +58,7 @@ _FOUND_MAX: Final = 100_000
 """Regular expressions and names whose topics are remembered."""
 
 _TWIN_SECONDS: Final = 1.0
-"""Time in which a living member sends another heartbeat when one is answered."""
+"""A living member sends its next heartbeat this soon after the answer to the last one."""
 
 _STALL_MS: Final = 1000
 """A look that is so late says that the broker stood still."""
@@ -83,8 +83,8 @@ class _Wait:
     """A heartbeat that waits.
 
     Attributes:
-        change: set when there may be something to say.
-        is_over: it is answered now, whether there is or not.
+        change: set when the member may have another assignment.
+        is_over: the heartbeat is answered now, even without a change.
     """
 
     change: asyncio.Event = field(default_factory=asyncio.Event)
@@ -139,9 +139,9 @@ class Groups:
             on_ended=self._on_ended,
         )
         self._sessions: dict[TopicPartition, Sessions] = {}
-        # What ends the waits of a member's heartbeats, by group and member id.
+        # The waiting heartbeats, by group and member id.
         self._waiting: dict[TopicPartition, dict[tuple[str, str], set[_Wait]]] = {}
-        # What a member's next heartbeat sets.
+        # Events that the next heartbeat of a member sets.
         self._awaited: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
         self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
         self._waking = Tasks(on_failure)
@@ -213,8 +213,8 @@ class Groups:
     ) -> None:
         """Refuse a member for good if the one with its instance id lives.
 
-        It may have died without a word. So its waiting heartbeat is answered: if it lives, it sends
-        the next one at once.
+        That one may be dead. So its waiting heartbeat is answered: a living member sends the next
+        one at once.
 
         Raises:
             InstanceIdInUseError: it lives.
@@ -260,7 +260,7 @@ class Groups:
             return result
 
         current = await self._change(place, name, handle, by=heartbeat.member_id)
-        # Also when this broker leads no longer: its answer is about what is committed.
+        # This is right even if the broker no longer leads: the answer rests on committed records.
         group = asked[-1].membership.groups.get(name)
         return Assignment(current, {} if group is None else dict(group.epochs.later))
 
@@ -405,7 +405,7 @@ class Groups:
     async def _looks(
         self, place: TopicPartition, machine: GroupCoordinator, work: Work
     ) -> list[_Look]:
-        """Return what is to be done about members that are not heard."""
+        """Return the members to remove, and those whose silence is to be stored, for each group."""
         found: list[_Look] = []
         membership = machine.membership
         room = _SILENT_AT_ONCE
@@ -429,8 +429,8 @@ class Groups:
     async def _end(self, place: TopicPartition, looks: Sequence[_Look]) -> None:
         """Remove dead members, and store for how long others were silent.
 
-        A partition that cannot commit holds up no other one. A commit takes time, in which others
-        may be heard: so each request looks at its members again.
+        A partition that cannot commit holds up no other one. Members may be heard
+        while a commit lasts, so each request looks at its members again.
         """
         try:
             for name, ended, silent in looks:

@@ -1,19 +1,19 @@
-"""Sessions of the members of one partition's groups: who counts as dead, and what the log is told.
+"""Sessions of the members of one partition's groups: who counts as dead, and what the log stores.
 
 The broker that coordinates a group has the clock, so it has the sessions in memory. A new
-coordinator does not know when its predecessor has heard a member. With a whole session from each
-new coordinator, a dead member would keep its partitions for as long as coordinators come and go. So
-a coordinator that does not hear a member stores for how long (`Member.silent_ms`), in steps. Its
-successor goes on from there. Nothing is stored about members that are heard.
+coordinator does not know when its predecessor last heard a member. If each new coordinator granted
+a whole session, a dead member would keep its partitions for as long as coordinators come and go. So
+a coordinator stores, in steps, for how long a member has been silent (`Member.silent_ms`), and its
+successor continues from there. Nothing is stored about members that are heard.
 
 All times are durations by the clock of one broker, so that clocks need not agree.
 
 Invariants:
 
-- A member is removed only if it was not heard for a whole session since a coordinator answered it
-  last (P61). The silences before several coordinators add up. Time without a coordinator does not
-  count.
-- Each coordinator gives a member at least the interval of heartbeats, in which a living one comes.
+- A member is removed only after it was silent for a whole session since the last answer of a
+  coordinator (P61). Its silences towards several coordinators add up. Time without a coordinator
+  does not count.
+- Each coordinator waits for a member for at least one interval of heartbeats.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,8 +25,8 @@ from millrace.core.groups.group import Current, Group, Member
 from millrace.core.ids import MonotonicMs
 
 _STEPS: Final = 8
-"""Silence is stored when it has grown by this part of a session. What has come since is lost
-when the coordinator dies."""
+"""Silence is stored each time it has grown by this fraction of a session. If the coordinator dies,
+the silence since then is not counted."""
 _LONG_AGO: Final = MonotonicMs(0)
 
 
@@ -37,9 +37,9 @@ class _Session:
     Attributes:
         ends_at: when the member counts as dead.
         is_heard: whether this coordinator has heard it.
-        epoch: of the last assignment that it was told.
-        told_at: when it was told that one first.
-        is_confirmed: whether it has taken that one.
+        epoch: of the last assignment that was sent to it.
+        told_at: when that assignment was first sent.
+        is_confirmed: whether the member has confirmed that assignment.
     """
 
     ends_at: MonotonicMs
@@ -50,7 +50,7 @@ class _Session:
 
 
 class Sessions:
-    """See the module. Begins when a broker begins to coordinate, and ends with that."""
+    """See the module. A broker has them for as long as it coordinates the partition."""
 
     def __init__(self, config: GroupsConfig) -> None:
         self._session_ms = config.session_timeout_ms
@@ -64,7 +64,7 @@ class Sessions:
     def hear(
         self, group: str, member_id: str, confirmed: int, current: Current, now: MonotonicMs
     ) -> None:
-        """A member is heard.
+        """Begin the session of a member anew: it has sent a heartbeat.
 
         Args:
             group: its group.
@@ -81,17 +81,17 @@ class Sessions:
             session.epoch, session.told_at = current.epoch, now
 
     def forget(self, group: str, member_id: str) -> None:
-        """A member has left; a static one may return within another session."""
+        """End the session of a member that has left; a static one may return in a new session."""
         self._sessions.pop((group, member_id), None)
 
     def retain(self, groups: Mapping[str, Group]) -> None:
-        """Forget the sessions of those who are not members of these groups any more."""
+        """Forget the sessions of members that these groups no longer have."""
         for name, member_id in list(self._sessions):
             if name not in groups or member_id not in groups[name].members:
                 del self._sessions[name, member_id]
 
     def prolong(self, milliseconds: int) -> None:
-        """This broker stood still: members may have been heard, and wait to be handled."""
+        """Prolong all sessions, as this broker stood still: heartbeats may wait to be handled."""
         for session in self._sessions.values():
             session.ends_at = MonotonicMs(session.ends_at + milliseconds)
 
@@ -114,7 +114,7 @@ class Sessions:
         return found
 
     def silent(self, group: Group, member_ids: Collection[str], now: MonotonicMs) -> dict[str, int]:
-        """Return for how long these members were silent, as far as the log has to know it."""
+        """Return for how long members were silent, where the log has to store that."""
         found = {}
         for member_id in member_ids:
             if (member := group.members.get(member_id)) is not None:

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from millrace.client import Admin, OffsetAndTimestamp
 from millrace.client.times import parse_time_ms
+from millrace.core.ids import PARTITION_MAX
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
 from millrace.web import markup, values
@@ -15,7 +16,6 @@ from millrace.web.messages import RefusedError
 from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table, time_of
 from millrace.web.reading import RECORDS_MAX, Found, Part, Row, read
 
-_PARTITION_MAX: Final = 2**31 - 1
 _KEY_FORMS: Final = ("text", "hex")
 _HEADER_WRITTEN_MAX: Final = 1_000
 """Characters that the name or the value of a header may take in a page."""
@@ -185,7 +185,7 @@ async def _place(visit: Visit, key: bytes | None) -> _Place:
     admin, topic = visit.cluster.admin, visit.text("topic")
     (found,) = (await admin.describe_topics([topic])).values()
     partitions = len(found.partitions)
-    partition = visit.number("partition", most=_PARTITION_MAX)
+    partition = visit.number("partition", most=PARTITION_MAX)
     if partition is None:
         partition = 0 if key is None else _partition_of(key, partitions)
     if partition >= partitions:
