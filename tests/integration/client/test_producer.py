@@ -1269,6 +1269,30 @@ def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets
     run(story())
 
 
+def test_a_partition_that_is_not_there_is_looked_up_seldom_and_holds_up_no_other_record(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.send("orders", b"x", partition=2)
+            broker.metadata_gate.clear()  # A look-up would wait.
+            for _ in range(3):
+                with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
+                    await producer.send("orders", b"x", partition=2)
+                await producer.send("orders", b"y")
+            broker.metadata_gate.set()
+            broker.grow("orders", 3)
+            async with asyncio.timeout(10):
+                while not broker.log("orders", 2).batches:
+                    with suppress(UnknownTopicOrPartitionError):
+                        await producer.send("orders", b"x", partition=2)
+                    await asyncio.sleep(0.01)
+
+    run(story())
+
+
 def test_records_for_a_partition_that_is_new_wait_for_a_look_up_and_keep_their_order(
     run: Run,
 ) -> None:

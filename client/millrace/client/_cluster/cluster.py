@@ -4,7 +4,8 @@
 are known as well. The first call on every connection is `Hello`: a wrong cluster is detected there,
 not in the middle of a stream. No background task: metadata is looked up when it is missing or was
 proved wrong, at most one look-up at a time. A broker that is cut off from the others names an
-earlier leader for ever: all brokers are asked when the last good one has no news for a while.
+earlier leader for ever: all brokers are asked when the last good one has no news for a while. While
+they have none either, the pause until they are asked again is a fraction of that while.
 
 A connection has many users, and the first that finds it broken closes it for all: `drop`. Closing
 the channel cancels the calls and streams of the others. They must not treat that as a cancellation
@@ -23,7 +24,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -59,6 +60,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.pauses import pause_after
 from millrace.core.topics import parse_topic_name
 from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import (
@@ -86,11 +88,30 @@ _FORGOTTEN_S: Final = 5.0
 _IN_VAIN_MAX: Final = 100
 _INQUIRY_S: Final = 0.5
 """How long all brokers are asked: one of them may be silent, and the news come soon after."""
+_INQUIRY_PAUSE_MS: Final = 500
+_INQUIRY_PAUSE_MS_MAX: Final = 10_000
+_INQUIRY_PAUSE_FRACTION: Final = 4
+"""All brokers are asked again after this part of the time without news."""
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
 _ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
 
 Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class _InVain:
+    """Look-ups of topics in a row that brought no news.
+
+    Attributes:
+        since: when the first of them was.
+        last: likewise.
+        inquiry_at: when all brokers may be asked again.
+    """
+
+    since: float
+    last: float
+    inquiry_at: float = 0.0
 
 
 class ChangeResponse(Protocol):
@@ -191,8 +212,9 @@ class Cluster:
         self._doubted: list[str] = []
         """Addresses to ask last: the answers from there have led nowhere."""
         self._refreshes: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
-        self._in_vain: dict[frozenset[str], tuple[float, float]] = {}
-        """Look-ups without news: when the first and the last in a row were."""
+        self._in_vain: dict[frozenset[str], _InVain] = {}
+        self._inquiries: dict[frozenset[str], asyncio.Task[None]] = {}
+        """All brokers are asked about these topics."""
         self._is_closed = False
         self.call_seconds: dict[str, Latencies] = {}
         """Of calls with one request and one response, by method."""
@@ -482,7 +504,11 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection."""
         self._is_closed = True
-        tasks = [*self._connections.values(), *self._refreshes.values()]
+        tasks: list[asyncio.Task[Any]] = [
+            *self._connections.values(),
+            *self._refreshes.values(),
+            *self._inquiries.values(),
+        ]
         self._connections.clear()
         for task in tasks:
             task.cancel()
@@ -540,7 +566,7 @@ class Cluster:
         if name not in self.topics:
             await self.refresh([name])
         if name not in self.topics:  # The broker may not know a new topic yet.
-            await self.ask_all_brokers([name], lambda: name in self.topics)
+            await self._inquire(frozenset([name]), lambda: name in self.topics)
         info = self.topics.get(name)
         if info is None:
             raise UnknownTopicOrPartitionError(
@@ -565,7 +591,7 @@ class Cluster:
         if name in self.topics and not has_it():
             await self.refresh([name])
             if name in self.topics and not has_it():
-                await self.ask_all_brokers([name], has_it)
+                await self._inquire(frozenset([name]), has_it)
         return await self.topic(name)
 
     async def refresh(self, names: Iterable[str] | None = None) -> None:
@@ -596,25 +622,55 @@ class Cluster:
         answer = await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
         if has_news():
             self._in_vain.pop(wanted, None)
-        elif topics and self._is_asked_in_vain(wanted):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_INQUIRY_S):
-                    await self.ask_all_brokers(topics, has_news)
+        elif topics:
+            in_vain = self._note_in_vain(wanted)
+            # The broker that answers may be cut off from the others, and will never have news.
+            if in_vain.last - in_vain.since >= _IN_VAIN_S:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_INQUIRY_S):
+                        await self._inquire(wanted, has_news)
         return answer
 
-    def _is_asked_in_vain(self, wanted: frozenset[str]) -> bool:
-        """Note a look-up without news; return whether there were others for a while.
-
-        The broker that answers may be cut off from the others, and will never have news.
-        """
+    def _note_in_vain(self, wanted: frozenset[str]) -> _InVain:
+        """Note a look-up without news; return it with those before."""
         now = asyncio.get_running_loop().time()
-        since, last = self._in_vain.pop(wanted, (now, now))
-        if now - last > _FORGOTTEN_S:  # This one has nothing to do with those.
-            since = now
-        self._in_vain[wanted] = since, now
+        found = self._in_vain.pop(wanted, None)
+        if found is None or now - found.last > _FORGOTTEN_S:  # It has nothing to do with those.
+            found = _InVain(now, now)
+        found.last = now
+        self._in_vain[wanted] = found
         if len(self._in_vain) > _IN_VAIN_MAX:
             del self._in_vain[next(iter(self._in_vain))]
-        return now - since >= _IN_VAIN_S
+        return found
+
+    async def _inquire(self, topics: frozenset[str], is_enough: Callable[[], bool]) -> None:
+        """Ask all brokers about topics, as `ask_all_brokers`: one inquiry for all that want one.
+
+        Does nothing in the pause after an inquiry that brought no news.
+        """
+        task = self._inquiries.get(topics)
+        if task is None:
+            now = asyncio.get_running_loop().time()
+            in_vain = self._in_vain.get(topics)
+            if in_vain is not None:
+                if now < in_vain.inquiry_at:
+                    return
+                pause_ms = pause_after(
+                    int((now - in_vain.since) * 1000),
+                    _INQUIRY_PAUSE_MS,
+                    _INQUIRY_PAUSE_MS_MAX,
+                    fraction=_INQUIRY_PAUSE_FRACTION,
+                )
+                in_vain.inquiry_at = now + pause_ms / 1000
+            task = asyncio.create_task(self.ask_all_brokers(topics, is_enough))
+            self._inquiries[topics] = task
+            task.add_done_callback(partial(self._forget_inquiry, topics))
+        await self._result_of(task)
+
+    def _forget_inquiry(self, topics: frozenset[str], task: asyncio.Task[None]) -> None:
+        del self._inquiries[topics]
+        if not task.cancelled():
+            task.exception()  # Its waiters have it, if there are any left.
 
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest

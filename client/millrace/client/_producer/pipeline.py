@@ -78,6 +78,9 @@ _BUSY_LINGER_MS: Final = 100
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
+_AS_LARGE_S: Final = 1.0
+"""How long a topic that was looked up is believed to have no more partitions. The topic's records
+wait for a look-up, so a program with a wrong number must not cause one with each record."""
 _UNTOLD_MAX: Final = 1_000
 """Failures kept for the next flush, which raises the first that handles have not reported."""
 
@@ -159,6 +162,8 @@ class Pipeline:
         )
         self._parked: dict[str, deque[Intake]] = {}
         """Intakes that wait until their topic is known."""
+        self._as_large_until: dict[str, float] = {}
+        """When topics in which records named an unknown partition may have grown; on loop time."""
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
@@ -468,7 +473,8 @@ class Pipeline:
             self._parked[intake.topic] = deque([intake])
             self._tasks.spawn(self._look_up, intake.topic, intake.opened_at)
             return
-        if not is_looked_up and _last_named(intake) >= len(info.partitions):
+        may_have_grown = self.loop.time() >= self._as_large_until.get(intake.topic, 0.0)
+        if not is_looked_up and _last_named(intake) >= len(info.partitions) and may_have_grown:
             self._parked[intake.topic] = deque([intake])  # Others wait behind it, in order.
             self._tasks.spawn(self._look_for_partition, intake.topic)
             return
@@ -536,6 +542,9 @@ class Pipeline:
             async with asyncio.timeout(self.config.max_block_ms / 1000):
                 await self.cluster.topic_with(topic, last)
         self._streams.tell_leaders()
+        info = self.cluster.topics.get(topic)
+        if info is not None and last >= len(info.partitions):
+            self._as_large_until[topic] = self.loop.time() + _AS_LARGE_S
         for intake in self._parked.pop(topic):
             self._distribute(intake, is_looked_up=True)
         self.wake()
