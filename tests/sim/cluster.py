@@ -674,6 +674,7 @@ class SimulatedCluster:
 
     def _on_deletions(self, shard: StateShard) -> None:
         """Take note of deleted topics: one that comes back is judged as if it were there."""
+        in_trash = self.stored_deleted.copy()
         for topic_id in (*shard.topics, *shard.deletions):
             self.stored_deleted.pop(topic_id, None)
         self.stored_deleted.update(shard.deleted)
@@ -696,7 +697,16 @@ class SimulatedCluster:
             if not topic.plan.comes_back:
                 self._on_deleted(topic)
             elif topic_id in shard.deletions:
-                raise Violation(f"{topic.plan.name} is gone for good, and was to come back")
+                if topic_id not in in_trash or not self._may_be_over(in_trash[topic_id]):
+                    raise Violation(f"{topic.plan.name} is gone for good, and was to come back")
+                self._on_deleted(topic)
+
+    def _may_be_over(self, deleted: DeletedTopic) -> bool:
+        """Whether the time of a deleted topic is over for a broker, whose clock may be ahead."""
+        clocks = [each.clock for each in self.machines.values()]
+        latest_us = max(max(each.wall(), each.set_back_from) for each in clocks)
+        kept_ms = self.settings.cluster.deleted_topic_retention_ms
+        return latest_us // 1_000 - deleted.deleted_at >= kept_ms
 
     def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
         topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
