@@ -14,9 +14,9 @@ A partition names the leader epoch that it knows, and that of the last record re
 another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
 position may also turn out to be outside of the log. Before it is reset, the leader is asked where
 the epoch of the last record read ends. Either way, when records that were handed out are gone, the
-user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence. A position that is
-reset jumps: the user is told from where to where, and why (`Jumped`). A topic that is gone is told
-once (`take_gone`), and its partitions rest.
+user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence. When a
+position is reset, the user is told from where to where, and why (`Jumped`). When a topic is gone,
+the user is told once (`take_gone`), and its partitions are no longer read.
 
 The leader may redirect a reader that names its zone to a follower nearby (KIP-392, P12). The leader
 is always asked first: it alone judges positions. When the follower refuses or is gone, the
@@ -116,8 +116,8 @@ class Jumped:
         partition: number of the partition.
         from_offset: of the record that was to be read next.
         to_offset: of the record that is read next.
-        reason: why the position was no good.
-        reset: what was done about it.
+        reason: why there is no record at the old position.
+        reset: whether it went on at the start or at the end of the log.
     """
 
     topic: str
@@ -222,9 +222,9 @@ class Fetcher:
         """Errors of partitions in their order, not reported to the user yet."""
         self._raised: tuple[TopicPartition, MillraceError] | None = None
         self._gone: dict[TopicPartition, MillraceError] = {}
-        """Assigned partitions whose topic is gone, and why they rest."""
+        """Assigned partitions whose topic is gone, with the error that said so."""
         self._untold_gone: dict[TopicPartition, MillraceError] = {}
-        """Those of them of which the user does not know yet."""
+        """Those of them that the user was not told of yet."""
         self._jumps: list[Jumped] = []
         self._next_handle = 1
         self._must_poll = False
@@ -250,8 +250,8 @@ class Fetcher:
             end: the last batch fetched is the one that holds the record before this offset.
             epoch: leader epoch of the record before `start`, as an earlier reader took it. If the
                 log has lost that record since, the user is told (KIP-320).
-            is_new: it appeared after its topic was begun to be read, so that all its records were
-                to be read.
+            is_new: it appeared after the first read of its topic, so all of its records are to be
+                read.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -385,7 +385,7 @@ class Fetcher:
         return self._partitions[topic_partition].error
 
     def take_gone(self) -> dict[TopicPartition, MillraceError]:
-        """Return the partitions whose topic is gone, and why they rest; each is told once.
+        """Return the partitions whose topic is gone, with the error; each partition only once.
 
         They stay assigned until `unassign`.
         """
@@ -481,7 +481,7 @@ class Fetcher:
                 partition.log_start_offset = fetched.log_start_offset
                 partition.route.failures = 0
             elif isinstance(fetched.error, OffsetOutOfRangeError):
-                # Of a broker that does not say where the log ends, the earlier end is the best.
+                # A broker may not say where the log ends: then the last known end counts.
                 partition.high_watermark = fetched.high_watermark or partition.high_watermark
                 partition.log_start_offset = fetched.log_start_offset
             if fetched.diverging_epoch is not None:
@@ -496,7 +496,7 @@ class Fetcher:
                 self._keep(partition, fetched)
 
     def on_offset_found(self, handle: int, offset: Offset) -> bool:
-        """Take where the log starts or ends; return whether that is asked for still."""
+        """Take where the log starts or ends; return whether that is still wanted."""
         partition = self._by_handle.get(handle)
         if partition is None:
             return False

@@ -96,7 +96,7 @@ class ElectedUncleanly:
 
 @dataclass(slots=True)
 class OlderCopyAccepted:
-    """Effect: tell people that a broker begins with an older copy of its disk, as they asked.
+    """Effect: report that a broker begins with an older copy of its disk, as a person has accepted.
 
     Attributes:
         epoch: the life that the copy remembers.
@@ -119,7 +119,7 @@ class TopicGone:
 
 @dataclass(slots=True)
 class TopicRaised:
-    """Effect: tell people that partitions of an internal topic get more replicas (P77)."""
+    """Effect: report that partitions of an internal topic get more replicas (P77)."""
 
     topic: TopicName
     topic_id: TopicId

@@ -13,19 +13,19 @@ Invariants:
 - A revoked partition becomes free only when its owner has confirmed the epoch that revokes it, or
   is gone.
 
-A partition that appears after the group has begun to read its topic is *later*: by growth, or with
-a topic that was made under a subscription that was there. Members read it from its start, whatever
-they ask for without a position: records that are sent before a member has the partition would else
-be lost. Which partitions are later is in the log, so it outlives members, coordinators, and a time
-without members.
+A partition is *later* if it appears after the group has begun to read its topic: when the topic
+grows, or when a topic is made that a subscription has waited for. Members read it from its start,
+whatever they ask for without a position. Otherwise records would be lost that are sent before a
+member gets the partition. The log says which partitions are later, so that this outlives members
+and coordinators.
 
 In KIP-848 a member tells which partitions it still reads, and its epoch is the group's. A late
 heartbeat may then seem to confirm what the member was told after it was sent. Here the epoch counts
 a member's own assignments, so that a confirmation can be about one of them only.
 
-A group remembers a topic, a name and a pattern also after the last member that subscribed to it has
-left (`Epochs.left`): when that member returns, what came meanwhile is later. `forget_topics` and
-expiry (`MembershipMachine.handle_expire`) end this.
+A group remembers topics, names and patterns after the last member with such a subscription has left
+(`Epochs.left`). When a member subscribes again, partitions that have appeared meanwhile are later.
+The memory ends by `forget_topics` or by expiry (`MembershipMachine.handle_expire`).
 
 Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup. KIP-1282 and KAFKA-12478 for later
 partitions.
@@ -63,7 +63,7 @@ class Member:
         assignor: the assignor that it asks for; empty: any.
         rebalance_timeout_ms: how long it may take to give up a partition.
         is_away: it is static, has closed, and reads nothing; it may return within its session.
-        silent_ms: for how long coordinators had not heard it when this was stored (`sessions.py`).
+        silent_ms: for how long it had been silent when this was stored (`sessions.py`).
     """
 
     instance_id: str = ""
@@ -108,8 +108,8 @@ class LeftTopic(NamedTuple):
     """A topic that a group has read, and that no member subscribes to now.
 
     Attributes:
-        begun_with: its later partitions begin here; None: the group has forgotten its positions,
-            and begins again with all partitions.
+        begun_with: number of the first later partition; None: the group has forgotten its
+            positions, and begins anew in all partitions.
         at: when the group left it, by the clock of its coordinator.
     """
 

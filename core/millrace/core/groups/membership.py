@@ -3,7 +3,7 @@
 A coordinator (`core/coordinators.py`) of all groups of one partition of the coordinators' topic. A
 member sends one heartbeat after the other; the broker answers when the member has another
 assignment, or after a while. A member that is not heard for its session is removed by the broker,
-which has the clock (`sessions.py`). The log has only for how long silent members were not heard.
+which has the clock (`sessions.py`). Of this the log has only for how long members have been silent.
 
 The records of a request are made on a draft of the group, so that `replay` alone changes the state.
 A heartbeat that changes nothing makes no records, and computes nothing. A log may end in the middle
@@ -64,13 +64,12 @@ _MEMBERS_PER_MS: Final = 10
 """Members for which a ms passes between two computations of a target: one takes about a tenth of
 that time."""
 _PATTERNS_MAX: Final = 16
-"""Different regular expressions of one group: each is looked up for each change of topics. So many
-more are remembered of members that have left."""
+"""Most regular expressions of one group: each is looked up at each change of topics. The group
+remembers as many again of members that have left."""
 
 _NAMES_LENGTH_MAX: Final = 64 << 10
-"""Characters of subscribed names that a group's record keeps, and again of those that members have
-left. With more of them any new topic counts as a later one: to read too much of it is better than
-too little."""
+"""Most characters of subscribed names in a group's record, and as many of names that were left.
+Beyond that every new topic counts as later: reading too much of it is better than too little."""
 _ANY_NAME: Final = ".*"
 
 _Subscribed: TypeAlias = tuple[tuple[str, ...], str]
@@ -162,8 +161,8 @@ class MembershipMachine:
         Raises:
             InvalidGroupError: a name, an id, or what the member says breaks a bound.
             GroupFullError: there is no room for another member, or for its topics.
-            UnreleasedInstanceIdError: a member has this instance id, and may be dead: only the end
-                of its session tells.
+            UnreleasedInstanceIdError: a member has this instance id. If it is dead, the id is free
+                when its session ends.
             UnknownMemberIdError: it was removed, or never joined.
             FencedMemberEpochError: it confirms what it never got.
         """
@@ -230,7 +229,7 @@ class MembershipMachine:
     def handle_silence(
         self, name: str, silent: Mapping[str, int], now: WallMs
     ) -> Result[MembershipRecord, None]:
-        """Store for how many milliseconds members were not heard, for the next coordinator."""
+        """Store for how many milliseconds members were silent, for the next coordinator."""
         group = self.groups.get(name)
         members = {} if group is None else group.members
         records: list[MembershipRecord] = [
@@ -270,7 +269,7 @@ class MembershipMachine:
     def handle_forget_topics(
         self, name: str, topic_ids: Collection[TopicId], now: WallMs
     ) -> Result[MembershipRecord, None]:
-        """Forget how a group had begun to read some topics, which no member reads."""
+        """Forget how a group began to read some topics that no member reads now."""
         group = self.groups.get(name)
         if group is None:
             return Result([], None)
@@ -296,7 +295,7 @@ class MembershipMachine:
         begun_with: Mapping[TopicId, int],
         retention_ms: int,
     ) -> Result[MembershipRecord, None]:
-        """Forget what members of a group have left, or begin to count for how long it is left.
+        """Forget subscriptions that members of a group left long ago; note when others were left.
 
         A group without members keeps all, as any of them may return.
 
@@ -306,14 +305,14 @@ class MembershipMachine:
             exists: whether there is a topic of this id.
             begun_with: the topics in which the group has positions, with the number of partitions
                 up to the last position.
-            retention_ms: for how long what is left is kept without positions; -1: for ever.
+            retention_ms: how long a subscription without positions is kept; -1: for ever.
         """
         group = self.occupied.get(name)
         if group is None or not _Draft(group, now).is_computed:
             return Result([], None)
         epochs = group.epochs
         known = {*dict(epochs.topics), *dict(epochs.left)}
-        # An earlier release has not stored when it was left.
+        # An earlier release has not stored when they were left: it counts from now.
         left = dict(epochs.left) | {
             topic_id: LeftTopic(count, now)
             for topic_id, count in begun_with.items()
@@ -345,7 +344,7 @@ class MembershipMachine:
         if group is None:
             return ()
         left = {each for each, topic in group.epochs.left if now - topic.at > retention_ms}
-        # A member that has come since may wait for its target. To ask takes time for each member.
+        # A new member may still wait for its assignment. This look-up takes time for each member.
         return left - self.read_topics(name, topics) if left else ()
 
     def read_topics(self, name: str, topics: TopicsView) -> frozenset[TopicId]:
@@ -602,7 +601,7 @@ def _later(
     """
     known = _begun_with(before)
     new = {name for name, topic in found.items() if topic.topic_id not in known}
-    # A new topic is a later one as a whole if a subscription was waiting for it.
+    # All partitions of a new topic are later if a subscription has waited for the topic.
     names = {*before.names, *dict(before.left_names)}
     patterns = {*before.patterns, *dict(before.left_patterns)} if new else ()
     awaited = new & names.union(*map(topics.matching, patterns))
@@ -615,7 +614,7 @@ def _later(
 
 
 def _begun_with(epochs: Epochs) -> dict[TopicId, int | None]:
-    """Return how many partitions each topic had when the group began; None: it begins again."""
+    """Return how many partitions each topic had when the group began; None: it begins anew."""
     left = {topic_id: topic.begun_with for topic_id, topic in epochs.left}
     return {**left, **dict(epochs.topics), **dict(epochs.later)}
 

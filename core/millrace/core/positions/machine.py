@@ -290,10 +290,10 @@ class PositionsMachine:
         exists: Callable[[TopicId], bool],
         left_topics: Callable[[str], Collection[TopicId]],
     ) -> Sequence[PositionKey]:
-        """Return the positions in topics that a group left long ago, of each topic all or none.
+        """Return the positions in topics that a group left long ago: all of a topic, or none.
 
-        Those stay that somebody has stored since, and those in a deleted topic, as it may come
-        back.
+        A topic keeps them if a position was stored there recently, or if it is deleted, as it may
+        come back.
         """
         keys = self._names.get(name)
         left = {each for each in left_topics(name) if exists(each)} if keys else set()

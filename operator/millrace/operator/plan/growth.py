@@ -135,7 +135,7 @@ def growth(
 
 
 def restarted_at(document: Document) -> str | None:
-    """Return when `kubectl rollout restart` was last asked for, by a template or a note of it."""
+    """Return the time of the last `kubectl rollout restart`, from a template or a note of it."""
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     found: str | None = annotations.get(RESTARTED_ANNOTATION)
     return found

@@ -60,7 +60,7 @@ async def for_each(
 async def without_cluster(
     api: Api, document: Document, finalizer: str, *, types: Iterable[str] = ()
 ) -> bool:
-    """Say that the Cluster is not there, and hold no deletion up; return that it is settled.
+    """Report that there is no Cluster, or let a deleted resource go; return that it is settled.
 
     Args:
         types: the resource's conditions beside Ready.
@@ -99,7 +99,7 @@ async def namespace_labels(
 async def say_why_not(
     api: Api, document: Document, because: Condition, *, types: Iterable[str] = ()
 ) -> None:
-    """Say why nothing is done for a resource now; the rest of its status stays.
+    """Report why no work is done for a resource now; the rest of its status stays.
 
     Args:
         types: its conditions beside Ready.
@@ -130,9 +130,7 @@ def usable_cluster(document: Document) -> Cluster | Condition:
 async def namespaces_that_go(
     api: Api, documents: Iterable[Document], now: datetime
 ) -> frozenset[str]:
-    """Return the namespaces that are being deleted, and have waited long enough for a resource
-    whose deletion the cluster does not take now.
-    """
+    """Return the deleted namespaces that have waited long enough for one of these resources."""
     long_ago = written(now - NAMESPACE_WAITS)
     waiting = {
         each["metadata"]["namespace"]

@@ -47,13 +47,13 @@ def quota_of(document: Document) -> Quota:
 
 
 def is_observed(document: Document) -> bool:
-    """Whether the status tells of the resource as it is."""
+    """Whether the status is about the resource as it is now."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"]["generation"])
 
 
 def is_true(document: Document, type: str) -> bool:
-    """Whether a condition is true of the resource as it is."""
+    """Whether a condition is true, and about the resource as it is now."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     return is_observed(document) and any(
         each["type"] == type and each["status"] == "True" for each in conditions
@@ -61,7 +61,7 @@ def is_true(document: Document, type: str) -> bool:
 
 
 def known_before(document: Document) -> dict[str, object]:
-    """Return the status without its conditions, as the last look has written it."""
+    """Return the last status without its conditions."""
     status = document.get("status") or {}
     return {name: each for name, each in status.items() if name not in _WRITTEN_ALWAYS}
 
