@@ -94,8 +94,30 @@ def too_late():
 forked(too_late)
 """
 
+_LOGGED = """
+import atexit, logging, time
+from millrace.client._runtime.logs import Log
+from millrace.client._sync import _LoopThread
 
-@pytest.mark.parametrize("story", [_PRODUCER, _CONSUMER, _NEW], ids=["producer", "consumer", "new"])
+async def log():
+    Log("program").log(logging.WARNING, "logged by a thread that the child lacks")
+
+_LoopThread.shared().call(log())
+
+def end():
+    begun = time.monotonic()
+    atexit._run_exitfuncs()
+    assert time.monotonic() - begun < 0.9
+
+forked(end)
+"""
+
+
+@pytest.mark.parametrize(
+    "story",
+    [_PRODUCER, _CONSUMER, _NEW, _LOGGED],
+    ids=["producer", "consumer", "new", "logged"],
+)
 def test_a_copy_that_a_fork_made_says_so(story: str) -> None:
     program = f"{_PREPARED}{story}\nos._exit(0)\n"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

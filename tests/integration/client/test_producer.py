@@ -374,6 +374,7 @@ NO_TIMES = [
     datetime(2026, 7, 4, tzinfo=UTC),
     2**63,
     2**70,
+    np.datetime64("NaT"),
 ]
 
 
@@ -433,8 +434,11 @@ def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times(run: Run) -> 
             broker.create_topic("orders", 2)
             metadata = await producer.send("orders", b"1", partition=eight_bits, timestamp=one)
             assert metadata.partition == 1
+            since_1970: Any = np.datetime64(1, "ms")
+            await producer.send("orders", b"1", partition=1, timestamp=since_1970)
             times: list[Any] = [one, 1, [one], [1], np.array([1], np.uint8), range(1, 2), (1,)]
             times += [np.array([1], object), np.array([1_000_000], "datetime64[ns]")]
+            times += [np.datetime64(1_000_000, "ns"), [np.datetime64(1, "ms")]]
             times += [pa.array([1], pa.int8()), pa.array([1000], pa.timestamp("us"))]
             for number, column in enumerate(times):
                 value = b"%d" % number
@@ -447,12 +451,12 @@ def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times(run: Run) -> 
                 }
             )
             await producer.send_batch("orders", table)
-            assert len(broker.log("orders", 1).values()) == len(times) + 2
+            assert len(broker.log("orders", 1).values()) == len(times) + 3
             async with Consumer(broker.address) as consumer:
                 place = ("orders", one)
                 await consumer.assign([place], start=zero)
                 records: list[Record] = []
-                while len(records) < len(times) + 2:
+                while len(records) < len(times) + 3:
                     records += await consumer.poll()
                 assert {record.timestamp for record in records} == {1}
 

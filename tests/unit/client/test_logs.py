@@ -43,6 +43,7 @@ class Recorder(logging.Handler):
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
+    _LoopThread.shared()  # Its loop logs when it begins.
     recorder = Recorder()
     root = logging.getLogger()
     level = root.level

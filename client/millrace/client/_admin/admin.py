@@ -62,7 +62,7 @@ from millrace.client._cluster.offsets import (
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.record_deletions import delete_records
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
-from millrace.client._runtime.tasks import parts_of_a_call
+from millrace.client._runtime.tasks import let_go, parts_of_a_call
 from millrace.client._settings import AdminConfig, AdminSettings, documents
 from millrace.core.errors import (
     Appended,
@@ -1149,8 +1149,8 @@ class Admin:
         await self._positions.delete(name)
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._cluster.close()
+        """Close the connections. Takes `close_timeout_ms` at the most."""
+        await let_go(host.monotonic_s() + self._close_timeout_ms / 1000, self._cluster.close)
 
     async def __aenter__(self) -> Self:
         return self

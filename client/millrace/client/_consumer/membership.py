@@ -610,10 +610,12 @@ class Membership:
         """
         limit_s = self._config.close_timeout_ms / 1000
         self._commits_end_at = host.monotonic_s() + _COMMITS_SHARE * limit_s
-        await self._tasks.end()
         try:
             async with asyncio.timeout(limit_s) as limit:
                 try:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LEAVE_SHARE * limit_s):
+                            await self._tasks.end()
                     await self._give_back()
                 finally:
                     if self._committing is not None:

@@ -41,7 +41,7 @@ from millrace.client._runtime import fork
 from millrace.client._runtime.clock import monotonic_ms, wall_ms
 from millrace.client._runtime.logs import Log
 from millrace.client._runtime.pauses import spread
-from millrace.client._runtime.tasks import Tasks
+from millrace.client._runtime.tasks import Tasks, let_go
 from millrace.core.consumer.fetcher import (
     Fetcher,
     FindEpochEnd,
@@ -813,6 +813,7 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Leave the group, and let go of everything."""
+        ends_at = host.monotonic_s() + self.close_timeout_ms / 1000
         try:
             await self.leave()  # Callbacks may still use the consumer.
         finally:
@@ -820,9 +821,7 @@ class ConsumerCore:
             self._news.set()  # Wake waiters for records.
             if self._timer is not None:
                 self._timer.cancel()
-            await self._streams.close()
-            await self._tasks.end()
-            await self.cluster.close()
+            await let_go(ends_at, self._streams.close, self._tasks.end, self.cluster.close)
 
     def _wake(self) -> None:
         if not self._step_is_due:

@@ -31,7 +31,7 @@ from millrace.client._runtime import fork, unclosed
 from millrace.client._runtime.clock import monotonic_ms
 from millrace.client._runtime.latencies import Latencies
 from millrace.client._runtime.pauses import spread
-from millrace.client._runtime.tasks import Tasks
+from millrace.client._runtime.tasks import Tasks, let_go
 from millrace.client._runtime.token_lock import TokenLock
 from millrace.core.errors import (
     Appended,
@@ -373,11 +373,12 @@ class Pipeline:
         if self.config.acks == 0:
             await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
 
-    async def close(self, why: str = "") -> None:
+    async def close(self, why: str = "", ends_at: float = 0.0) -> None:
         """Let go of everything; records without an outcome fail.
 
         Args:
             why: what is told of them, besides that the producer was closed.
+            ends_at: see `let_go`.
         """
         self.refuse_records()
         with self.lock:
@@ -387,13 +388,19 @@ class Pipeline:
             self.intakes.closed.clear()
         if self._timer is not None:
             self._timer.cancel()
-        await self._streams.close()
-        await self._tasks.end()
+        await let_go(
+            ends_at,
+            self._streams.close,
+            self._tasks.end,
+            partial(self._give_all_up, why),
+            self.cluster.close,
+        )
+
+    async def _give_all_up(self, why: str) -> None:
         if self._encoders is not None:
             self._encoders.shutdown()
         for intake in list(self._unfinished):
             self._give_up(intake, why)
-        await self.cluster.close()
 
     def _give_up(self, intake: Intake, why: str) -> None:
         message = f"the producer was closed before the record was acknowledged{why and ': '}{why}"

@@ -483,6 +483,8 @@ def _partition(partition: object) -> int:
 
 def _timestamp(timestamp: object) -> WallMs:
     number = whole_number(timestamp)
+    if number is None and isinstance(timestamp, np.datetime64):
+        number = whole_number(timestamp.astype("datetime64[ms]").astype(np.int64))
     if number is None or not 0 <= number <= TIMESTAMP_MAX:
         raise InvalidRecordError(f"timestamp={timestamp!r}: it must be {_TIMES}")
     return WallMs(number)
@@ -671,15 +673,17 @@ def _whole_numbers(column: Any) -> np.ndarray[Any, Any]:
         if not pa.types.is_integer(column.type):
             raise TypeError(f"{column.type} are no whole numbers")
         return cast("np.ndarray[Any, Any]", column.to_numpy(zero_copy_only=False))
-    array = column if isinstance(column, np.ndarray) else np.asarray(column)
+    array = np.asarray(column)
     if not array.size:
         return array.astype(np.int64)
     if array.dtype == object or isinstance(column, list | tuple):
-        # numpy would make numbers of truth values that stand beside numbers.
-        for kind in set(map(type, column)):
+        # numpy would make numbers of truth values and times that stand beside numbers.
+        kinds = set(map(type, column))
+        for kind in kinds if kinds != {np.datetime64} else ():
             if not issubclass(kind, int | np.integer) or kind is bool:
                 raise TypeError(f"{kind.__name__} is among them, and not whole numbers alone")
-        return np.asarray(column, array.dtype if array.dtype.kind in "iu" else np.int64)
+        if array.dtype.kind not in "iuM":
+            array = np.asarray(column, np.int64)
     if array.dtype.kind == "M":
         return array.astype("datetime64[ms]").astype(np.int64)
     if array.dtype.kind not in "iu":
@@ -831,8 +835,10 @@ class Producer(RecordSink):
             return
         pipeline.refuse_records()
         late = ""
+        limit_s = pipeline.config.close_timeout_ms / 1000
+        ends_at = host.monotonic_s() + limit_s
         try:
-            async with asyncio.timeout(pipeline.config.close_timeout_ms / 1000) as limit:
+            async with asyncio.timeout(limit_s) as limit:
                 try:
                     await pipeline.flush()
                 finally:
@@ -842,7 +848,7 @@ class Producer(RecordSink):
             late = f"close_timeout_ms={pipeline.config.close_timeout_ms} passed"
             raise not_delivered(pipeline, late) from None
         finally:
-            await pipeline.close(late)
+            await pipeline.close(late, ends_at)
 
     async def __aenter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from millrace.client import events, host
+from millrace.client._runtime import fork
 
 _LINES_MAX: Final = 1_000
 """Lines that wait to be logged; more are left out, and counted."""
@@ -78,11 +79,19 @@ class _Lines:
     """Lines of one loop's thread, on their way to be logged."""
 
     def __init__(self) -> None:
+        self._begin()
+        fork.watch(self)
+
+    def _begin(self) -> None:
         self._jobs = host.current.new_queue()
         self._thread: host.Thread | None = None
         # The loop's thread changes the first two, the other thread the rest.
         self._put = self._left_out = 0
         self._done = self._left_out_told = 0
+
+    def on_forked(self) -> None:
+        """This is the copy in a child, where the thread is not: the parent logs these lines."""
+        self._begin()
 
     def put(self, logger: logging.Logger, record: logging.LogRecord) -> None:
         """Have a line logged soon; the loop's thread calls it."""

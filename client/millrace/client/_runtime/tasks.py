@@ -19,17 +19,19 @@ stream's own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
+from millrace.client import host
 from millrace.core.errors import ClientError
 
 CANCELLED_BY_OTHERS: Final = "was cancelled, and not by the client"
 """What has happened, for the messages of errors."""
 _PAUSE_S: Final = 0.02
+_LET_GO_S: Final = 1.0
 _WAITS_FOR_END: Final = "_AioCall._handle_status_once_received"
 """Name of the coroutine by which gRPC waits for the end of a stream; a test fails if it changes."""
 _seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
@@ -79,6 +81,22 @@ async def parts_of_a_call() -> AsyncIterator[None]:
         if cancellations() > begun:
             raise
         raise ClientError(f"a part of the call {CANCELLED_BY_OTHERS}: call again") from None
+
+
+async def let_go(ends_at: float, *parts: Callable[[], Awaitable[None]]) -> None:
+    """End the parts of a client that is closed, one after the other.
+
+    A part that does not end in its share of the time is left behind: those behind it end, too.
+
+    Args:
+        ends_at: when `close_timeout_ms` is over. All of them have a second at least.
+        parts: what ends each.
+    """
+    ends_at = max(ends_at, host.monotonic_s() + _LET_GO_S)
+    for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
+        with suppress(TimeoutError):
+            async with asyncio.timeout((ends_at - host.monotonic_s()) / left):
+                await part()
 
 
 class Tasks:
