@@ -12,6 +12,8 @@ from millrace.core.topics import PartitionName
 LogEnd = Literal["beginning", "earliest", "end", "latest"]
 """Names of a log's beginning and end, with Kafka's names."""
 
+_WHOLE: Final = (int, np.integer)
+"""Made once, as each `send` may check several numbers."""
 _COUNT_MAX: Final = 2**31 - 1
 _ENDS: Final[dict[object, Literal["beginning", "end"]]] = {
     "beginning": "beginning",
@@ -32,7 +34,7 @@ def whole_number(given: object) -> int | None:
     Returns:
         None if it is none. A truth value is none.
     """
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+    if isinstance(given, _WHOLE) and not isinstance(given, bool):
         number = int(given)
         return number if -INT64_MAX <= number <= INT64_MAX else None
     return None

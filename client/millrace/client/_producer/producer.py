@@ -493,22 +493,20 @@ def _timestamp(timestamp: object) -> WallMs:
 def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
     checked = []
     try:
-        pairs = [(n, v) for n, v in (headers.items() if isinstance(headers, Mapping) else headers)]
+        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+            if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+                raise InvalidRecordError(
+                    f"header {name!r}: a name is a string and a value bytes or None"
+                )
+            if not name.isascii():
+                name.encode()
+            checked.append((name, value))
+    except UnicodeEncodeError as error:  # Of a name as `os.fsdecode` makes them.
+        raise InvalidRecordError(f"header {name!r}: no UTF-8 can be made of it") from error
     except (TypeError, ValueError) as error:
         raise InvalidRecordError(
             f"headers={headers!r}: they must be pairs of name and value, or a mapping"
         ) from error
-    for name, value in pairs:
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise InvalidRecordError(
-                f"header {name!r}: a name is a string and a value bytes or None"
-            )
-        if not name.isascii():
-            try:
-                name.encode()
-            except UnicodeEncodeError as error:  # As `os.fsdecode` makes them.
-                raise InvalidRecordError(f"header {name!r}: no UTF-8 can be made of it") from error
-        checked.append((name, value))
     return tuple(checked)
 
 
@@ -673,17 +671,17 @@ def _whole_numbers(column: Any) -> np.ndarray[Any, Any]:
         if not pa.types.is_integer(column.type):
             raise TypeError(f"{column.type} are no whole numbers")
         return cast("np.ndarray[Any, Any]", column.to_numpy(zero_copy_only=False))
-    array = np.asarray(column)
-    if not array.size:
-        return array.astype(np.int64)
-    if array.dtype == object or isinstance(column, list | tuple):
+    array = column if isinstance(column, list | tuple) else np.asarray(column)
+    if isinstance(array, list | tuple) or array.dtype == object:
         # numpy would make numbers of truth values and times that stand beside numbers.
-        kinds = set(map(type, column))
-        for kind in kinds if kinds != {np.datetime64} else ():
+        kinds = set(map(type, array))
+        are_times = kinds == {np.datetime64}
+        for kind in () if are_times else kinds:
             if not issubclass(kind, int | np.integer) or kind is bool:
                 raise TypeError(f"{kind.__name__} is among them, and not whole numbers alone")
-        if array.dtype.kind not in "iuM":
-            array = np.asarray(column, np.int64)
+        array = np.asarray(array, "datetime64[ms]" if are_times else np.int64)
+    if not array.size:
+        return array.astype(np.int64)
     if array.dtype.kind == "M":
         return array.astype("datetime64[ms]").astype(np.int64)
     if array.dtype.kind not in "iu":
