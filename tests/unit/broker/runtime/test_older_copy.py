@@ -7,6 +7,7 @@ from tests.fakes.cluster import Cluster, registration
 
 from millrace.broker.runtime.older_copy import with_command
 from millrace.core.broker_config import (
+    OLDER_COPY_ANNOTATION,
     BrokerConfig,
     CoordinationConfig,
     CoordinationKind,
@@ -43,9 +44,9 @@ def test_a_refused_copy_on_kubernetes_comes_with_the_command_that_accepts_it(
     namespace: str, where: str
 ) -> None:
     message, epochs = refusal()
-    assert with_command(message, config(CoordinationKind.KUBERNETES, namespace)).endswith(
-        f"kubectl annotate --overwrite {where}pod logs-b-2 millrace.dev/accept-older-copy={epochs}"
-    )
+    command = f"kubectl annotate --overwrite {where}pod logs-b-2 {OLDER_COPY_ANNOTATION}={epochs}"
+    found = with_command(message, config(CoordinationKind.KUBERNETES, namespace))
+    assert found.endswith(f"On Kubernetes: `{command}`")
 
 
 def test_other_refusals_and_other_brokers_get_no_command() -> None:
