@@ -43,10 +43,8 @@ class _Teaching(click.Command):
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:  # Abort: at a question.
             _end_interrupted(ctx, exit_code_of(error))
-        except (
-            click.exceptions.Exit
-        ):  # A command in this group has ended so. It is a RuntimeError, too.
-            raise
+        except click.exceptions.Exit:
+            raise  # A command in this group has ended so. It is a RuntimeError, too.
         except RuntimeError as error:
             # Python's locks raise it when Ctrl-C interrupts a wait for them.
             if not isinstance(error.__context__, KeyboardInterrupt):

@@ -81,9 +81,8 @@ class DescriptorWriter(io.RawIOBase):
                 if self._is_unsure or not _poll(self._descriptor, select.POLLOUT, 0):
                     self.drop()
                     break
-                data = memoryview(data)[
-                    : select.PIPE_BUF
-                ]  # `poll` promises room for this many bytes.
+                # `poll` promises room for this many bytes.
+                data = memoryview(data)[: select.PIPE_BUF]
             try:
                 return os.write(self._descriptor, data)
             except KeyboardInterrupt:  # How much of the data was written is unknown.

@@ -200,6 +200,7 @@ def timestamp(text: str) -> OffsetsOption:
     from millrace.client.times import parse_time_ms
 
     text = text.strip()
+    # A number beyond the range is no time with a date: `_natural` says which range it has.
     number = parse_whole_number(text, 2 * INT64_MAX)
     if number is not None:
         return OffsetsOption(AtTime(_natural(number)))
