@@ -89,6 +89,22 @@ def test_a_silent_coordinator_is_given_up_as_soon_as_its_caller_says_and_asked_l
     asyncio.run(story())
 
 
+def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before_others() -> None:
+    """Both waits together would be longer than a session."""
+
+    async def story() -> None:
+        cluster = Brokers({}, (SILENT, CURRENT))
+        cluster._last_address = SILENT
+        coordinators = Coordinators(cluster)
+        error = names(SILENT)
+        assert coordinators._learn("g", error)
+        answer = await coordinators.ask("g", cluster.answer, silence_s=lambda: 0.1)
+        assert list(answer.member_ids) == [CURRENT]
+        assert cluster.asked == [SILENT, CURRENT]
+
+    asyncio.run(story())
+
+
 def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:
     async def story() -> None:
         admin = Admin(CUT_OFF)
