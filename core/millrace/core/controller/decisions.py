@@ -140,7 +140,7 @@ class Decisions:
             ExpireTopics: self._expire_topics,
             ConfirmDeletions: self._confirm_deletions,
             AllocateProducerIds: self._allocate_producer_ids,
-            RegisterBroker: self._register,
+            RegisterBroker: self._membership.register,
             DrainBroker: self._membership.drain,
             UnregisterBroker: self._membership.unregister,
             AlterPartitions: self._alter_partitions,
@@ -158,9 +158,11 @@ class Decisions:
     def decide(self, request: Request, now: MonotonicMs) -> Decision:
         """Decide on a request, and change the metadata accordingly."""
         if isinstance(request, Heartbeat):
-            return self._heartbeat(request, now)
-        decision = self._handlers[type(request)](request)
-        self._let_deleted_topics_give_way()
+            decision = self._heartbeat(request, now)
+        else:
+            decision = self._handlers[type(request)](request)
+            self._let_deleted_topics_give_way()
+        self._remember_the_beginning()
         return decision
 
     def grant(self, grant: GrantEpoch) -> Decision:
@@ -319,11 +321,14 @@ class Decisions:
             self._told.append(TopicRaised(topic.name, topic_id, partitions))
         return begun
 
-    def _register(self, request: RegisterBroker) -> Decision:
-        decision, cluster = self._membership.register(request), self._decided.cluster
+    def _remember_the_beginning(self) -> None:
+        """Store that the first brokers have registered: a greater number no longer counts (P77).
+
+        A broker that registers may be the last one of them, or the number became smaller.
+        """
+        cluster = self._decided.cluster
         if not cluster.has_begun and topic_changes.has_begun(cluster, self._config):
             self._decided.cluster = replace(cluster, has_begun=True)
-        return decision
 
     def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
         decision = self._membership.heartbeat(request, now)

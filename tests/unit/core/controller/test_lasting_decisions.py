@@ -175,6 +175,22 @@ def test_a_cluster_that_becomes_smaller_before_its_first_brokers_came_waits_for_
     assert cluster.state(cluster.create(replication_factor=0)).replicas == (0,)
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_cluster_that_began_smaller_than_planned_does_not_wait_when_it_is_to_grow(
+    is_used: bool,
+) -> None:
+    cluster = Cluster(1, ClusterConfig(initial_brokers=3))
+    cluster.driver.machine.set_initial_brokers(1)
+    if is_used:
+        cluster.create("used", replication_factor=0)
+    else:
+        cluster.driver.pass_time(600)
+    cluster.driver.machine.set_initial_brokers(3)
+    assert cluster.state(cluster.create(replication_factor=0)).replicas == (0,)
+    cluster.replace_controller()
+    assert cluster.state(cluster.create("later", replication_factor=0)).replicas == (0,)
+
+
 def test_a_cluster_that_has_begun_may_become_smaller() -> None:
     cluster = Cluster(3, ClusterConfig(initial_brokers=3))
     drain(cluster, 1)
