@@ -272,6 +272,16 @@ class Growing(ManyDisks):
         return True
 
 
+class JustStarting(Growing):
+    """A cluster that begins with three brokers is asked for a topic when one of them is there."""
+
+    settings = Settings(cluster=replace(CLUSTER, initial_brokers=3))
+    topics = ManyDisks.topics
+
+    def _is_judged(self, name: TopicName) -> bool:
+        return True
+
+
 # --- Faults ----------------------------------------------------------------------------------
 
 
@@ -1011,5 +1021,11 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="a cluster of one broker keeps positions, and grows",
         cluster=Growing,
         mutants=["positions stay on the disks that there were at first"],
+    ),
+    Scenario(
+        about="P77",
+        name="a topic is asked for while the first brokers start",
+        cluster=JustStarting,
+        mutants=["a cluster does not wait for its first brokers"],
     ),
 )

@@ -380,6 +380,13 @@ LASTING: Final[tuple[Mutant, ...]] = (
         "if topic is None:",
         "if True:",
     ),
+    mutant(
+        "a cluster does not wait for its first brokers",
+        "P77",
+        f"{_CORE}.controller.topic_changes:has_begun",
+        "return cluster.has_begun or",
+        "return True or",
+    ),
 )
 
 MUTANTS: Final = (
