@@ -1,5 +1,6 @@
 """The objects that a Cluster needs."""
 
+import json
 import subprocess
 import tomllib
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 
 from millrace.broker import config as broker_config
+from millrace.core.broker_config import BrokerConfig
 from millrace.core.errors import InvalidConfigError
+from millrace.core.settings import sections_of, settings_of
 from millrace.operator.model.cluster import POD_VOLUMES
+from millrace.operator.model.definitions import cluster_definition
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import (
     CONFIG_ANNOTATION,
@@ -35,6 +39,16 @@ def objects(*, decided: Decided | None = None, **spec: Any) -> dict[tuple[str, s
 
 def pod_of(stateful_set: Any) -> Any:
     return stateful_set["spec"]["template"]["spec"]
+
+
+def loaded(tmp_path: Path, made: dict[tuple[str, str], Any]) -> BrokerConfig:
+    """Return the settings of a broker, as it finds them in its pod."""
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    return broker_config.load(
+        path, {each["name"]: each.get("value", "") for each in container["env"]}
+    )
 
 
 def test_every_object_is_owned_by_the_cluster_so_that_it_goes_with_it() -> None:
@@ -67,9 +81,7 @@ def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> 
 
 def test_a_cluster_may_say_all_about_its_metrics_but_where_they_are(tmp_path: Path) -> None:
     settings = {"metrics": {"names": "logs.example.org", "topics_max": 7}}
-    path = tmp_path / "broker.toml"
-    path.write_text(objects(config=settings)["ConfigMap", "c-b"]["data"]["broker.toml"])
-    found = broker_config.load(path, {}).metrics
+    found = loaded(tmp_path, objects(config=settings)).metrics
     assert (found.names, found.topics_max) == ("logs.example.org", 7)
     assert (found.host, found.port) == ("0.0.0.0", METRICS_PORT)
 
@@ -117,23 +129,19 @@ def test_a_cluster_may_say_itself_with_how_many_brokers_it_begins(tmp_path: Path
 
 def told_initial_brokers(tmp_path: Path, made: dict[tuple[str, str], Any]) -> int:
     """Return the number in the file that a broker's settings name, as it is mounted."""
-    data = made["ConfigMap", "c-b"]["data"]
-    path = tmp_path / "broker.toml"
-    path.write_text(data["broker.toml"])
-    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
-    environment = {each["name"]: each.get("value", "") for each in container["env"]}
-    file = Path(broker_config.load(path, environment).node.initial_brokers_file)
+    file = Path(loaded(tmp_path, made).node.initial_brokers_file)
     (mount,) = [each for each in made_mounts(made) if each["name"] == "config"]
     assert str(file.parent) == mount["mountPath"]
-    return int(data[file.name])
+    return int(made["ConfigMap", "c-b"]["data"][file.name])
 
 
 def test_another_number_of_brokers_restarts_none_of_them() -> None:
-    def template(replicas: int) -> Any:
-        pools = [{**POOL, "replicas": replicas}]
-        return objects(pools=pools)["StatefulSet", "c-b"]["spec"]["template"]
+    def template(replicas: int, **settings: int) -> Any:
+        made = objects(pools=[{**POOL, "replicas": replicas}], config={"cluster": settings})
+        return made["StatefulSet", "c-b"]["spec"]["template"]
 
     assert template(1) == template(3)
+    assert template(3) == template(3, initial_brokers=2) == template(3, initial_brokers=1)
 
 
 def test_prometheus_finds_the_metrics_by_annotations_unless_the_pool_says_otherwise() -> None:
@@ -267,19 +275,22 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
             broker_config.load(path, {variable: annotation})
 
 
-SETTINGS_BEFORE = {
-    "": {"log_dirs"},
-    "node": {"name", "rack"},
-    "coordination": {"kind"},
-    "coordination.kubernetes": {"cluster_name", "namespace"},
-    "cluster": {"address_settle_ms"},
-    "listener": {"host", "port", "advertised_host"},
-    "outside_listener": {"host", "port", "advertised_host", "address_file"},
-    "replica_listener": {"host", "port", "advertised_host"},
-    "metrics": {"host", "port"},
-}
-"""Those of the release before that the operator gives: a broker refuses all that it does not know.
-A name is added here only once no supported release lacks it."""
+KNOWN_BEFORE = Path(__file__).parents[2] / "data" / "settings_of_the_release_before.json"
+"""By section, the settings of the release before: a broker refuses names that it does not know. A
+name is added here only once no supported release lacks it."""
+
+
+def every_setting() -> dict[str, dict[str, Any]]:
+    """Return a `spec.config` with all settings that there are."""
+    schema: Any = cluster_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    config = schema["properties"]["spec"]["properties"]["config"]["properties"]
+    return {
+        section: {
+            name: settings_of(sections_of(BrokerConfig)[section])[name].default
+            for name in each["properties"]
+        }
+        for section, each in config.items()
+    }
 
 
 @pytest.mark.parametrize("zone", [None, "a"])
@@ -287,7 +298,7 @@ def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
     zone: str | None,
 ) -> None:
     pools = [POOL if zone is None else {**POOL, "zone": zone}]
-    made = objects(pools=pools, listeners={"outside": {"type": "NodePort"}})
+    made = objects(pools=pools, listeners={"outside": {"type": "NodePort"}}, config=every_setting())
     given: set[tuple[str, str]] = set()
 
     def take(values: dict[str, Any], section: str = "") -> None:
@@ -303,5 +314,19 @@ def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
         if each["name"].startswith("MILLRACE_BROKER__"):
             path = each["name"].removeprefix("MILLRACE_BROKER__").lower().split("__")
             given.add((".".join(path[:-1]), path[-1]))
-    known = {(section, name) for section, names in SETTINGS_BEFORE.items() for name in names}
+    before: dict[str, list[str]] = json.loads(KNOWN_BEFORE.read_text())
+    known = {(section, name) for section, names in before.items() for name in names}
     assert given <= known
+
+
+def test_a_broker_gets_settings_that_the_release_before_lacks(tmp_path: Path) -> None:
+    config = {
+        "metrics": {"names": "logs.example.org", "topics_max": 7},
+        "positions": {"left_topic_retention_ms": "3h", "metadata_bytes_max": 9},
+    }
+    found = loaded(tmp_path, objects(config=config))
+    assert (found.metrics.names, found.metrics.topics_max) == ("logs.example.org", 7)
+    assert found.positions.left_topic_retention_ms == 3 * 3_600_000
+    assert found.positions.metadata_bytes_max == 9
+    pod = pod_of(objects(config=config)["StatefulSet", "c-b"])
+    assert pod != pod_of(objects(config={})["StatefulSet", "c-b"]), "another revision"

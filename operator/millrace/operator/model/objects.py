@@ -23,6 +23,7 @@ import msgspec
 from millrace.core.broker_config import OLDER_COPY_ANNOTATION
 from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.metadata.model import SHARD_KEYS
+from millrace.core.settings import to_text
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
 
@@ -53,10 +54,16 @@ _CONFIG: Final = "/etc/millrace"
 _OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
 _INITIAL_BROKERS: Final = "initial-brokers"
-"""Name of the file, beside `broker.toml`, with how many brokers the cluster begins."""
+"""Name of the file beside `broker.toml` with the number of the cluster's first brokers (P77)."""
 _IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
-"""Prefix of settings that brokers of earlier releases lack: these ignore them. A broker may be of
-an earlier release for long, by `spec.version`, and may restart before its turn in an upgrade."""
+"""Prefix of variables for settings that brokers of earlier releases lack: such a broker ignores the
+variable, and would refuse the name in `broker.toml`. A broker may be of an earlier release for a
+long time, by `spec.version`, and may restart before its turn in an upgrade."""
+_LACKING_BEFORE: Final = {"metrics": ("names",), "positions": ("left_topic_retention_ms",)}
+"""Settings of `spec.config` that brokers of the release before lack, by section."""
+_IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}
+"""Settings of `spec.config` that are in a file beside `broker.toml`, by section: no broker restarts
+because of another value."""
 _ZONE_WAITS_MAX: Final = 600
 """Waits, of a tenth of a second each, before a broker starts without its zone."""
 _ADDRESS_SETTLE_MS: Final = 30_000
@@ -287,17 +294,19 @@ def _config_map(cluster: Cluster, pool: Pool) -> Document:
     )
 
 
-def _initial_brokers(cluster: Cluster) -> object:
-    """Return with how many brokers the cluster begins: as it says, or as it will usually need."""
-    usual = usual_replication_factor(sum(each.replicas for each in cluster.spec.pools))
-    return cluster.spec.config.get("cluster", {}).get("initial_brokers", usual)
+def _initial_brokers(cluster: Cluster) -> int:
+    """Return how many brokers must register before a new cluster makes its topics (P77)."""
+    chosen = cluster.spec.config.get("cluster", {}).get("initial_brokers")
+    if chosen is not None:
+        return int(chosen)
+    return usual_replication_factor(sum(each.replicas for each in cluster.spec.pools))
 
 
 def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     """Return the settings that the pool's brokers share; each gets its name by the environment.
 
-    Brokers of earlier releases read it, too, and refuse names that they do not know: what they lack
-    is given by `_IF_KNOWN`.
+    Brokers of earlier releases read it, too, and refuse names that they do not know: the
+    environment has what they lack.
     """
     own: dict[str, dict[str, object]] = {
         "node": {"rack": pool.zone} if pool.zone else {},
@@ -316,7 +325,7 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     }
     config = cluster.spec.config
     sections = {
-        each: {**own.get(each, {}), **config.get(each, {})}
+        each: {**own.get(each, {}), **_in_toml(each, config.get(each, {}))}
         for each in dict.fromkeys([*own, *config])
     }
     lines = [f"log_dirs = {json.dumps([_log_dir(each) for each in pool.volumes])}"]
@@ -326,6 +335,22 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
             lines += ["", f"[{section}]"]
             lines += [f"{name} = {json.dumps(value)}" for name, value in sorted(settings.items())]
     return "\n".join(lines) + "\n"
+
+
+def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a section of `spec.config` that `broker.toml` has."""
+    elsewhere = (*_LACKING_BEFORE.get(section, ()), *_IN_ITS_OWN_FILE.get(section, ()))
+    return {name: value for name, value in chosen.items() if name not in elsewhere}
+
+
+def _lacking_before(cluster: Cluster) -> Iterator[Document]:
+    """Yield the variables for settings of `spec.config` that the release before lacks."""
+    for section, names in _LACKING_BEFORE.items():
+        chosen = cluster.spec.config.get(section, {})
+        for name in names:
+            if name in chosen:
+                variable = f"{_IF_KNOWN}{section.upper()}__{name.upper()}"
+                yield {"name": variable, "value": to_text(chosen[name])}
 
 
 def _log_dir(volume: Volume) -> str:
@@ -496,6 +521,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
             "name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE",
             "value": f"{_CONFIG}/{_INITIAL_BROKERS}",
         },
+        *_lacking_before(cluster),
     ]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
     return {
