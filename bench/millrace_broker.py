@@ -96,7 +96,7 @@ def running_millrace(
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
     command = [
-        sys.executable, "-m", "millrace.cli.main", "broker", "--config", str(config),
+        sys.executable, "-m", "millrace.cli", "broker", "--config", str(config),
         "--output", "json",
     ]  # fmt: skip
     process = start(command, log)

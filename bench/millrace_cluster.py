@@ -162,7 +162,7 @@ def running_millrace_cluster(
     log = directory / "up.log"
     log.unlink(missing_ok=True)
     command = [
-        sys.executable, "-m", "millrace.cli.main", "up", "--brokers", str(BROKERS),
+        sys.executable, "-m", "millrace.cli", "up", "--brokers", str(BROKERS),
         "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "0",
         "--output", "json",
     ]  # fmt: skip

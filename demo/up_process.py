@@ -40,7 +40,7 @@ class UpProcess:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "millrace.cli.main", "up", *options),
+                    *(sys.executable, "-m", "millrace.cli", "up", *options),
                     *("--data-dir", str(self.data_dir), "--metrics-port", "-1"),
                     *("--output", "json"),
                 ],

@@ -72,7 +72,7 @@ def main() -> None:
 def _brokers(data: Path) -> Iterator[dict[str, Any]]:
     """Run `millrace up` on any ports; yield what it says when it is ready."""
     command = [
-        *(sys.executable, "-m", "millrace.cli.main", "up", "--brokers", "3", "--port", "0"),
+        *(sys.executable, "-m", "millrace.cli", "up", "--brokers", "3", "--port", "0"),
         *("--data-dir", str(data), "--output", "json"),
     ]
     quiet = os.environ | {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}

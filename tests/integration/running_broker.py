@@ -120,7 +120,7 @@ class RunningBroker:
             for name, value in settings.items()
         }
         command = [
-            *(*self.wrapper, sys.executable, "-m", "millrace.cli.main"),
+            *(*self.wrapper, sys.executable, "-m", "millrace.cli"),
             *("broker", "--config", str(config), "--output", "json"),
         ]
         with self.log_path.open("ab") as log:

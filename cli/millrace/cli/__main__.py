@@ -3,6 +3,6 @@
 `python -m millrace` cannot be: `millrace` is a namespace of several folders, and holds no module.
 """
 
-from millrace.cli.main import main
+from millrace.cli.entry import millrace
 
-main()
+millrace()

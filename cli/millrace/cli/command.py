@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import click
@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure, JsonFailure
-from millrace.cli.interruption import exit_code_of
+from millrace.cli.interruption import ending_in_order, exit_code_of
 from millrace.cli.standard_streams import check_written, end_output
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
@@ -40,7 +40,8 @@ class _Teaching(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         # In the outermost group this parses the words of the command line, and imports the command.
         try:
-            return super().invoke(ctx)
+            with ending_in_order() if ctx.parent is None else nullcontext():
+                return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:  # Abort: at a question.
             _end_interrupted(ctx, exit_code_of(error))
         except click.exceptions.Exit:

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end every command in order.
+"""Ctrl-C, SIGTERM and SIGHUP end every command in order while it runs.
 
 All three raise a `KeyboardInterrupt`. Each has a handler, since a command in a container is
 process 1, and the kernel delivers no signal without a handler to that process. A SIGHUP that was
@@ -6,6 +6,8 @@ ignored at the start stays ignored: `nohup` asks for that.
 """
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -41,11 +43,22 @@ def stop_signals() -> list[signal.Signals]:
     ]
 
 
-def end_by_signals() -> None:
-    """Let SIGTERM and SIGHUP end this process in order; Python does it for Ctrl-C."""
-    for number in stop_signals():
-        if number != signal.SIGINT:
-            signal.signal(number, _raise)
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Let each of the signals raise a `KeyboardInterrupt` here."""
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in stop_signals():
+            before[number] = signal.getsignal(number)
+            if number != signal.SIGINT:
+                signal.signal(number, _raise)
+            elif before[number] is not signal.SIG_IGN:  # In a shell's background.
+                # `asyncio.run` and `click` know Python's own handler.
+                signal.signal(number, signal.default_int_handler)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:

@@ -16,7 +16,6 @@ import click
 
 from millrace.cli.command import Command
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.interruption import end_by_signals
 from millrace.cli.standard_streams import standard_streams
 
 BROKERS: Final = "millrace.dev/cluster={},app.kubernetes.io/component=broker"
@@ -115,6 +114,5 @@ def _become(program: list[str]) -> NoReturn:
 
 def main() -> None:
     """Run the plugin."""
-    end_by_signals()
     with standard_streams():
         command(prog_name="kubectl millrace")

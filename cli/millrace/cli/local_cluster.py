@@ -178,7 +178,7 @@ class LocalCluster:
         self._stopping.set()
 
     def _spawn(self, path: Path) -> None:
-        command = [sys.executable, "-m", "millrace.cli.main"]
+        command = [sys.executable, "-m", "millrace.cli"]
         self._processes[path] = subprocess.Popen(
             [
                 *(*command, "broker", "--config", str(path)),

@@ -28,7 +28,6 @@ from millrace.cli.commands import (
     web,
 )
 from millrace.cli.failures import ExitCode
-from millrace.cli.interruption import end_by_signals
 from millrace.cli.standard_streams import standard_streams
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
@@ -63,13 +62,8 @@ for _module in (
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    end_by_signals()
     # gRPC's core would write to standard error by itself; real errors come as exceptions.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_freed_memory()
     with standard_streams():
         cli(prog_name="millrace")
-
-
-if __name__ == "__main__":
-    main()

@@ -104,7 +104,7 @@ class WebPage:
         """
         listening = self._listening.fileno()
         command = [
-            *(sys.executable, "-m", "millrace.cli.main", "web"),
+            *(sys.executable, "-m", "millrace.cli", "web"),
             *("--listen-fd", str(listening), "--bootstrap", bootstrap),
         ]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening])

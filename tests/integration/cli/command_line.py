@@ -45,7 +45,7 @@ class CommandLine:
             under: the program that starts it, as `prlimit`.
             is_unbuffered: with PYTHONUNBUFFERED, as in a container.
         """
-        program = [*under, sys.executable, "-m", "millrace.cli.main"]
+        program = [*under, sys.executable, "-m", "millrace.cli"]
         return subprocess.Popen(
             [*program, *words, "--bootstrap", self.address],
             stdin=subprocess.PIPE,

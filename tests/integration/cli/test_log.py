@@ -98,7 +98,7 @@ def test_a_reader_that_leaves_does_not_make_damage_a_success(
     os.close(reading)
     with os.fdopen(writing, "wb") as gone:
         done = subprocess.run(
-            [sys.executable, "-m", "millrace.cli.main", "log", "verify", str(data_dir)],
+            [sys.executable, "-m", "millrace.cli", "log", "verify", str(data_dir)],
             stdout=gone,
             stderr=subprocess.PIPE,
             timeout=60,

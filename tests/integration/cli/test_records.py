@@ -307,7 +307,7 @@ def test_a_standard_input_or_output_that_is_closed_leaves_no_trace(
 ) -> None:
     def run(words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            f"{sys.executable} -m millrace.cli.main {words}",
+            f"{sys.executable} -m millrace.cli {words}",
             shell=True,
             env=os.environ | {"MILLRACE_BOOTSTRAP": millrace.address},
             capture_output=True,
@@ -338,7 +338,7 @@ def test_what_is_typed_is_sent_by_lines_and_a_person_is_told_how_to_end(
     terminal, own = pty.openpty()
     with open(terminal, "wb", buffering=0) as keyboard:
         process = subprocess.Popen(
-            [sys.executable, "-m", "millrace.cli.main", "produce", topic],
+            [sys.executable, "-m", "millrace.cli", "produce", topic],
             stdin=own,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -90,7 +90,7 @@ def test_a_view_in_a_terminal_shows_a_killed_broker_and_ends_with_q(
     cluster: RunningCluster, millrace: CommandLine
 ) -> None:
     terminal = Terminal(
-        [sys.executable, "-m", "millrace.cli.main", "top", "--interval", "0.2"], cluster.bootstrap
+        [sys.executable, "-m", "millrace.cli", "top", "--interval", "0.2"], cluster.bootstrap
     )
     try:
         terminal.wait_for("3 of 3 brokers up")

@@ -195,7 +195,7 @@ def test_a_person_is_asked_with_the_names_before_topics_are_deleted(
     terminal, own = pty.openpty()
     with open(terminal, "wb", buffering=0) as keyboard:
         process = subprocess.Popen(
-            [sys.executable, "-m", "millrace.cli.main", "topic", "delete", "-r", f"{topic[:-1]}."],
+            [sys.executable, "-m", "millrace.cli", "topic", "delete", "-r", f"{topic[:-1]}."],
             stdin=own,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

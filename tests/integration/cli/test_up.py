@@ -93,7 +93,7 @@ def test_ctrl_c_does_not_wait_for_the_answers_of_a_dead_broker(own_broker: Broke
 def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--metrics-port", "-1"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words],
+        [sys.executable, "-m", "millrace.cli", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,7 +112,7 @@ def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_pa
 def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_path: Path) -> None:
     words = ["up", "--brokers", "3", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words],
+        [sys.executable, "-m", "millrace.cli", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -139,7 +139,7 @@ def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path
     words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
     words += ["--log-dir", f"ssd:{fast}", "--log-dir", f"hdd:{large}"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         brokers = json.loads(process.stdout.readline())["brokers"]
@@ -168,7 +168,7 @@ def test_a_log_directory_on_an_unknown_media_is_refused_before_anything_is_made(
 def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Path) -> None:
     words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words],
+        [sys.executable, "-m", "millrace.cli", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -195,7 +195,7 @@ def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
 ) -> None:
     words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         brokers = json.loads(process.stdout.readline())["brokers"]
@@ -234,7 +234,7 @@ def test_no_broker_is_answered_with_how_to_name_one() -> None:
 def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerProcess) -> None:
     second = subprocess.run(
         [
-            *(sys.executable, "-m", "millrace.cli.main", "up", "--port", "0"),
+            *(sys.executable, "-m", "millrace.cli", "up", "--port", "0"),
             *("--metrics-port", "-1", "--data-dir", str(own_broker.data_dir)),
         ],
         capture_output=True,
@@ -270,7 +270,7 @@ def test_a_port_that_is_taken_is_refused_without_a_trace(address: str, tmp_path:
     port = address.rpartition(":")[2]
     second = subprocess.run(
         [
-            *(sys.executable, "-m", "millrace.cli.main", "up", "--port", port),
+            *(sys.executable, "-m", "millrace.cli", "up", "--port", port),
             *("--metrics-port", "-1", "--data-dir", str(tmp_path)),
         ],
         capture_output=True,

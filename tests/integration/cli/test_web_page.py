@@ -27,7 +27,7 @@ from millrace.cli.web_page import WebPage
 def up(folder: Path, *words: str) -> "subprocess.Popen[str]":
     """Start `millrace up` on any free ports."""
     command = [
-        *(sys.executable, "-m", "millrace.cli.main", "up", "--data-dir", str(folder)),
+        *(sys.executable, "-m", "millrace.cli", "up", "--data-dir", str(folder)),
         *("--port", "0", "--metrics-port", "-1", "--output", "json", *words),
     ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -175,7 +175,7 @@ def test_without_kubernetes_the_page_of_its_clusters_says_what_to_do(tmp_path: P
 def test_the_greeting_names_the_page(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path), "--port", "0", "--metrics-port", "-1"]
     with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()

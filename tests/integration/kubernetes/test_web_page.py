@@ -52,7 +52,7 @@ def address(api_server: RunningApiServer, token: str, tmp_path: Path) -> Iterato
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "millrace.cli.main", "web", "--kubernetes"),
+            *(sys.executable, "-m", "millrace.cli", "web", "--kubernetes"),
             *("--port", "0", "--output", "json"),
         ],
         stdout=subprocess.PIPE,

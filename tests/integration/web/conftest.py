@@ -37,7 +37,7 @@ class WebPage:
     def __init__(self, bootstrap: str) -> None:
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "millrace.cli.main", "web", "--port", "0"),
+                *(sys.executable, "-m", "millrace.cli", "web", "--port", "0"),
                 *("--bootstrap", bootstrap, "--output", "json"),
             ],
             stdout=subprocess.PIPE,

@@ -1,6 +1,15 @@
+import os
+import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
+import pytest
+
+from millrace.cli.failures import ExitCode
+
+ROOT = Path(__file__).resolve().parents[3]
 HEAVY = {"grpc", "millrace.broker", "millrace.client", "numpy", "pyarrow", "rich"}
 
 
@@ -17,3 +26,76 @@ def test_the_default_address_is_where_the_embedded_broker_listens() -> None:
     from millrace.core.broker_config import DEFAULT_PORT
 
     assert f"127.0.0.1:{DEFAULT_PORT}" == DEFAULT_BOOTSTRAP
+
+
+SIGNAL_AT_IMPORT = """
+import os, signal, sys
+
+class Signal:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["AT_IMPORT"]:
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+sys.meta_path.insert(0, Signal())
+"""
+CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+
+
+def signalled(
+    tmp_path: Path, number: signal.Signals, at_import: str, *words: str
+) -> tuple[int, str]:
+    """Return how Python ends, and what it says, if a signal comes when it imports a module."""
+    (tmp_path / "sitecustomize.py").write_text(SIGNAL_AT_IMPORT)
+    search_path = os.pathsep.join([str(tmp_path), *sys.path])
+    chosen = {"AT_IMPORT": at_import, "SIGNAL": str(int(number)), "PYTHONPATH": search_path}
+    ran = subprocess.run(
+        [*words, "consume", "t", "--follow", "--bootstrap", "127.0.0.1:1"],
+        env=os.environ | chosen,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return ran.returncode, ran.stdout + ran.stderr.strip()  # Ctrl-C ends a terminal's line.
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "at_import", ["click", "millrace.cli.main", "millrace.cli.commands.consume", "millrace.client"]
+)
+def test_a_signal_while_the_command_is_imported_ends_it_and_the_exit_code_names_it(
+    tmp_path: Path, at_import: str, number: signal.Signals
+) -> None:
+    command = (sys.executable, "-m", "millrace.cli")
+    assert signalled(tmp_path, number, at_import, *command) == (CODES[number], "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes namespaces of processes")
+@pytest.mark.parametrize("at_import", ["click", "millrace.cli.commands.consume", "millrace.client"])
+def test_sigterm_while_the_command_is_imported_ends_it_as_process_1(
+    tmp_path: Path, at_import: str
+) -> None:
+    command = ("unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "millrace.cli")
+    ended = signalled(tmp_path, signal.SIGTERM, at_import, *command)
+    assert ended == (ExitCode.TERMINATED, "")
+
+
+@pytest.mark.parametrize(
+    "target", tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+)
+def test_every_program_sets_its_handlers_before_its_imports(tmp_path: Path, target: str) -> None:
+    module, _, function = target.partition(":")
+    script = f"from {module} import {function}; {function}()"
+    command = (sys.executable, "-c", script)
+    ended = signalled(tmp_path, signal.SIGTERM, "millrace.cli.command", *command)
+    assert ended == (ExitCode.TERMINATED, "")
+
+
+def test_ctrl_c_that_the_shell_ignores_in_the_background_stays_ignored(tmp_path: Path) -> None:
+    command = ("env", "--ignore-signal=INT", sys.executable, "-m", "millrace.cli")
+    code, told = signalled(tmp_path, signal.SIGINT, "click", *command)
+    assert code == ExitCode.UNREACHABLE, told
