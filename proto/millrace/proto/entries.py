@@ -1,17 +1,19 @@
 """Counts what a message holds before it is decoded: elements of lists, entries of maps, numbers.
 
-To decode a megabyte of settings takes 85 ms, as each one goes into a hash table, and the
+To decode a megabyte of settings takes 90 ms, as each one goes into a hash table, and the
 interpreter stands still meanwhile. So a message is first decoded as its *outline*. That is a
-message type with the same field numbers that has only the lists and maps, as lists of bytes. This
-takes 13 ms for the worst megabyte, and less than the decoding for any message that is accepted.
-Elements that have lists themselves are then decoded as their outlines, one at a time, until there
-are too many entries.
+message type with the same field numbers that has only the lists and maps, as lists of bytes.
+Elements that have lists themselves are then decoded as one outline, all together: the bytes of
+several messages in a row are one message with all their entries. So a request is decoded once for
+each level of its lists, and no element alone. That takes 7 ms for the worst megabyte, half a
+million empty elements, and 1 ms for 10,000 topics with a setting each.
+
+Bytes of an element that is no message may hide the entries of those behind it. That gains nothing,
+as the decoding ends at this element.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, message_factory
@@ -62,22 +64,21 @@ def too_many_entries(descriptor: Any, data: bytes, entries_max: int) -> str | No
     if len(data) <= entries_max:
         return None  # Each entry takes a byte at least.
     outline = _outline_of(descriptor)
-    return None if outline.kind is None else _too_many(outline, [data], entries_max)
+    return None if outline.kind is None else _too_many(outline, data, entries_max)
 
 
 def _too_many(
-    outline: _Outline, messages: Sequence[bytes], entries_max: int, numbers_factor: int = 1
+    outline: _Outline, data: bytes, entries_max: int, numbers_factor: int = 1
 ) -> str | None:
-    """Count the lists of some messages of the same kind."""
-    outlines = [outline.kind.FromString(each) for each in messages]
+    """Count the lists of a message, or of several of one kind in a row."""
+    message = outline.kind.FromString(data)
     for name in outline.lists:
-        lists = [getattr(each, name) for each in outlines]
-        count = sum(map(len, lists))
+        entries = getattr(message, name)
+        count = len(entries)
         if count > entries_max * (numbers_factor if name in outline.numbers else 1):
             return f"{count} {name}"
         if inside := outline.inside.get(name):
-            elements = list(chain.from_iterable(lists))
-            problem = _too_many(inside, elements, entries_max, NUMBERS_PER_ENTRY)
+            problem = _too_many(inside, b"".join(entries), entries_max, NUMBERS_PER_ENTRY)
             if problem is not None:
                 return problem
     return None

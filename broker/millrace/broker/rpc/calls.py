@@ -32,8 +32,11 @@ Stream = grpc.aio.ServicerContext[bytes, bytes]
 """A call with a stream in each direction; its messages are bytes."""
 UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], type[Any]]
 """A method with one request and one response, and the class of its request."""
-ForwardMethod = tuple[Callable[[bytes, Caller], Awaitable[Message]], type[Any]]
-"""A method that passes its request on as it came, and the class of the request."""
+ForwardMethod = tuple[
+    Callable[[bytes, Caller], Awaitable[Message]], type[Any], Callable[[Any], None]
+]
+"""A method that passes its request on as it came, the class of the request, and what refuses one
+before."""
 StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
 """A method with a stream in each direction."""
 
@@ -96,9 +99,9 @@ class Calls:
         handlers: dict[str, Any] = {}
         for name, (method, kind) in (unary or {}).items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, method, kind))
-        for name, (forward, kind) in (forwards or {}).items():
+        for name, (forward, kind, check) in (forwards or {}).items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(
-                self._unary(name, forward, kind, is_forward=True)
+                self._unary(name, forward, kind, check)
             )
         for name, serve in (streams or {}).items():
             handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, serve))
@@ -109,8 +112,7 @@ class Calls:
         name: str,
         method: Callable[[Any, Caller], Awaitable[Message]],
         kind: type[_R],
-        *,
-        is_forward: bool = False,
+        check: Callable[[_R], None] | None = None,
     ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
         async def call(data: bytes, context: Stream) -> bytes:
             begun = host.monotonic_s()
@@ -123,9 +125,10 @@ class Calls:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: Caller) -> bytes:
-            request: _R | bytes = decode_request(kind, data, self._limits.request_entries_max)
-            if is_forward:
-                request = data
+            request: Any = decode_request(kind, data, self._limits.request_entries_max)
+            if check is not None:
+                check(request)
+                request = data  # Of the message, nothing stays while the controller works.
             response = await method(request, caller)
             self._check_size(response)
             return response.SerializeToString()

@@ -1,6 +1,7 @@
 """The Cluster service: handshake, metadata, and administration, which the controller does."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import grpc
@@ -20,10 +21,12 @@ from millrace.broker.runtime.turns import Turns
 from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.callers import Caller
+from millrace.core.controller.request_limits import count_problem
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InconsistentClusterIdError,
     LogDirFailedError,
+    MalformedRequestError,
     MillraceError,
     UnknownTopicOrPartitionError,
 )
@@ -32,6 +35,20 @@ from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Listener
+from millrace.core.metadata.requests import (
+    AlterTopics,
+    CreateTopics,
+    DeleteQuotas,
+    DeleteTopics,
+    DrainBroker,
+    ElectLeaders,
+    PurgeTopics,
+    ReassignPartitions,
+    Request,
+    SetQuotas,
+    UndeleteTopics,
+    UnregisterBroker,
+)
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import CLIENT_PROTOCOL, check_client
@@ -41,20 +58,43 @@ from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
 
-_FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
-    "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
-    "AlterTopics": ("alter_topics", pb.AlterTopicsRequest),
-    "DeleteTopics": ("delete_topics", pb.DeleteTopicsRequest),
-    "UndeleteTopics": ("undelete_topics", pb.UndeleteTopicsRequest),
-    "PurgeTopics": ("purge_topics", pb.PurgeTopicsRequest),
-    "DrainBroker": ("drain_broker", pb.DrainBrokerRequest),
-    "UnregisterBroker": ("unregister_broker", pb.UnregisterBrokerRequest),
-    "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
-    "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
-    "SetQuotas": ("set_quotas", pb.SetQuotasRequest),
-    "DeleteQuotas": ("delete_quotas", pb.DeleteQuotasRequest),
+
+@dataclass(frozen=True, slots=True)
+class _Forwarded:
+    """A method that the controller answers.
+
+    Attributes:
+        field: of the request in the controller's messages.
+        wire: class of the request.
+        request: as the controller knows it.
+        entries: the field of the request with its topics, partitions or quotas; empty: it has none.
+    """
+
+    field: str
+    wire: type[Message]
+    request: type[Request]
+    entries: str = ""
+
+
+_FORWARDED: Final = {
+    "CreateTopics": _Forwarded("create_topics", pb.CreateTopicsRequest, CreateTopics, "topics"),
+    "AlterTopics": _Forwarded("alter_topics", pb.AlterTopicsRequest, AlterTopics, "topics"),
+    "DeleteTopics": _Forwarded("delete_topics", pb.DeleteTopicsRequest, DeleteTopics, "topics"),
+    "UndeleteTopics": _Forwarded(
+        "undelete_topics", pb.UndeleteTopicsRequest, UndeleteTopics, "topics"
+    ),
+    "PurgeTopics": _Forwarded("purge_topics", pb.PurgeTopicsRequest, PurgeTopics, "topics"),
+    "DrainBroker": _Forwarded("drain_broker", pb.DrainBrokerRequest, DrainBroker),
+    "UnregisterBroker": _Forwarded(
+        "unregister_broker", pb.UnregisterBrokerRequest, UnregisterBroker
+    ),
+    "ReassignPartitions": _Forwarded(
+        "reassign_partitions", pb.ReassignPartitionsRequest, ReassignPartitions, "reassignments"
+    ),
+    "ElectLeaders": _Forwarded("elect_leaders", pb.ElectLeadersRequest, ElectLeaders, "partitions"),
+    "SetQuotas": _Forwarded("set_quotas", pb.SetQuotasRequest, SetQuotas, "quotas"),
+    "DeleteQuotas": _Forwarded("delete_quotas", pb.DeleteQuotasRequest, DeleteQuotas, "names"),
 }
-"""Methods that the controller answers: the field in its messages, and the request class."""
 _QUOTA_USES_MAX: Final = 10_000
 _WITH_TOPICS: Final = (
     pb.CreateTopicsResponse,
@@ -112,7 +152,7 @@ class ClusterService:
                 "DescribeQuotas": (self._describe_quotas, pb.DescribeQuotasRequest),
             },
             forwards={
-                method: self._forwarded(name, kind) for method, (name, kind) in _FORWARDED.items()
+                method: self._forward_method(forwarded) for method, forwarded in _FORWARDED.items()
             },
         )
 
@@ -234,8 +274,18 @@ class ClusterService:
             ],
         )
 
-    def _forwarded(self, name: str, kind: type[Message]) -> ForwardMethod:
-        """Return the method that passes a client's request on to the controller."""
+    def _forward_method(self, forwarded: _Forwarded) -> ForwardMethod:
+        """Return the method that passes a client's request on to the controller.
+
+        A request that the controller would refuse for its size is refused here, for less.
+        """
+        name = forwarded.field
+
+        def check(request: Message) -> None:
+            count = len(getattr(request, forwarded.entries)) if forwarded.entries else 0
+            problem = count_problem(forwarded.request, count, self._channel.config)
+            if problem is not None:
+                raise MalformedRequestError(problem)
 
         async def forward(request: bytes, caller: Caller) -> Message:
             response = await self._channel.forward(name, request, caller)
@@ -247,7 +297,7 @@ class ClusterService:
             answer.metadata_epoch = self._channel.metadata.epoch
             return cast(Message, answer)
 
-        return forward, kind
+        return forward, forwarded.wire, check
 
     async def _address(self, answer: Any) -> None:
         """Add leaders' addresses for the clients of this listener: the controller names none."""

@@ -1,5 +1,6 @@
 """Bounds of requests: each is decided without a break, and holds up all others."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -11,11 +12,13 @@ from millrace.core.metadata.requests import (
     DeleteTopics,
     ElectLeaders,
     Heartbeat,
+    NewTopic,
     PurgeTopics,
     ReassignPartitions,
     RenewReplicas,
     Request,
     SetQuotas,
+    TopicChange,
     UndeleteTopics,
 )
 from millrace.core.quotas.meters import REPORTED_MAX
@@ -24,23 +27,51 @@ QUOTAS_AT_ONCE_MAX: Final = 100
 """Quotas in one request."""
 
 
+_OF_TOPICS: Final = (CreateTopics, AlterTopics, DeleteTopics, UndeleteTopics, PurgeTopics)
+_OF_PARTITIONS: Final = (AlterPartitions, RenewReplicas, ReassignPartitions, ElectLeaders)
+_OF_QUOTAS: Final = (SetQuotas, DeleteQuotas)
+
+
+def count_problem(kind: type[Request], count: int, config: ClusterConfig) -> str | None:
+    """Return why a request has too many topics, partitions or quotas; None: it has not.
+
+    A broker asks this, too, before it passes a client's request on to the controller.
+
+    Args:
+        kind: of the request.
+        count: how many it has.
+        config: the controller's.
+    """
+    if issubclass(kind, _OF_TOPICS):
+        return _too_many(count, "topics", config.request_topics_max, "request_topics_max")
+    if issubclass(kind, _OF_PARTITIONS):
+        return _too_many(
+            count, "partitions", config.request_partitions_max, "request_partitions_max"
+        )
+    if issubclass(kind, _OF_QUOTAS):
+        return _too_many(count, "quotas", QUOTAS_AT_ONCE_MAX)
+    return None
+
+
 def size_problem(request: Request, config: ClusterConfig) -> str | None:
     """Return why a request is too large; None: it is not."""
     match request:
         case CreateTopics(topics=topics):
-            return _topics_problem(len(topics), sum(each.partitions for each in topics), config)
+            return _topics_problem(request, topics, config)
         case AlterTopics(changes=changes):
-            return _topics_problem(len(changes), sum(each.partitions for each in changes), config)
-        case DeleteTopics(topics=refs) | UndeleteTopics(topics=refs) | PurgeTopics(topics=refs):
-            return _topics_problem(len(refs), 0, config)
-        case AlterPartitions(changes=alterations):
-            return _partitions_problem(len(alterations), config)
-        case RenewReplicas(renewals=renewals):
-            return _partitions_problem(len(renewals), config)
-        case ReassignPartitions(reassignments=reassignments):
-            return _partitions_problem(len(reassignments), config)
-        case ElectLeaders(partitions=partitions):
-            return _partitions_problem(len(partitions), config)
+            return _topics_problem(request, changes, config)
+        case (
+            DeleteTopics(topics=entries)
+            | UndeleteTopics(topics=entries)
+            | PurgeTopics(topics=entries)
+            | AlterPartitions(changes=entries)
+            | RenewReplicas(renewals=entries)
+            | ReassignPartitions(reassignments=entries)
+            | ElectLeaders(partitions=entries)
+            | SetQuotas(quotas=entries)
+            | DeleteQuotas(names=entries)
+        ):
+            return count_problem(type(request), len(entries), config)
         case Heartbeat(log_ends=log_ends) if len(log_ends) > config.log_end_partitions_max:
             return (
                 f"a heartbeat reports {len(log_ends)} log ends, and may report "
@@ -51,44 +82,30 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
                 f"a heartbeat reports the use of {len(uses)} quotas, and may report "
                 f"{REPORTED_MAX} at the most"
             )
-        case SetQuotas(quotas=quotas):
-            return _quotas_problem(len(quotas))
-        case DeleteQuotas(names=names):
-            return _quotas_problem(len(names))
         case Heartbeat(offline=offline):
-            return _partitions_problem(len(offline), config)
+            return count_problem(AlterPartitions, len(offline), config)
         case _:
             return None
 
 
-def _topics_problem(count: int, partitions: int, config: ClusterConfig) -> str | None:
-    # One topic may have any size: its own answer says what is wrong with it.
-    if count > config.request_topics_max or (
-        count > 1 and partitions > config.topic_partitions_max
-    ):
-        return (
-            f"{count} topics with {partitions} partitions are too many for one request, which may "
-            f"have {config.request_topics_max} topics and {config.topic_partitions_max} partitions "
-            "(the settings cluster.request_topics_max and cluster.topic_partitions_max): send "
-            "several requests"
-        )
-    return None
+def _topics_problem(
+    request: CreateTopics | AlterTopics,
+    topics: Sequence[NewTopic | TopicChange],
+    config: ClusterConfig,
+) -> str | None:
+    if (problem := count_problem(type(request), len(topics), config)) is not None:
+        return problem
+    if len(topics) == 1:
+        return None  # It may have any size: its own answer says what is wrong with it.
+    partitions = sum(each.partitions for each in topics)
+    return _too_many(partitions, "partitions", config.topic_partitions_max, "topic_partitions_max")
 
 
-def _quotas_problem(count: int) -> str | None:
-    if count > QUOTAS_AT_ONCE_MAX:
-        return (
-            f"{count} quotas are too many for one request, which may have {QUOTAS_AT_ONCE_MAX}: "
-            "send several requests"
-        )
-    return None
-
-
-def _partitions_problem(count: int, config: ClusterConfig) -> str | None:
-    if count > config.request_partitions_max:
-        return (
-            f"{count} partitions are too many for one request, which may have "
-            f"{config.request_partitions_max} (the setting cluster.request_partitions_max): send "
-            "several requests"
-        )
-    return None
+def _too_many(count: int, what: str, count_max: int, setting: str = "") -> str | None:
+    if count <= count_max:
+        return None
+    named = f" (the setting cluster.{setting})" if setting else ""
+    return (
+        f"{count} {what} are too many for one request, which may have {count_max}{named}: send "
+        "several requests"
+    )

@@ -205,3 +205,25 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         assert [each() for each in held] == [None, None]
     finally:
         gc.enable()
+
+
+def test_a_request_that_is_passed_on_is_decoded_once() -> None:
+    decoded: list[bytes] = []
+    passed_on: list[bytes] = []
+
+    class Request(SimpleNamespace):
+        DESCRIPTOR = GetMetadataRequest.DESCRIPTOR
+
+        @classmethod
+        def FromString(cls, data: bytes) -> GetMetadataRequest:
+            decoded.append(data)
+            return GetMetadataRequest.FromString(data)
+
+    async def forward(data: bytes, _: Caller) -> GetMetadataResponse:
+        passed_on.append(data)
+        return GetMetadataResponse()
+
+    handlers = calls_of().handlers("S", forwards={"Ask": (forward, Request, lambda _: None)})
+    data = GetMetadataRequest(topics=["a", "b"]).SerializeToString()
+    asyncio.run(serve_call(handlers, "/S/Ask", CallContext(), data))
+    assert decoded == passed_on == [data]

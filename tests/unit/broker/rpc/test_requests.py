@@ -1,5 +1,6 @@
 """Requests without records are decoded within bounds."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -122,6 +123,44 @@ def test_names_of_many_lists_are_among_them() -> None:
         "FetchRequest.settings.features",
         "DescribeLagsRequest.offsets",
     } <= set(LISTS)
+
+
+def topics(count: int, settings: int) -> bytes:
+    """Return a request to alter so many topics, with so many settings each."""
+    config = {f"k{number:05}": "v" * 60 for number in range(settings)}
+    changes = [TopicChange(name="t", set_config=config)] * count
+    return AlterTopicsRequest(topics=changes).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(topics(1, 80_000), "80000 set_config"), (topics(10_000, 1), None), (topics(10, 1000), None)],
+    ids=["many settings", "many topics", "topics with settings"],
+)
+def test_a_request_is_decoded_once_for_each_level_of_its_lists(
+    data: bytes, words: str | None
+) -> None:
+    """No element is decoded alone: 10,000 topics would take twenty times as long to count."""
+    calls = 0
+
+    def count(_: object, event: str, called: Any) -> None:
+        nonlocal calls
+        calls += event == "c_call" and called.__name__ == "FromString"
+
+    sys.setprofile(count)
+    try:
+        assert too_many_entries(AlterTopicsRequest.DESCRIPTOR, data, 10_000) == words
+    finally:
+        sys.setprofile(None)
+    assert calls == 2
+
+
+def test_entries_behind_an_element_that_is_no_message_are_never_decoded() -> None:
+    """It hides them when they are counted."""
+    open_end = b"\x1a\xff\xff\x03"  # A setting of 65,535 bytes, of which none is there.
+    data = b"\x0a\x04" + open_end + topics(MAX + 1, 1)
+    with pytest.raises(MalformedRequestError, match="no protobuf"):
+        decode_request(AlterTopicsRequest, data, MAX + 2)
 
 
 def test_too_many_settings_are_refused_for_less_than_it_takes_to_decode_them() -> None:

@@ -1,0 +1,117 @@
+"""Clients' requests for the controller: refused at once, or passed on as they came."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from tests.fakes.call_context import CallContext, calls_of, serve_call
+from tests.fakes.quotas import no_quotas
+
+from millrace.broker.rpc.cluster import ClusterService
+from millrace.broker.runtime.turns import Turns
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
+from millrace.core.ids import BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.proto.codec import field_of
+from millrace.proto.v1 import cluster_pb2 as pb
+from millrace.proto.v1 import controller_pb2
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Cluster"]
+MAX = 7
+"""Topics and partitions in a request."""
+
+
+class Channel:
+    """A session with a controller that notes what it is asked, and does all of it."""
+
+    config = ClusterConfig(request_topics_max=MAX, request_partitions_max=MAX)
+    metadata = SimpleNamespace(epoch=3)
+
+    def __init__(self) -> None:
+        self.forwarded: list[tuple[str, bytes]] = []
+
+    async def forward(self, name: str, request: bytes, _: object) -> Any:
+        self.forwarded.append((name, request))
+        return controller_pb2.ControllerResponse()
+
+
+class Partitions:
+    """Partitions of a broker that has applied all metadata."""
+
+    async def settled(self) -> None:
+        pass
+
+
+def asked(channel: Any, method: str, request: bytes) -> CallContext:
+    """Make a call of a client."""
+    partitions: Any = Partitions()
+    config: Any = SimpleNamespace(limits=LimitsConfig())
+    service = ClusterService(
+        broker_id=BrokerId(0),
+        channel=channel,
+        partitions=partitions,
+        config=config,
+        turns=Turns(),
+        quotas=no_quotas(),
+        calls=calls_of(),
+    )
+    context = CallContext()
+    asyncio.run(serve_call(service.handlers(), f"/{SERVICE.full_name}/{method}", context, request))
+    return context
+
+
+def entries(method: str, count: int) -> bytes:
+    """Return a request with so many empty entries."""
+    kind = SERVICE.methods_by_name[method].input_type
+    (field,) = (each for each in kind.fields if each.is_repeated)
+    return field_of(field.number, b"") * count
+
+
+@pytest.mark.parametrize(
+    ("method", "most", "words"),
+    [
+        *(
+            (f"{verb}Topics", MAX, f"{MAX + 1} topics are too many")
+            for verb in ("Create", "Alter", "Delete", "Undelete", "Purge")
+        ),
+        ("ReassignPartitions", MAX, f"{MAX + 1} partitions are too many"),
+        ("ElectLeaders", MAX, f"{MAX + 1} partitions are too many"),
+        ("SetQuotas", QUOTAS_AT_ONCE_MAX, f"{QUOTAS_AT_ONCE_MAX + 1} quotas are too many"),
+        ("DeleteQuotas", QUOTAS_AT_ONCE_MAX, f"{QUOTAS_AT_ONCE_MAX + 1} quotas are too many"),
+    ],
+)
+def test_a_request_with_more_than_the_controller_takes_never_reaches_it(
+    method: str, most: int, words: str
+) -> None:
+    channel = Channel()
+    refused = asked(channel, method, entries(method, most + 1))
+    assert not channel.forwarded
+    assert refused.status is grpc.StatusCode.INVALID_ARGUMENT
+    assert words in refused.details
+    accepted = asked(channel, method, entries(method, most))
+    assert accepted.status is None
+    assert len(channel.forwarded) == 1
+
+
+def test_a_request_is_passed_on_as_it_came() -> None:
+    """A message that is decoded and encoded again has its fields in order, and each once."""
+    odd = (
+        bytes.fromhex("1001 1000 1001") + entries("CreateTopics", 2) + bytes.fromhex("1000 f81f01")
+    )
+    wire = GetMessageClass(SERVICE.methods_by_name["CreateTopics"].input_type)
+    assert wire.FromString(odd).SerializeToString() != odd
+    channel = Channel()
+    assert asked(channel, "CreateTopics", odd).status is None
+    assert channel.forwarded == [("create_topics", odd)]
+    assert channel.forwarded[0][1] is odd
+
+
+def test_a_request_that_is_no_message_is_not_passed_on() -> None:
+    """It would end the broker's session with the controller."""
+    channel = Channel()
+    assert asked(channel, "DrainBroker", b"\x08").status is grpc.StatusCode.INVALID_ARGUMENT
+    assert not channel.forwarded
