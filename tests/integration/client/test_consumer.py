@@ -744,7 +744,7 @@ def test_a_consumer_of_nothing_looks_nothing_up(run: Run) -> None:
                 look_ups = broker.look_ups
                 await broker.until(lambda: broker.look_ups >= look_ups + 3)
                 await consumer.assign([])
-                await broker.until(lambda: not consumer._core.cluster._refreshes)
+                await broker.until(lambda: not consumer._core.cluster._look_ups)
                 look_ups = broker.look_ups
                 await asyncio.sleep(0.2)
                 assert broker.look_ups == look_ups

@@ -3,9 +3,13 @@
 `bootstrap` addresses are tried in turn until one answers; from then on the brokers of the metadata
 are known as well. The first call on every connection is `Hello`: a wrong cluster is detected there,
 not in the middle of a stream. No background task: metadata is looked up when it is missing or was
-proved wrong, at most one look-up at a time. A broker that is cut off from the others names an
-earlier leader for ever: all brokers are asked when the last good one has no news for a while. While
-they have none either, the pause until they are asked again is a fraction of that while.
+proved wrong, at most one look-up at a time.
+
+A broker that is cut off from the others names an earlier leader for ever. Therefore all brokers are
+asked when its answers do not help: for a topic or a partition that it does not know, at once; for
+news of topics, after a second of look-ups without news. If no broker has the answer, all of them
+are asked again only after a pause: a fraction of the time for which this question is open. Each
+question has its own pause, because one that was just raised may well have an answer.
 
 A connection has many users, and the first that finds it broken closes it for all: `drop`. Closing
 the channel cancels the calls and streams of the others. They must not treat that as a cancellation
@@ -24,7 +28,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -81,37 +85,51 @@ LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 DOUBT_S: Final = 2.0
 """A call that has failed for this long asks other brokers before the one that answered last."""
 _DOUBTED_MAX: Final = 4
-_IN_VAIN_S: Final = 1.0
+_NEWS_PATIENCE_S: Final = 1.0
 """Time of look-ups without news after which all brokers are asked; an election takes less."""
+_NEWS_WAIT_S: Final = 0.5
+"""How long a look-up waits for news from all brokers. They are asked for longer, as one may be
+silent; the next look-up uses what comes later."""
 _FORGOTTEN_S: Final = 5.0
-"""Time between two look-ups that have nothing to do with each other."""
-_IN_VAIN_MAX: Final = 100
-_INQUIRY_S: Final = 0.5
-"""How long all brokers are asked: one of them may be silent, and the news come soon after."""
+"""A question that was not asked for this long counts as a new one."""
+_OPEN_QUESTIONS_MAX: Final = 100
 _INQUIRY_PAUSE_MS: Final = 500
 _INQUIRY_PAUSE_MS_MAX: Final = 10_000
 _INQUIRY_PAUSE_FRACTION: Final = 4
-"""All brokers are asked again after this part of the time without news."""
+"""All brokers are asked again after this fraction of the time for which the question is open."""
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
 _ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
 
 Result = TypeVar("Result")
+Key = TypeVar("Key")
+
+
+class _Question(NamedTuple):
+    """What all brokers can be asked.
+
+    Attributes:
+        topics: names of the topics that it is about.
+        partition: does the one topic have this partition? None: is there any news of the topics?
+    """
+
+    topics: frozenset[str]
+    partition: int | None = None
 
 
 @dataclass(slots=True)
-class _InVain:
-    """Look-ups of topics in a row that brought no news.
+class _OpenQuestion:
+    """A question that no broker has answered yet; times of the loop.
 
     Attributes:
-        since: when the first of them was.
-        last: likewise.
-        inquiry_at: when all brokers may be asked again.
+        since: when it was asked first.
+        last_asked_at: when it was asked last.
+        inquiry_at: when all brokers may be asked, or asked again.
     """
 
     since: float
-    last: float
-    inquiry_at: float = 0.0
+    last_asked_at: float
+    inquiry_at: float
 
 
 class ChangeResponse(Protocol):
@@ -211,10 +229,12 @@ class Cluster:
         self._last_address = ""
         self._doubted: list[str] = []
         """Addresses to ask last: the answers from there have led nowhere."""
-        self._refreshes: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
-        self._in_vain: dict[frozenset[str], _InVain] = {}
-        self._inquiries: dict[frozenset[str], asyncio.Task[None]] = {}
-        """All brokers are asked about these topics."""
+        self._look_ups: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
+        """Tasks that look topics up, each for all callers that want the same ones."""
+        self._open_questions: dict[_Question, _OpenQuestion] = {}
+        """In the order in which they were asked last."""
+        self._inquiries: dict[_Question, asyncio.Task[None]] = {}
+        """Tasks that ask all brokers, each for all callers with the same question."""
         self._is_closed = False
         self.call_seconds: dict[str, Latencies] = {}
         """Of calls with one request and one response, by method."""
@@ -506,7 +526,7 @@ class Cluster:
         self._is_closed = True
         tasks: list[asyncio.Task[Any]] = [
             *self._connections.values(),
-            *self._refreshes.values(),
+            *self._look_ups.values(),
             *self._inquiries.values(),
         ]
         self._connections.clear()
@@ -562,23 +582,13 @@ class Cluster:
             UnknownTopicOrPartitionError: the cluster has no such topic.
             ConnectionFailedError: no broker answers.
         """
-        name = str(parse_topic_name(name))
-        if name not in self.topics:
-            await self.refresh([name])
-        if name not in self.topics:  # The broker may not know a new topic yet.
-            await self._inquire(frozenset([name]), lambda: name in self.topics)
-        info = self.topics.get(name)
-        if info is None:
-            raise UnknownTopicOrPartitionError(
-                f"there is no topic {name!r}: create it first, or check the name"
-            )
-        return info
+        return await self.topic_with(name, 0)
 
     async def topic_with(self, name: str, partition: int) -> TopicInfo:
-        """Return a topic, looked up again if it has no partition of this number.
+        """Return a topic, looked up unless it is known to have a partition of this number.
 
-        It may have grown since, and the broker that is asked first may not have heard of that. The
-        answer may have no such partition either.
+        The topic may have grown since, and the broker that is asked first may not have heard of
+        that. If no broker knows the partition, the topic is returned without it.
 
         Raises:
             As `topic`.
@@ -588,89 +598,91 @@ class Cluster:
         def has_it() -> bool:
             return name in self.topics and partition < len(self.topics[name].partitions)
 
-        if name in self.topics and not has_it():
-            await self.refresh([name])
-            if name in self.topics and not has_it():
-                await self._inquire(frozenset([name]), has_it)
-        return await self.topic(name)
+        if not has_it():
+            await self._look_up_together(frozenset([name]))
+            await self._inquire(_Question(frozenset([name]), partition), has_it)
+        info = self.topics.get(name)
+        if info is None:
+            raise UnknownTopicOrPartitionError(
+                f"there is no topic {name!r}: create it first, or check the name"
+            )
+        return info
 
     async def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look up brokers and topics; None: all topics. Concurrent equal look-ups are one."""
-        wanted = frozenset(names) if names is not None else frozenset([""])
-        answer = None
-        while answer is None:
-            task = self._refreshes.get(wanted)
-            if task is None or task.done():
-                task = asyncio.create_task(self._refresh(wanted))
-                self._refreshes[wanted] = task
-                task.add_done_callback(partial(self._forget_refresh, wanted))
-            answer = await self._result_of(task)
-
-    def _forget_refresh(
-        self, wanted: frozenset[str], task: asyncio.Task[cluster_pb2.GetMetadataResponse]
-    ) -> None:
-        if self._refreshes.get(wanted) is task:
-            del self._refreshes[wanted]
-
-    async def _refresh(self, wanted: frozenset[str]) -> cluster_pb2.GetMetadataResponse:
-        topics = () if "" in wanted else sorted(wanted)
+        topics = frozenset(names or ())
         before = [self.topics.get(name) for name in topics]
 
         def has_news() -> bool:
             return before != [self.topics.get(name) for name in topics]
 
-        answer = await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
-        if has_news():
-            self._in_vain.pop(wanted, None)
-        elif topics:
-            in_vain = self._note_in_vain(wanted)
-            # The broker that answers may be cut off from the others, and will never have news.
-            if in_vain.last - in_vain.since >= _IN_VAIN_S:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_INQUIRY_S):
-                        await self._inquire(wanted, has_news)
-        return answer
+        await self._look_up_together(topics)
+        if topics:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_NEWS_WAIT_S):
+                    await self._inquire(_Question(topics), has_news, patience_s=_NEWS_PATIENCE_S)
 
-    def _note_in_vain(self, wanted: frozenset[str]) -> _InVain:
-        """Note a look-up without news; return it with those before."""
-        now = asyncio.get_running_loop().time()
-        found = self._in_vain.pop(wanted, None)
-        if found is None or now - found.last > _FORGOTTEN_S:  # It has nothing to do with those.
-            found = _InVain(now, now)
-        found.last = now
-        self._in_vain[wanted] = found
-        if len(self._in_vain) > _IN_VAIN_MAX:
-            del self._in_vain[next(iter(self._in_vain))]
-        return found
+    async def _look_up_together(self, topics: frozenset[str]) -> None:
+        """Look up brokers and topics; none: all topics. Equal look-ups at the same time are one."""
+        request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
+        answer = None
+        while answer is None:
+            task = self._look_ups.get(topics)
+            if task is None or task.done():
+                task = asyncio.create_task(self.look_up(request))
+                self._look_ups[topics] = task
+                task.add_done_callback(partial(_forget_done, self._look_ups, topics))
+            answer = await self._result_of(task)
 
-    async def _inquire(self, topics: frozenset[str], is_enough: Callable[[], bool]) -> None:
-        """Ask all brokers about topics, as `ask_all_brokers`: one inquiry for all that want one.
+    async def _inquire(
+        self, question: _Question, is_answered: Callable[[], bool], *, patience_s: float = 0.0
+    ) -> None:
+        """Ask all brokers, unless a look-up has answered the question or its pause lasts.
 
-        Does nothing in the pause after an inquiry that brought no news.
+        Callers with the same question share one inquiry.
+
+        Args:
+            question: what the caller wants to know.
+            is_answered: whether the metadata answers it by now.
+            patience_s: how long look-ups alone are tried first.
         """
-        task = self._inquiries.get(topics)
+        if is_answered():
+            self._open_questions.pop(question, None)
+            return
+        now = asyncio.get_running_loop().time()
+        asked = self._open_questions.pop(question, None)
+        if asked is None or now - asked.last_asked_at > _FORGOTTEN_S:
+            asked = _OpenQuestion(now, now, now + patience_s)
+        asked.last_asked_at = now
+        self._open_questions[question] = asked
+        if len(self._open_questions) > _OPEN_QUESTIONS_MAX:
+            del self._open_questions[next(iter(self._open_questions))]
+        task = self._inquiries.get(question)
         if task is None:
-            now = asyncio.get_running_loop().time()
-            in_vain = self._in_vain.get(topics)
-            if in_vain is not None:
-                if now < in_vain.inquiry_at:
-                    return
-                pause_ms = pause_after(
-                    int((now - in_vain.since) * 1000),
-                    _INQUIRY_PAUSE_MS,
-                    _INQUIRY_PAUSE_MS_MAX,
-                    fraction=_INQUIRY_PAUSE_FRACTION,
-                )
-                in_vain.inquiry_at = now + pause_ms / 1000
-            task = asyncio.create_task(self.ask_all_brokers(topics, is_enough))
-            self._inquiries[topics] = task
-            task.add_done_callback(partial(self._forget_inquiry, topics))
+            if now < asked.inquiry_at:
+                return
+            task = asyncio.create_task(self._run_inquiry(question, asked, is_answered))
+            self._inquiries[question] = task
+            task.add_done_callback(partial(_forget_done, self._inquiries, question))
         await self._result_of(task)
 
-    def _forget_inquiry(self, topics: frozenset[str], task: asyncio.Task[None]) -> None:
-        del self._inquiries[topics]
-        if not task.cancelled():
-            task.exception()  # Its waiters have it, if there are any left.
+    async def _run_inquiry(
+        self, question: _Question, asked: _OpenQuestion, is_answered: Callable[[], bool]
+    ) -> None:
+        """Ask all brokers; begin the pause of the question if none has the answer."""
+        await self.ask_all_brokers(question.topics, is_answered)
+        if is_answered():
+            self._open_questions.pop(question, None)
+            return
+        now = asyncio.get_running_loop().time()
+        pause_ms = pause_after(
+            int((now - asked.since) * 1000),
+            _INQUIRY_PAUSE_MS,
+            _INQUIRY_PAUSE_MS_MAX,
+            fraction=_INQUIRY_PAUSE_FRACTION,
+        )
+        asked.last_asked_at = now
+        asked.inquiry_at = now + pause_ms / 1000
 
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest
@@ -896,6 +908,14 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def _forget_done(tasks: dict[Key, asyncio.Task[Any]], key: Key, task: asyncio.Task[Any]) -> None:
+    """Forget a task of several callers when it is done."""
+    if tasks.get(key) is task:
+        del tasks[key]
+    if not task.cancelled():
+        task.exception()  # Its waiters have it. If they were cancelled, asyncio must not log it.
 
 
 def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, bool]:

@@ -1,0 +1,54 @@
+"""An asyncio event loop whose clock jumps to the next timer instead of waiting for it.
+
+For tests of pauses and time-outs: minutes take no time, and a slow machine changes nothing. Only
+for code that neither opens a connection nor waits for a thread.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """Advances the clock of a loop by the time for which the loop would wait."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self._loop = loop
+        self._real = selectors.DefaultSelector()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = self._real.select(0)
+        if not events:
+            assert timeout is not None, "the test waits for what never happens"
+            self._loop.now += timeout
+        return events
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+def run_in_virtual_time(story: Coroutine[Any, Any, None]) -> None:
+    """Run a test's story to its end, as `asyncio.run` does."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(story)
