@@ -3,12 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
+from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client import Admin, Consumer, Producer
-from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.broker_streams import BrokerStreams
+from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._runtime.tasks import Tasks
+from millrace.core.ids import BrokerId
+from millrace.core.routing.router import Connect
 
 NOBODY = "127.0.0.1:1"
 CLOSE_MS = 300
@@ -93,3 +99,96 @@ def test_a_member_whose_heartbeats_do_not_end_closes_in_time() -> None:
             await consumer.close()
 
     asyncio.run(story())
+
+
+class Ending:
+    """A stream or a channel; its end takes for ever if it is stuck."""
+
+    def __init__(self, *, is_stuck: bool) -> None:
+        self.is_told = False
+        self._is_stuck = is_stuck
+
+    async def wait_closed(self) -> None:
+        if self._is_stuck:
+            await asyncio.Event().wait()
+
+
+class EndingStream(Ending):
+    def close(self) -> None:
+        self.is_told = True
+
+
+class EndingChannel(Ending):
+    async def close(self) -> None:
+        self.is_told = True
+        await self.wait_closed()
+
+
+class ConnectedCluster(Cluster):
+    """A cluster whose first connection does not close, and which is connecting to `never:1`."""
+
+    def __init__(self) -> None:
+        super().__init__(NOBODY, client_id="c")
+        self.channels: list[EndingChannel] = []
+
+    async def _connect(self, address: str) -> Connection:
+        if address == "never:1":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.Event().wait()
+        self.channels.append(EndingChannel(is_stuck=not self.channels))
+        return Connection(address, cast(Any, self.channels[-1]))
+
+    async def broker(self, broker_id: BrokerId) -> Connection:
+        return await self.connection(f"b{broker_id}:1")
+
+
+class Machine:
+    """Takes every event."""
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("stuck", range(3))
+def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -> None:
+    async def story() -> None:
+        tasks = Tasks(asyncio.get_running_loop(), "test")
+        streams = BrokerStreams(
+            ConnectedCluster(),
+            cast(Any, Machine()),
+            lock=nullcontext(),
+            tasks=tasks,
+            open_stream=lambda broker_id, _: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
+            on_told=lambda: None,
+            on_looked_up=lambda: None,
+        )
+        for number in range(3):
+            streams.perform(Connect(BrokerId(number)))
+        await asyncio.sleep(1)
+        opened = streams.open_streams()
+        assert len(opened) == 3
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await streams.close()
+        assert all(stream.is_told for stream in opened)
+        await tasks.end()
+
+    run_in_virtual_time(story())
+
+
+def test_a_connection_that_does_not_open_or_close_leaves_no_other_one_open() -> None:
+    async def story() -> None:
+        cluster = ConnectedCluster()
+        connecting = asyncio.create_task(cluster.connection("never:1"))
+        await asyncio.sleep(0)
+        for number in range(3):
+            await cluster.broker(BrokerId(number))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await cluster.close()
+        assert all(channel.is_told for channel in cluster.channels)
+        connecting.cancel()
+
+    run_in_virtual_time(story())

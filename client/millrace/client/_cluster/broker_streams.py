@@ -4,6 +4,7 @@ This is the shell of `millrace.core.routing`: it opens streams and looks up meta
 requests, and reports the outcomes to the machine.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Generic, Protocol, TypeVar
@@ -147,6 +148,7 @@ class BrokerStreams(Generic[AnyStream]):
 
     async def close(self) -> None:
         """End all streams, and wait until they have ended."""
-        for stream in self.open_streams():
+        streams = self.open_streams()
+        for stream in streams:  # All of them first: the wait for one may not end.
             stream.close()
-            await stream.wait_closed()
+        await asyncio.gather(*(stream.wait_closed() for stream in streams))

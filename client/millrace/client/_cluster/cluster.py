@@ -532,10 +532,8 @@ class Cluster:
         self._connections.clear()
         for task in tasks:
             task.cancel()
-        for done in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(done, Connection):
-                done.is_given_up = True
-                await done.channel.close()
+        # At the same time: one that does not end must not leave the connections of others open.
+        await asyncio.gather(*map(_end, tasks))
 
     async def _connect(self, address: str) -> Connection:
         fork.on_connect()
@@ -916,6 +914,14 @@ def _forget_done(tasks: dict[Key, asyncio.Task[Any]], key: Key, task: asyncio.Ta
         del tasks[key]
     if not task.cancelled():
         task.exception()  # Its waiters have it. If they were cancelled, asyncio must not log it.
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Wait until a cancelled task has ended; if it had opened a connection, close that."""
+    result: object = (await asyncio.gather(task, return_exceptions=True))[0]
+    if isinstance(result, Connection):
+        result.is_given_up = True
+        await result.channel.close()
 
 
 def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, bool]:
