@@ -439,6 +439,8 @@ def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times(run: Run) -> 
             times: list[Any] = [one, 1, [one], [1], np.array([1], np.uint8), range(1, 2), (1,)]
             times += [np.array([1], object), np.array([1_000_000], "datetime64[ns]")]
             times += [np.datetime64(1_000_000, "ns"), [np.datetime64(1, "ms")]]
+            times += [[np.datetime64(1_000_000, "ns")]]
+            times += [np.array([np.datetime64(1_000_000, "ns")], object)]
             times += [pa.array([1], pa.int8()), pa.array([1000], pa.timestamp("us"))]
             for number, column in enumerate(times):
                 value = b"%d" % number
@@ -1273,26 +1275,43 @@ def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets
     run(story())
 
 
-def test_a_partition_that_is_not_there_is_looked_up_seldom_and_holds_up_no_other_record(
+def test_a_partition_that_is_not_there_is_looked_up_once_a_second_and_not_by_each_record(
     run: Run,
 ) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Producer(broker.address) as producer:
             broker.create_topic("orders", 1)
-            with pytest.raises(UnknownTopicOrPartitionError):
-                await producer.send("orders", b"x", partition=2)
-            broker.metadata_gate.clear()  # A look-up would wait.
-            for _ in range(3):
+            await producer.send("orders", b"y")
+            loop = asyncio.get_running_loop()
+            begun, look_ups = loop.time(), broker.look_ups
+            for _ in range(40):
                 with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
                     await producer.send("orders", b"x", partition=2)
                 await producer.send("orders", b"y")
-            broker.metadata_gate.set()
+            # Each time, the broker is asked first, and then as one of all brokers.
+            assert 1 <= broker.look_ups - look_ups <= 2 * (1 + loop.time() - begun)
             broker.grow("orders", 3)
             async with asyncio.timeout(10):
                 while not broker.log("orders", 2).batches:
                     with suppress(UnknownTopicOrPartitionError):
                         await producer.send("orders", b"x", partition=2)
                     await asyncio.sleep(0.01)
+            await broker.until(lambda: not producer._pipeline._looked_up_lately)
+
+    run(story())
+
+
+def test_a_failed_look_up_does_not_say_that_a_partition_is_not_there(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"x")
+            broker.grow("orders", 3)
+            broker.metadata_refusal = UnknownServerError("a bug")
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.send("orders", b"x", partition=2)
+            broker.metadata_refusal = None
+            await producer.send("orders", b"x", partition=2)
 
     run(story())
 

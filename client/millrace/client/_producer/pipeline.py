@@ -78,9 +78,9 @@ _BUSY_LINGER_MS: Final = 100
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
-_AS_LARGE_S: Final = 1.0
-"""How long a topic that was looked up is believed to have no more partitions. The topic's records
-wait for a look-up, so a program with a wrong number must not cause one with each record."""
+_PARTITION_LOOK_UP_PAUSE_S: Final = 1.0
+"""Pause after a look-up of a topic that lacks a partition that a record names. All records of the
+topic wait for such a look-up, so a program with a wrong number must not cause one per record."""
 _UNTOLD_MAX: Final = 1_000
 """Failures kept for the next flush, which raises the first that handles have not reported."""
 
@@ -162,8 +162,8 @@ class Pipeline:
         )
         self._parked: dict[str, deque[Intake]] = {}
         """Intakes that wait until their topic is known."""
-        self._as_large_until: dict[str, float] = {}
-        """When topics in which records named an unknown partition may have grown; on loop time."""
+        self._looked_up_lately: set[str] = set()
+        """Topics that lack a partition that records named, in the pause after their look-up."""
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
@@ -480,8 +480,8 @@ class Pipeline:
             self._parked[intake.topic] = deque([intake])
             self._tasks.spawn(self._look_up, intake.topic, intake.opened_at)
             return
-        may_have_grown = self.loop.time() >= self._as_large_until.get(intake.topic, 0.0)
-        if not is_looked_up and _last_named(intake) >= len(info.partitions) and may_have_grown:
+        is_looked_up = is_looked_up or intake.topic in self._looked_up_lately
+        if not is_looked_up and _last_named(intake) >= len(info.partitions):
             self._parked[intake.topic] = deque([intake])  # Others wait behind it, in order.
             self._tasks.spawn(self._look_for_partition, intake.topic)
             return
@@ -545,13 +545,15 @@ class Pipeline:
     async def _look_for_partition(self, topic: str) -> None:
         """Look up a topic in which records name a partition that is not known: it may be new."""
         last = max(map(_last_named, self._parked[topic]))
-        with suppress(MillraceError, TimeoutError):  # Then the records fail, and say why.
+        with suppress(MillraceError, TimeoutError):  # Then the records fail.
             async with asyncio.timeout(self.config.max_block_ms / 1000):
-                await self.cluster.topic_with(topic, last)
+                info = await self.cluster.topic_with(topic, last)
+            if last >= len(info.partitions):
+                self._looked_up_lately.add(topic)
+                self.loop.call_later(
+                    _PARTITION_LOOK_UP_PAUSE_S, self._looked_up_lately.discard, topic
+                )
         self._streams.tell_leaders()
-        info = self.cluster.topics.get(topic)
-        if info is not None and last >= len(info.partitions):
-            self._as_large_until[topic] = self.loop.time() + _AS_LARGE_S
         for intake in self._parked.pop(topic):
             self._distribute(intake, is_looked_up=True)
         self.wake()
