@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.core.ids import (
     BrokerEpoch,
@@ -191,19 +191,38 @@ class AcceptedCopy(NamedTuple):
     def __str__(self) -> str:
         return f"{self.epoch}/{self.lost_epoch}"
 
+    @property
+    def as_setting(self) -> str:
+        """The broker's setting that accepts this copy, as messages name it."""
+        return f"{_ACCEPTING}'{self}'"
+
+
+_ACCEPTING: Final = "node.accept_older_copy = "
+_EPOCHS: Final = "([0-9]{1,18})/([0-9]{1,18})"
+
 
 def parse_accepted_copy(text: str) -> AcceptedCopy:
-    """Return the copy of a text as `17/20`.
+    """Return the older copy that a text such as `17/20` names.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not two broker epochs.
     """
-    found = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    found = re.fullmatch(_EPOCHS, text)
     if found is None:
         raise ValueError(
             "must be the two broker epochs that the refusal of the older copy names, as 17/20"
         )
-    return AcceptedCopy(BrokerEpoch(int(found[1])), BrokerEpoch(int(found[2])))
+    return _copy(found)
+
+
+def copy_to_accept(message: str) -> AcceptedCopy | None:
+    """Return the older copy of which a message has `as_setting`; None: it names no copy."""
+    found = re.search(f"{re.escape(_ACCEPTING)}'{_EPOCHS}'", message)
+    return None if found is None else _copy(found)
+
+
+def _copy(epochs: re.Match[str]) -> AcceptedCopy:
+    return AcceptedCopy(BrokerEpoch(int(epochs[1])), BrokerEpoch(int(epochs[2])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +242,7 @@ class RegisterBroker:
         previous_broker_epoch: of the life that was shut down cleanly, by the markers in all its log
             directories. None when one has no marker (P27).
         directory_epoch: the latest life that all its log directories remember, new ones excepted;
-            None when one of them names none.
+            None when one of them remembers no life.
         accepted_copy: a person accepts directories that are this older copy: they count as a lost
             disk.
         level: that its session speaks: see `broker_levels`.

@@ -1,11 +1,13 @@
 """How a person on Kubernetes accepts an older copy of a broker's disk."""
 
+import tomllib
 from dataclasses import replace
 
 import pytest
 from tests.fakes.cluster import Cluster, registration
 
 from millrace.broker.runtime.older_copy import with_command
+from millrace.core import settings
 from millrace.core.broker_config import (
     OLDER_COPY_ANNOTATION,
     BrokerConfig,
@@ -15,6 +17,8 @@ from millrace.core.broker_config import (
     NodeConfig,
 )
 from millrace.core.errors import InvalidConfigError
+from millrace.core.ids import BrokerEpoch
+from millrace.core.metadata.requests import AcceptedCopy, copy_to_accept
 
 
 def refusal() -> tuple[str, str]:
@@ -47,6 +51,13 @@ def test_a_refused_copy_on_kubernetes_comes_with_the_command_that_accepts_it(
     command = f"kubectl annotate --overwrite {where}pod logs-b-2 {OLDER_COPY_ANNOTATION}={epochs}"
     found = with_command(message, config(CoordinationKind.KUBERNETES, namespace))
     assert found.endswith(f"On Kubernetes: `{command}`")
+
+
+def test_the_setting_that_a_refusal_names_is_one_of_a_broker_and_is_found_again() -> None:
+    copy = AcceptedCopy(BrokerEpoch(17), BrokerEpoch(20))
+    values = tomllib.loads(f"log_dirs = ['log']\ncoordination.path = 'c'\n{copy.as_setting}")
+    assert settings.parse(BrokerConfig, values).node.accept_older_copy == str(copy)
+    assert copy_to_accept(f"accept it by {copy.as_setting}. Nothing was changed") == copy
 
 
 def test_other_refusals_and_other_brokers_get_no_command() -> None:

@@ -16,11 +16,10 @@ operator may have the newer copy. It is not treated as a lost disk automatically
 replica is left, P31 would elect it, and cut off the records of the right one. A person may say that
 this very copy counts as a lost disk (`RegisterBroker.accepted_copy`). They name its life and the
 one whose directories are lost, so that the same copy, put back again later, is refused. A life that
-was granted and crashed before its directories remembered it has done nothing, and is not
-missed.
+was granted and crashed before its directories remembered it has done nothing, and is not missed.
 
-A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
-from the cluster's counter in the first phase, so it is granted to this start or to none.
+A crash between the two phases leaves a fenced broker of the old epoch, in no ISR. The new epoch is
+taken from the cluster's counter in the first phase, so it is granted to this start or to none.
 
 Sources: KIP-631, KIP-966; KIP-380 for broker epochs.
 """
@@ -187,9 +186,9 @@ def _copy_problem(
             f"broker {request.name!r}: a log directory was last used in broker epoch {epoch}, but "
             f"the broker has run in epoch {known.directory_epoch} since: an older copy was put "
             "back, which lacks what was acknowledged meanwhile. Put the newest one back. If that "
-            f"is lost, accept this copy in its place by node.accept_older_copy = '{copy}'. It then "
-            "counts as a lost disk: what other replicas have is fetched from them, and what none "
-            "has is lost. Nothing was changed"
+            f"is lost, accept this copy in its place by {copy.as_setting}. It then counts as a "
+            "lost disk: what other replicas have is fetched from them, and what none has is lost. "
+            "Nothing was changed"
         )
     return None
 
