@@ -56,7 +56,8 @@ cluster_name = "orders"
 
 Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=7192` sets `port` of
 `[listener]`, and a list is separated by commas. Relative paths start at the working directory.
-`{IF_KNOWN_PREFIX}` instead is for settings that earlier releases lack: these ignore them.
+A variable that begins with `{IF_KNOWN_PREFIX}` does the same, but a broker that does not
+know its setting ignores it: so brokers of several releases can be given the same variables.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
 
 The broker reports all problems of a file at once. It refuses an unknown name, and suggests the

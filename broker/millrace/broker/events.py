@@ -61,7 +61,9 @@ INITIAL_BROKERS_UNREADABLE: Final = Event(
     name="initial_brokers_unreadable",
     level=Level.WARNING,
     text="the number of first brokers cannot be read: %(error)s",
-    meaning="The file of `node.initial_brokers_file` is malformed. The last number still counts.",
+    meaning="The file of `node.initial_brokers_file` cannot be read, or has no whole number "
+    "from 1 to 1000. The number that was read last counts; `cluster.initial_brokers` counts if no "
+    "number was read yet.",
     action="Correct the file; on Kubernetes the operator writes it.",
     fields=("error",),
 )

@@ -41,7 +41,10 @@ OLDER_COPY_ANNOTATION: Final = "millrace.dev/accept-older-copy"
 
 
 def _parse_copy(value: Any) -> str:
-    """Return the two broker epochs of an older copy; empty, as without the annotation: none."""
+    """Return the two broker epochs of an older copy, or an empty text, which accepts no copy.
+
+    Without its annotation, a pod has the variable with an empty text.
+    """
     text = value.strip() if isinstance(value, str) else "no text"
     if text:
         parse_accepted_copy(text)
@@ -64,10 +67,10 @@ class NodeConfig:
     )
     initial_brokers_file: str = setting(
         "",
-        "File of one number that replaces `cluster.initial_brokers`. It is read again every "
-        "second, so that a running broker learns that its cluster begins with fewer brokers after "
-        "all; while it is missing or empty, the setting counts. The operator for Kubernetes writes "
-        "it.",
+        "File of one number that replaces `cluster.initial_brokers`. The broker reads it again "
+        "every second, so that a new cluster can be made smaller while its first brokers start. "
+        "While the file is missing or empty, the setting counts. The operator for Kubernetes "
+        "writes the file.",
     )
     accept_older_copy: str = setting(
         "",

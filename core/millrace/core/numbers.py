@@ -10,7 +10,10 @@ _DIGITS_MAX: Final = 30
 
 
 def parse_whole_number(text: str, most: int) -> int | None:
-    """Return the number from 0 to `most` that the digits 0 to 9 name; None: the text is none."""
+    """Return a number from 0 to `most` that is written in the digits 0 to 9.
+
+    None: the text is not such a number.
+    """
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         return None
     number = int(text)

@@ -1,7 +1,8 @@
-"""With how many brokers the cluster begins, which may change before they have come (P77).
+"""A broker reads from a file how many brokers its new cluster waits for (P77).
 
-A Cluster on Kubernetes can be made smaller while its first brokers start. Those that are there must
-not wait for the others then. So a file can hold the number, instead of `cluster.initial_brokers`.
+A person can make a Cluster on Kubernetes smaller while its first brokers start. The brokers that
+run must learn that they wait for fewer others, without a restart. So a file that is read again and
+again can replace the setting `cluster.initial_brokers`.
 """
 
 import asyncio
@@ -24,9 +25,9 @@ class InitialBrokers:
     """See the module.
 
     Args:
-        file: has the number.
-        usual: the number without that file.
-        on_change: called with each other number.
+        file: path of the file with the number.
+        usual: the number while the file is missing or empty.
+        on_change: called with the new number after each change.
     """
 
     def __init__(self, file: str, usual: int, on_change: Callable[[int], None]) -> None:

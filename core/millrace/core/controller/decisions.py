@@ -152,7 +152,7 @@ class Decisions:
         }
 
     def set_initial_brokers(self, count: int) -> None:
-        """Go by another number of first brokers (P77); nothing else here depends on it."""
+        """Replace `cluster.initial_brokers` (P77). Other holders of the settings do not use it."""
         self._config = replace(self._config, initial_brokers=count)
 
     def decide(self, request: Request, now: MonotonicMs) -> Decision:

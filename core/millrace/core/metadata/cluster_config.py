@@ -66,9 +66,10 @@ class ClusterConfig:
         1,
         "How many brokers a new cluster begins with. Before so many have registered for the first "
         "time, the cluster does not know how many replicas it can keep: topics without a "
-        "replication factor and `__positions` wait for them. It does not wait again "
-        "when it is to grow. The operator for Kubernetes gives brokers what the Cluster asks for, "
-        "3 at the most, by `node.initial_brokers_file`.",
+        "replication factor and `__positions` wait for them. Once they have registered, the "
+        "cluster never waits again, also when it grows or this number does. The operator for "
+        "Kubernetes writes the number of brokers that the Cluster asks for, 3 at the most, into "
+        "`node.initial_brokers_file`.",
         minimum=1,
         maximum=INITIAL_BROKERS_MAX,
     )
@@ -233,8 +234,8 @@ class ClusterConfig:
     def differences(self, other: "ClusterConfig") -> dict[str, tuple[str, str]]:
         """Return the differences by name: the value here, and the other one.
 
-        Brokers that were added later may know another number of the first ones, which no longer
-        counts then.
+        `initial_brokers` is not compared: brokers that are added later may be given another number,
+        and the cluster no longer uses it then.
         """
         theirs = other.texts()
         return {

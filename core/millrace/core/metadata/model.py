@@ -360,7 +360,8 @@ class ClusterState:
     last_broker_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     next_producer_id: ProducerId = field(default=ProducerId(0))
     quotas: Mapping[str, Quota] = field(default_factory=dict)  # By name.
-    # As many brokers have registered as it was to begin with. It stays so when it is to grow (P77).
+    # The first brokers have registered (`cluster.initial_brokers`). It stays true, also when the
+    # cluster is to grow (P77).
     has_begun: bool = False
 
     def broker_named(self, name: str) -> BrokerRegistration | None:

@@ -18,12 +18,12 @@ CLUSTER_NAME_MAX = 30
 """Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
 
 
-_TOLD = {
+_NOT_WITH_A_UNIT = {
     Unit.BYTES: "must be a size: a number of bytes, or one with its unit, as 64Mi, 64MiB or 64MB",
     Unit.MILLISECONDS: "must be a time: a number of milliseconds, or one with its unit, as 90s, "
     "1h30m or 7d",
 }
-"""How people write a number with a unit."""
+"""Refusals of a text that is not a size or a time, by the unit of the setting."""
 
 OPERATOR_SECTIONS = frozenset(
     {"node", "coordination", "listener", "outside_listener", "replica_listener"}
@@ -264,7 +264,8 @@ def _setting_schema(each: NamedSetting, *, explains: bool) -> Schema:
         return {**schema, "pattern": pattern}
     minus_one = f", or -1: {description.minus_one}" if description.minus_one else ""
     rule = Rule(
-        f"type(self) == int || self.matches('{pattern}')", f"{_TOLD[description.unit]}{minus_one}"
+        f"type(self) == int || self.matches('{pattern}')",
+        f"{_NOT_WITH_A_UNIT[description.unit]}{minus_one}",
     )
     return {
         **schema,
