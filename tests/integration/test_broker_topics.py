@@ -1,6 +1,7 @@
 """Topics come, change and go while clients use them."""
 
 import os
+from pathlib import Path
 
 import pytest
 from tests.integration.conftest import StartBroker
@@ -70,6 +71,27 @@ def test_a_topic_may_be_asked_for_again_by_its_id(
         assert other.error.code == ErrorCode.ERROR_CODE_TOPIC_ALREADY_EXISTS
         known = client.cluster.GetMetadata(cluster_pb2.GetMetadataRequest()).metadata_epoch
         assert 0 < first.metadata_epoch <= known
+
+
+def test_a_topic_waits_for_the_first_brokers_until_the_file_names_fewer(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "initial-brokers"
+    file.write_text("3\n")
+    broker = start_broker({"node.initial_brokers_file": file})
+    with RawClient(broker.address) as client:
+        new = cluster_pb2.NewTopic(name="t", topic_id=os.urandom(16))
+        request = cluster_pb2.CreateTopicsRequest(topics=[new])
+
+        def create() -> cluster_pb2.TopicResult:
+            answer: cluster_pb2.CreateTopicsResponse = client.cluster.CreateTopics(request)
+            return answer.results[0]
+
+        refused = create().error
+        assert refused.code == ErrorCode.ERROR_CODE_BROKER_BUSY
+        assert "1 of its first 3 brokers have registered" in refused.message
+        file.write_text("1\n")
+        wait_until(lambda: create().topic.topic_id == new.topic_id, "the topic is made")
 
 
 def test_a_topic_made_again_never_shows_what_it_held_before(

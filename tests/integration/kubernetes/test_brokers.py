@@ -1,6 +1,7 @@
 """Broker processes whose cluster lives in an API server, by configuration alone."""
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,22 @@ def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(
     assert api_server.request("POST", f"{OBJECTS}/clusterstates", backup)[0] == 201
     broker.start()
     assert append(broker, topic_id) == 1
+
+
+def test_a_refused_older_copy_comes_with_the_command_that_accepts_it(
+    start_broker: StartBroker, settings: Settings, tmp_path: Path
+) -> None:
+    broker = start_broker({**settings, "node.name": "logs-b-0"})
+    broker.stop()
+    (log,) = broker.log_dirs
+    shutil.copytree(log, tmp_path / "old")
+    broker.start()
+    broker.kill()
+    shutil.rmtree(log)
+    (tmp_path / "old").rename(log)
+    code, said = failed_start(broker)
+    assert code == 1, said
+    assert "kubectl annotate --overwrite pod logs-b-0 millrace.dev/accept-older-copy=1/2" in said
 
 
 def test_brokers_serve_on_while_the_definitions_and_all_objects_are_deleted(
