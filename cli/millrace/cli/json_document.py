@@ -15,7 +15,7 @@ def parse_document(data: bytes, name: str, hint: str) -> Any:
     Args:
         data: the file.
         name: of the file, for the message.
-        hint: what to do if it is none.
+        hint: what to do if it is no JSON.
 
     Raises:
         Failure: it is no JSON, or too deep, or an object has a name twice.

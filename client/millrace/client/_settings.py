@@ -113,7 +113,7 @@ def function(value: object) -> Any:
     """Return a function that a user gave as a setting.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value cannot be called.
     """
     if not callable(value):
         raise ValueError("must be a function")

@@ -14,7 +14,7 @@ def parse_time(text: str) -> datetime:
     """Read a time.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a time.
     """
     if not text.isascii():  # Python takes any character between the day and the hour.
         raise ValueError(f"{text!r} is no time of ISO 8601")
@@ -26,6 +26,6 @@ def parse_time_ms(text: str) -> int:
     """Read a time as ms UTC; a fraction of a millisecond is cut off.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a time.
     """
     return (parse_time(text) - _EPOCH) // timedelta(milliseconds=1)

@@ -94,7 +94,7 @@ def _element(text: str, at: int, *, is_last: bool) -> tuple[Element, int] | None
         None if more of the text is needed.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not the JSON of a value.
     """
     try:
         row, end = _scan(text, at)

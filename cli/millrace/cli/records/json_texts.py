@@ -27,7 +27,7 @@ def text_of(value: Any) -> str:
     """Return a value as JSON, numbers as they were read.
 
     Raises:
-        ValueError: it has no JSON, as NaN has none.
+        ValueError: JSON cannot say the value, for example NaN.
     """
     match value:
         case bytes():

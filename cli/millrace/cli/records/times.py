@@ -40,7 +40,7 @@ def millisecond_of(cell: Any) -> int:
     """Return the time that a value of JSON says.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a time.
     """
     if isinstance(cell, bytes) and _WHOLE.fullmatch(cell) and abs(int(cell)) <= _INT64_MAX:
         return int(cell)

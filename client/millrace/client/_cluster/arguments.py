@@ -24,7 +24,7 @@ _ENDS: Final[dict[object, Literal["beginning", "end"]]] = {
 
 
 def log_end(named: object) -> Literal["beginning", "end"] | None:
-    """Return the end of a log that is named; None: it is none of these names."""
+    """Return the end of a log that is named; None: no end has this name."""
     return _ENDS.get(named) if isinstance(named, str) else None
 
 
@@ -32,7 +32,7 @@ def whole_number(given: object) -> int | None:
     """Return a whole number of 64 bits, as offsets and times are, numpy's as Python's own.
 
     Returns:
-        None if it is none. A truth value is none.
+        None if the value is anything else, also a truth value.
     """
     if isinstance(given, _WHOLE) and not isinstance(given, bool):
         number = int(given)
@@ -76,7 +76,7 @@ def checked_offset(given: object, place: object) -> Offset:
     """Return an offset as it was given.
 
     Raises:
-        InvalidRequestError: it is none.
+        InvalidRequestError: the value is not an offset.
     """
     number = whole_number(given)
     if number is None or number < 0:

@@ -171,7 +171,7 @@ def checked_quota_name(name: str) -> str:
     """Return the name of a quota, `name` or `namespace/name`.
 
     Raises:
-        InvalidQuotaError: it is none.
+        InvalidQuotaError: no quota can have this name.
     """
     namespace, slash, last = name.rpartition("/")
     if (

@@ -14,7 +14,7 @@ def amount(quantity: int | str) -> Decimal:
     """Return an amount as a number.
 
     Raises:
-        decimal.InvalidOperation: it is none.
+        decimal.InvalidOperation: the text is not an amount.
     """
     text = str(quantity)
     for suffix, unit in _SUFFIXES.items():
