@@ -51,10 +51,10 @@ class Asked(Cluster):
         """Return how many partitions of `orders` the client knows."""
         return len(self.topics["orders"].partitions)
 
-    async def look_for_news(self, seconds: int) -> None:
-        """Look for news each second."""
+    async def look_each_second(self, seconds: int) -> None:
+        """Look for news of `orders`, again and again."""
         for _ in range(seconds):
-            await self.refresh(["orders"])
+            await self.look_for_news(["orders"])
             await asyncio.sleep(1)
 
 
@@ -68,7 +68,7 @@ def test_look_ups_without_news_ask_all_brokers_seldom_and_ever_more_seldom() -> 
     async def story() -> None:
         cluster = Asked()
         for _ in range(1000):
-            await cluster.refresh(["orders"])
+            await cluster.look_for_news(["orders"])
             await asyncio.sleep(0.1)
         assert len(cluster.look_ups) == 1000, "the good one is asked as before"
         assert 1 <= cluster.asked[0] <= 1.5, "the good one may be cut off"
@@ -80,15 +80,39 @@ def test_look_ups_without_news_ask_all_brokers_seldom_and_ever_more_seldom() -> 
     run_in_virtual_time(story())
 
 
+def test_look_ups_of_metadata_that_nothing_proved_wrong_ask_no_other_broker() -> None:
+    async def story() -> None:
+        cluster = Asked()
+        for _ in range(60):
+            await cluster.refresh(["orders"])
+            await asyncio.sleep(1)
+        assert len(cluster.look_ups) == 60
+        assert not cluster.asked
+
+    run_in_virtual_time(story())
+
+
+def test_news_from_anywhere_end_the_pause() -> None:
+    async def story() -> None:
+        cluster = Asked()
+        await cluster.look_each_second(60)
+        cluster.learn(_orders(2), is_full=False)
+        inquiries = len(cluster.asked)
+        await cluster.look_each_second(3)
+        assert len(cluster.asked) > inquiries, "after a second without news, as at first"
+
+    run_in_virtual_time(story())
+
+
 def test_an_inquiry_with_news_ends_the_pause() -> None:
     async def story() -> None:
         cluster = Asked()
-        await cluster.look_for_news(60)
+        await cluster.look_each_second(60)
         cluster.known[OTHER] = 2
-        await cluster.look_for_news(11)
+        await cluster.look_each_second(11)
         assert cluster.partitions() == 2
         inquiries = len(cluster.asked)
-        await cluster.look_for_news(3)
+        await cluster.look_each_second(3)
         assert len(cluster.asked) > inquiries, "after a second without news, as at first"
 
     run_in_virtual_time(story())
@@ -97,7 +121,7 @@ def test_an_inquiry_with_news_ends_the_pause() -> None:
 def test_look_ups_without_news_delay_no_question_about_a_new_partition() -> None:
     async def story() -> None:
         cluster = Asked()
-        await cluster.look_for_news(60)
+        await cluster.look_each_second(60)
         for partition in (1, 2, 3):
             cluster.known[OTHER] = partition + 1
             topic = await cluster.topic_with("orders", partition)

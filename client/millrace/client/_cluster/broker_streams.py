@@ -127,7 +127,7 @@ class BrokerStreams(Generic[AnyStream]):
 
     async def _refresh(self, topics: list[str]) -> None:
         with suppress(MillraceError):  # The machine asks again after its pause.
-            await self._cluster.refresh(topics)
+            await self._cluster.look_for_news(topics)
             with self.lock:
                 self._machine.on_topics(self._cluster.topic_ids(topics))
         self.tell_leaders()

@@ -7,9 +7,10 @@ proved wrong, at most one look-up at a time.
 
 A broker that is cut off from the others names an earlier leader for ever. Therefore all brokers are
 asked when its answers do not help: for a topic or a partition that it does not know, at once; for
-news of topics, after a second of look-ups without news. If no broker has the answer, all of them
-are asked again only after a pause: a fraction of the time for which this question is open. Each
-question has its own pause, because one that was just raised may well have an answer.
+topics whose metadata was proved wrong, after a second of look-ups without news. If no broker has
+the answer, all of them are asked again only after a pause: a fraction of the time for which this
+question is open. Each question has its own pause, because one that was just raised may well have an
+answer.
 
 A connection has many users, and the first that finds it broken closes it for all: `drop`. Closing
 the channel cancels the calls and streams of the others. They must not treat that as a cancellation
@@ -125,11 +126,13 @@ class _OpenQuestion:
         since: when it was asked first.
         last_asked_at: when it was asked last.
         inquiry_at: when all brokers may be asked, or asked again.
+        is_answered: whether the metadata has the answer by now, as compared with `since`.
     """
 
     since: float
     last_asked_at: float
     inquiry_at: float
+    is_answered: Callable[[], bool]
 
 
 class ChangeResponse(Protocol):
@@ -597,7 +600,7 @@ class Cluster:
             return name in self.topics and partition < len(self.topics[name].partitions)
 
         if not has_it():
-            await self._look_up_together(frozenset([name]))
+            await self.refresh([name])
             await self._inquire(_Question(frozenset([name]), partition), has_it)
         info = self.topics.get(name)
         if info is None:
@@ -609,19 +612,6 @@ class Cluster:
     async def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look up brokers and topics; None: all topics. Concurrent equal look-ups are one."""
         topics = frozenset(names or ())
-        before = [self.topics.get(name) for name in topics]
-
-        def has_news() -> bool:
-            return before != [self.topics.get(name) for name in topics]
-
-        await self._look_up_together(topics)
-        if topics:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_NEWS_WAIT_S):
-                    await self._inquire(_Question(topics), has_news, patience_s=_NEWS_PATIENCE_S)
-
-    async def _look_up_together(self, topics: frozenset[str]) -> None:
-        """Look up brokers and topics; none: all topics. Equal look-ups at the same time are one."""
         request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
         answer = None
         while answer is None:
@@ -631,6 +621,23 @@ class Cluster:
                 self._look_ups[topics] = task
                 task.add_done_callback(partial(_forget_done, self._look_ups, topics))
             answer = await self._result_of(task)
+
+    async def look_for_news(self, names: Iterable[str]) -> None:
+        """Look up topics whose metadata was proved wrong, as by a refusal or a broken connection.
+
+        If look-ups bring no news for a second, all brokers are asked.
+        """
+        topics = frozenset(names)
+        before = [self.topics.get(name) for name in topics]
+
+        def has_news() -> bool:
+            return before != [self.topics.get(name) for name in topics]
+
+        await self.refresh(topics)
+        if topics:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_NEWS_WAIT_S):
+                    await self._inquire(_Question(topics), has_news, patience_s=_NEWS_PATIENCE_S)
 
     async def _inquire(
         self, question: _Question, is_answered: Callable[[], bool], *, patience_s: float = 0.0
@@ -649,8 +656,9 @@ class Cluster:
             return
         now = asyncio.get_running_loop().time()
         asked = self._open_questions.pop(question, None)
-        if asked is None or now - asked.last_asked_at > _FORGOTTEN_S:
-            asked = _OpenQuestion(now, now, now + patience_s)
+        is_forgotten = asked is None or now - asked.last_asked_at > _FORGOTTEN_S
+        if asked is None or is_forgotten or asked.is_answered():
+            asked = _OpenQuestion(now, now, now + patience_s, is_answered)
         asked.last_asked_at = now
         self._open_questions[question] = asked
         if len(self._open_questions) > _OPEN_QUESTIONS_MAX:
@@ -659,17 +667,15 @@ class Cluster:
         if task is None:
             if now < asked.inquiry_at:
                 return
-            task = asyncio.create_task(self._run_inquiry(question, asked, is_answered))
+            task = asyncio.create_task(self._run_inquiry(question, asked))
             self._inquiries[question] = task
             task.add_done_callback(partial(_forget_done, self._inquiries, question))
         await self._result_of(task)
 
-    async def _run_inquiry(
-        self, question: _Question, asked: _OpenQuestion, is_answered: Callable[[], bool]
-    ) -> None:
+    async def _run_inquiry(self, question: _Question, asked: _OpenQuestion) -> None:
         """Ask all brokers; begin the pause of the question if none has the answer."""
-        await self.ask_all_brokers(question.topics, is_answered)
-        if is_answered():
+        await self.ask_all_brokers(question.topics, asked.is_answered)
+        if asked.is_answered():
             self._open_questions.pop(question, None)
             return
         now = asyncio.get_running_loop().time()

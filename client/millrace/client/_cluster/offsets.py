@@ -210,7 +210,7 @@ async def ask_leaders(
         # A refusal may name the leader, which saves the look-up.
         if not all(_has_new_leader(cluster, place, asked[place]) for place in errors):
             await asyncio.sleep(pause_s)
-            await cluster.refresh(_topics_of(cluster, errors))
+            await cluster.look_for_news(_topics_of(cluster, errors))
 
 
 def _has_new_leader(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:

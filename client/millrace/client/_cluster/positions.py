@@ -189,7 +189,7 @@ class KeptPositions:
             UnknownTopicOrPartitionError: one is not there.
         """
         names = {str(parse_topic_name(topic)) for topic, _ in positions}
-        await self._cluster.refresh(names)
+        await self._cluster.look_for_news(names)
         for name in names:
             await self._cluster.topic(name)
 
