@@ -387,11 +387,50 @@ def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones
             consumer.subscribe(pattern="(")
             with pytest.raises(InvalidGroupError, match="RE2"):
                 consumer.poll()
-        with (
-            SyncConsumer(cluster.bootstrap) as consumer,
-            pytest.raises(InvalidRequestError, match="set group"),
-        ):
-            consumer.subscribe(pattern="orders-.*")
+        with SyncConsumer(cluster.bootstrap) as consumer:
+            with pytest.raises(InvalidRequestError, match="RE2"):
+                consumer.subscribe(pattern="(")
+            with pytest.raises(InvalidRequestError, match="set group"):
+                consumer.subscribe(pattern="orders-.*", on_lost=print)
+
+
+def test_a_pattern_without_a_group_reads_later_topics_from_their_start_and_outlives_deleted_ones(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncConsumer(cluster.bootstrap, metadata_max_age_ms=200) as consumer,
+    ):
+
+        def send(topic: str, value: bytes, partition: int = 0) -> None:
+            with SyncProducer(cluster.bootstrap) as producer:  # It knows no topic of the name yet.
+                producer.send(topic, value, partition=partition)
+
+        admin.create_topic("orders-eu", 2, 3)
+        send("orders-eu", b"old")
+        consumer.subscribe(pattern="orders-.*", start="end")
+        records = iter(consumer)
+        for topic in ("payments", "orders-us"):
+            admin.create_topic(topic, 1, 3)
+            send(topic, topic.encode())
+        assert next(records).value == b"orders-us"
+        admin.alter_topic("orders-us", partitions=2)
+        send("orders-us", b"grown", partition=1)
+        assert next(records).value == b"grown"
+        admin.delete_topic("orders-us")
+        admin.delete_topic("orders-eu")
+        wait_until(
+            lambda: not consumer.poll(100) and not consumer.assignment(), "both topics leave"
+        )
+        admin.create_topic("orders-us", 1, 3)
+        send("orders-us", b"made anew")
+        assert next(records).value == b"made anew"
+        consumer.subscribe(pattern="pay.*", start="end")
+        for topic in ("orders-asia", "pay-roll"):
+            admin.create_topic(topic, 1, 3)
+            send(topic, topic.encode())
+        assert next(records).value == b"pay-roll"
+        assert sorted(consumer.assignment()) == [("pay-roll", 0), ("payments", 0)]
 
 
 def test_a_group_at_the_end_misses_nothing_of_what_comes_after_it_has_begun(

@@ -13,6 +13,7 @@ import click
 
 from millrace.cli.output import say
 from millrace.cli.read_start import Beginning, End, Position
+from millrace.cli.topic_selection import joined
 from millrace.core.errors import (
     MillraceError,
     RetriableError,
@@ -65,10 +66,9 @@ class Membership:
 
     def join(self, topics: Sequence[str], *, is_regex: bool) -> None:
         """Read topics, or those that a pattern matches, also later ones."""
-        pattern = "|".join(f"(?:{each})" for each in topics) if is_regex else ""
         self._consumer.subscribe(
             () if is_regex else topics,
-            pattern=pattern,
+            pattern=joined(topics) if is_regex else "",
             on_revoked=self._on_revoked,
             on_lost=self._forget,
         )

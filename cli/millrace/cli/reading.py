@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import click
 
@@ -67,6 +67,7 @@ def place(
     ends: Mapping[PartitionName, int] | None = None,
     *,
     grows: bool = False,
+    pattern: str = "",
 ) -> None:
     """Give the consumer its partitions and the position in each.
 
@@ -76,6 +77,7 @@ def place(
         start: where to begin.
         ends: of each partition; None: there are none.
         grows: whether partitions that the topics get later are read, too, from their start.
+        pattern: and those of topics that come later, if their name matches this expression.
 
     Raises:
         Failure: no partition has the requested offset.
@@ -90,11 +92,12 @@ def place(
         raise Failure(
             f"no partition has offset {start.offset}: {shown}", exit_code=ExitCode.NOT_FOUND
         )
-    consumer.assign(
-        {topic for topic, _ in ranges} if grows else list(ranges),
-        start="end" if isinstance(start, End) else "beginning",
-        ends=ends or {},
-    )
+    begin: Literal["beginning", "end"] = "end" if isinstance(start, End) else "beginning"
+    topics = {topic for topic, _ in ranges}
+    if grows:
+        consumer.subscribe(topics, pattern=pattern, start=begin)
+    else:
+        consumer.assign(list(ranges), start=begin, ends=ends or {})
     for each in consumer.assignment():
         if each not in ranges:  # It has come meanwhile.
             consumer.seek(each, "beginning")

@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 
-def topics_argument(*, required: bool = True) -> Callable[[_Decorated], _Decorated]:
-    """Add an argument of any number of topics, and `--regex`."""
+def topics_argument(
+    *, required: bool = True, more_help: str = ""
+) -> Callable[[_Decorated], _Decorated]:
+    """Add an argument of any number of topics, and `--regex` with its help."""
 
     option = click.option(
         "--regex",
         "-r",
         "is_regex",
         is_flag=True,
-        help="TOPICS are regular expressions, such as 'metrics/.*'; each must match a whole name.",
+        help="TOPICS are regular expressions, such as 'metrics/.*'; each must match a whole name."
+        + more_help,
     )
     argument = topic_argument("topics", nargs=-1, required=required)
 
@@ -34,6 +37,11 @@ def topics_argument(*, required: bool = True) -> Callable[[_Decorated], _Decorat
         return decorated
 
     return add
+
+
+def joined(patterns: Iterable[str]) -> str:
+    """Return one regular expression for several."""
+    return "|".join(f"(?:{each})" for each in patterns)
 
 
 def selected(

@@ -150,6 +150,34 @@ def test_several_topics_are_created_described_and_deleted_at_once(
     millrace.ok("topic", "delete", *names, "--yes")
 
 
+def test_following_a_regular_expression_reads_topics_that_are_made_later(
+    millrace: CommandLine,
+) -> None:
+    millrace.ok("topic", "create", "late/cpu")
+    millrace.ok("produce", "late/cpu", stdin="a\n")
+    with millrace.start("consume", "--regex", "late/.*", "--follow") as command:
+        try:
+            assert command.stdout is not None
+            assert command.stdout.readline() == b"a\n"
+            millrace.ok("topic", "create", "late/disk", "later")
+            millrace.ok("produce", "later", stdin="b\n")
+            millrace.ok("produce", "late/disk", stdin="c\n")
+            assert command.stdout.readline() == b"c\n"
+        finally:
+            command.terminate()
+    assert command.returncode == ExitCode.TERMINATED
+
+
+def test_following_an_expression_that_brokers_do_not_understand_says_so(
+    millrace: CommandLine, topic: str
+) -> None:
+    pattern = f"{topic}(?!x)"
+    assert millrace.run("consume", "--regex", pattern).exit_code == 0
+    refused = millrace.run("consume", "--regex", pattern, "--follow")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "is no regular expression of RE2" in refused.stderr
+
+
 def test_a_regular_expression_stands_for_the_topics_with_such_names(
     millrace: CommandLine,
 ) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -18,7 +18,7 @@ from millrace.cli.output import say
 from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Reader, ends_of, place
 from millrace.cli.standard_streams import check_output
-from millrace.cli.topic_selection import selected, topics_argument
+from millrace.cli.topic_selection import joined, selected, topics_argument
 from millrace.cli.whole_file import WholeFile
 from millrace.core.errors import MillraceError
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from millrace.client import SyncConsumer
 
 FORMATS = ("lines", "json", "csv", "arrow", "parquet", "table")
+
+_LOOK_MS: Final = 10_000
+"""How often to look for new partitions, and for new topics of a pattern."""
 
 _OpenWriter = Callable[..., AbstractContextManager["RecordWriter"]]
 
@@ -62,7 +65,10 @@ def _format_value(
     millrace consume flights --group audit --output json        # share them with other members
     """,
 )
-@topics_argument()
+@topics_argument(
+    more_help=" With --follow or --group they take in topics that are made later; with --partition "
+    "or --to they do not."
+)
 @from_option()
 @to_option
 @click.option(
@@ -213,8 +219,12 @@ def command(
             for partition, offsets in ranges_of(admin, topic, partitions).items()
         }
         ends = ends_of(admin, ranges, until, follow=follow)
-    with SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack) as consumer:
-        place(consumer, ranges, start, ends, grows=ends is None and not partitions)
+    grows = ends is None and not partitions
+    with SyncConsumer(
+        bootstrap, client_id=CLIENT_ID, client_rack=rack, metadata_max_age_ms=_LOOK_MS
+    ) as consumer:
+        pattern = joined(topics) if is_regex else ""
+        place(consumer, ranges, start, ends, grows=grows, pattern=pattern)
         reader = new_reader(consumer, ends)
         if path:
             _write_file(reader, path, opened, is_endless=ends is None)

@@ -109,8 +109,9 @@ class Consumer:
 
         Args:
             topics: their names; a list, also of one. A group's need not exist yet.
-            pattern: a regular expression (RE2) for a member of a group: it reads the topics whose
-                whole name matches, besides `topics`, and those that are created later.
+            pattern: a regular expression (RE2): it reads the topics whose whole name matches,
+                besides `topics`, and those that are created later. Without a group, the consumer
+                looks for them every `metadata_max_age_ms`.
             start: as for `assign`; a group begins where it has committed, or by
                 `auto_offset_reset`. Partitions that come later are read from their start.
             on_assigned: called in `poll` with partitions that the group gave to this member; it may
@@ -120,14 +121,13 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, and no group.
-            InvalidRequestError: `start` or a callback does not fit.
+            InvalidRequestError: `start`, a callback, or without a group the pattern is wrong.
         """
         if not self._core.group:
-            if on_assigned or on_revoked or on_lost or pattern:
-                raise InvalidRequestError(
-                    "only a member of a group has callbacks and a pattern: set group=..."
-                )
-            await self.assign(topics, start=start)
+            if on_assigned or on_revoked or on_lost:
+                raise InvalidRequestError("only a member of a group has callbacks: set group=...")
+            with self._core.exclusive():
+                await self._core.read_topics(topics, pattern, start)
             return
         if start is not None:
             raise InvalidRequestError(

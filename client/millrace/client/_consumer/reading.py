@@ -56,12 +56,14 @@ from millrace.core.errors import (
     ConcurrentUseError,
     ConnectionFailedError,
     CorruptBatchError,
+    InvalidGroupError,
     InvalidRequestError,
     MillraceError,
     NotLeaderError,
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.groups import patterns
 from millrace.core.ids import (
     BrokerId,
     LeaderEpoch,
@@ -74,7 +76,7 @@ from millrace.core.records.batch import open_batch
 from millrace.core.routing.router import Router
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.proto.v1 import fetch_pb2
+from millrace.proto.v1 import cluster_pb2, fetch_pb2
 
 _log = Log(__name__)
 
@@ -178,6 +180,9 @@ class ConsumerCore:
         self._user = threading.Lock()
         self._whole_topics: list[str] = []
         """Topics that are read with all their partitions, also those that come."""
+        self._pattern = ""
+        """Topics of a matching name are read when they come, without a group; empty: none."""
+        self._topics_timer: asyncio.TimerHandle | None = None
         self._topics: dict[TopicPartition, str] = {}
         """Names of the topics of assigned partitions."""
         self._look_up_errors: dict[TopicPartition, MillraceError] = {}
@@ -376,7 +381,7 @@ class ConsumerCore:
             self.tell_gone(topic, topic_id, gone, errors[topic_id].message)
         if self.membership is not None:
             return
-        if is_all:
+        if is_all and not self._pattern:
             raise next(iter(gone.values()))
         with self._lock:
             for place in gone:
@@ -560,6 +565,7 @@ class ConsumerCore:
                 f"there is an end for partition {number} of {topic!r}, which is not to be read"
             )
         self._drop_rest()
+        self._pattern = ""
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
         ]
@@ -574,6 +580,48 @@ class ConsumerCore:
         self.topic_ids = {topic: place.topic_id for place, topic in places.items()}
         self._streams.tell_leaders()
         self._step()
+
+    async def read_topics(self, topics: Iterable[str], pattern: str, start: Start | None) -> None:
+        """Read all partitions of topics, and of those whose name matches, also later ones."""
+        if pattern:
+            try:
+                patterns.check_pattern(pattern)
+            except InvalidGroupError as error:
+                raise InvalidRequestError(error.message) from error
+            topics = [*topics, *await self._matching_topics(pattern)]
+        await self.assign(topics, start, {})
+        self._pattern = pattern
+        self._look_for_topics_later()
+
+    async def _matching_topics(self, pattern: str) -> list[str]:
+        response = await self.cluster.look_up(cluster_pb2.GetMetadataRequest())
+        there = [each for each in response.topics if not each.internal and not each.error.code]
+        return patterns.matching(pattern, [str(parse_topic_name(each.name)) for each in there])
+
+    def _look_for_topics_later(self) -> None:
+        if self._topics_timer is not None:
+            self._topics_timer.cancel()
+        if self._pattern and not self.is_closed:
+            self._topics_timer = self.loop.call_later(
+                self._config.metadata_max_age_ms / 1000, self._tasks.spawn, self._look_for_topics
+            )
+
+    async def _look_for_topics(self) -> None:
+        """Read topics that match the pattern and have come, from their beginning."""
+        pattern = self._pattern
+        with suppress(MillraceError):  # The next look may succeed.
+            found = await self._matching_topics(pattern) if pattern else []
+            if pattern == self._pattern:  # Else the user has chosen anew.
+                self._add_topics(found)
+        self._look_for_topics_later()
+
+    def _add_topics(self, names: Iterable[str]) -> None:
+        for name in set(names).difference(self._whole_topics):
+            info = self.cluster.topics.get(name)
+            if info is not None:
+                self.topic_ids[name] = info.topic_id
+                self._whole_topics.append(name)
+        self._on_looked_up()
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
         """Read these partitions, too."""
@@ -819,8 +867,9 @@ class ConsumerCore:
         finally:
             self.is_closed = True
             self._news.set()  # Wake waiters for records.
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._topics_timer):
+                if timer is not None:
+                    timer.cancel()
             await let_go(ends_at, self._streams.close, self._tasks.end, self.cluster.close)
 
     def _wake(self) -> None:

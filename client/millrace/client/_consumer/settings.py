@@ -88,7 +88,8 @@ class ConsumerConfig(TracedConfig):
     )
     metadata_max_age_ms: int = setting(
         300_000,
-        "After which to look whether topics have more partitions, and where to read from.",
+        "After which to look whether topics have more partitions, whether a pattern without a "
+        "group matches more topics, and where to read from.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
