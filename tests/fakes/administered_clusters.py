@@ -53,6 +53,7 @@ class FakeCluster:
     Attributes:
         uses: what brokers tell of the use of quotas, by their names.
         measurements: how often they were asked for it.
+        knows_tiers: whether brokers have heard which topics are tiered.
         hdd_problem: why segments do not move to the brokers' HDDs; empty: they do.
         disks: the media on which a topic's replicas lie, by its name.
         shows_late: the broker that is asked shows changes of topics only after `arrive`.
@@ -65,6 +66,7 @@ class FakeCluster:
         self.topics: dict[str, _Topic] = {}
         self.quotas: dict[str, Quota] = {}
         self.measurements = 0
+        self.knows_tiers = True
         self.hdd_problem = ""
         self.disks: dict[str, Media] = {}
         self.shows_late = False
@@ -178,7 +180,7 @@ class _FakeAdmin:
             LogDescription(
                 *(topic, number, broker, zero, zero, zero, zero, 0, 1, "/log"),
                 media=self._cluster.disks.get(topic),
-                tier=tier,
+                tier=tier if self._cluster.knows_tiers else None,
             )
             for number, replicas in enumerate(self._cluster.topics[topic].replicas)
             for broker in replicas

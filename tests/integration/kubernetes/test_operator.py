@@ -284,7 +284,13 @@ def test_a_topic_that_is_protected_stays_with_its_resource_until_that_is_lifted(
 def test_a_tiered_topic_says_whether_its_segments_move_to_the_hdds(operated: Operated) -> None:
     volumes = [{**VOLUME, "media": media, "name": media} for media in ("ssd", "hdd")]
     operated.apply("clusters", "c", {"pools": [pool(volumes=volumes)]})
+    operated.until(lambda: operated.conditions("clusters", "c")["Ready"][0] == "True")
+    operated.fake().knows_tiers = False
     operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "tiered", "replicas": 2})
+    operated.until(
+        lambda: operated.conditions("topics", "t").get("Tiered") == ("Unknown", "Waiting")
+    )
+    operated.fake().knows_tiers = True
     settled = {**SETTLED, "Tiered": ("True", "SegmentsMove")}
     operated.until(lambda: operated.conditions("topics", "t") == settled)
     operated.fake().hdd_problem = "the disk is full"

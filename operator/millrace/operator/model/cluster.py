@@ -331,7 +331,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         dict[str, dict[str, Any]],
         Meta(
             description="Settings of the brokers, by section and name as in "
-            "docs/configuration.md. A change is rolled out, a broker at a time."
+            "docs/configuration.md. A change is rolled out, a broker at a time, but that of "
+            "`cluster.initial_brokers` counts at once."
         ),
     ] = field(default_factory=dict)
     listeners: Annotated[

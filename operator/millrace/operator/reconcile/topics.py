@@ -250,6 +250,7 @@ class _Work:
             is_settled = is_settled and placed.is_true is True
         if described is not None and described.media is TopicMedia.TIERED:
             conditions.append(await self._tiered(name))
+            is_settled = is_settled and conditions[-1].is_true is not None
         await self._tell(document, *conditions, described=described)
         return is_settled
 
@@ -335,6 +336,9 @@ class _Work:
             logs = await self.admin.describe_logs(name)
         except MillraceError as error:
             return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, str(error))
+        if unaware := sum(each.tier is None for each in logs):
+            message = f"{unaware} replicas: their brokers have yet to hear that the topic is tiered"
+            return Condition("Tiered", None, Reason.WAITING, message)
         return tiered(
             [
                 RefusedMove(each.partition, each.broker_id, each.tier.problem)
