@@ -106,5 +106,5 @@ def _show(bars: Bars, share: float, note: str, moving: Mapping[PartitionName, li
     }
     bars.keep({_ALL, *named})
     for name, copy in named.items():
-        records = f"{copy.copied:,} of {copy.total:,} records"
+        records = f"{copy.copied:,} of {count(copy.total, 'record')}"
         bars.show(name, copy.share, "in sync" if copy.is_in_sync else records)

@@ -34,7 +34,7 @@ from millrace.client._consumer.dead_letters import DeadLetters, Handler
 from millrace.client._consumer.reading import Start
 from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerSettings
-from millrace.client._producer.producer import Producer, RecordSink
+from millrace.client._producer.producer import Producer, RecordSink, unacknowledged
 from millrace.client._producer.settings import ProducerSettings
 from millrace.client._runtime import fork, logs
 from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS
@@ -292,7 +292,7 @@ class SyncProducer(RecordSink):
         self._thread.close(
             self._producer.close(),
             pipeline.config.close_timeout_ms,
-            lambda: f"; {pipeline.unfinished_records()} records were not acknowledged",
+            lambda: f"; {unacknowledged(pipeline)}",
         )
 
     def _abandon(self) -> None:

@@ -19,8 +19,8 @@ CLIENT_DELAYED: Final = Event(
 RECORDS_LOST: Final = Event(
     name="records_lost",
     level=Level.WARNING,
-    text="%(records)d records of a producer that was not closed were not delivered: %(reason)s. "
-    "Close producers, best by `with` or `async with`",
+    text="a producer was not closed, and left records undelivered (%(records)d): %(reason)s. Close "
+    " producers, best by `with` or `async with`",
     meaning="The program ended, or closed the event loop of an asynchronous producer, before all "
     "records were acknowledged. Some of them may be in the log.",
     action="Close the producer, and look at the errors that `close()` raises.",
@@ -29,7 +29,7 @@ RECORDS_LOST: Final = Event(
 CLIENT_LINES_LEFT_OUT: Final = Event(
     name="client_lines_left_out",
     level=Level.WARNING,
-    text="%(lines)d lines of the clients' thread were left out: handlers are too slow for them",
+    text="lines of the clients' thread were left out (%(lines)d): handlers are too slow for them",
     meaning="1,000 lines of synchronous clients waited for the program's handlers of `logging`. "
     "Clients do not wait for handlers.",
     action="Log less of `asyncio` and `grpc`, or have handlers take less time.",
@@ -57,7 +57,7 @@ POSITION_JUMPED: Final = Event(
     name="position_jumped",
     level=Level.WARNING,
     text="%(topic)s-%(partition)d: reading goes on at offset %(to_offset)d and not at "
-    "%(from_offset)d, so %(skipped)d offsets are skipped: %(reason)s",
+    "%(from_offset)d (skipped: %(skipped)d): %(reason)s",
     meaning="The next record is not there, so the consumer goes on where `auto_offset_reset` says. "
     "`metrics()` counts such jumps and what they skip.",
     action="Where records were deleted before they were read: let the topic keep its records for "
@@ -67,7 +67,7 @@ POSITION_JUMPED: Final = Event(
 READ_TOPIC_GONE: Final = Event(
     name="read_topic_gone",
     level=Level.WARNING,
-    text="%(error)s. Its %(partitions)d partitions are read no more",
+    text="%(error)s. Its partitions (%(partitions)d) are read no more",
     meaning="A topic that the consumer read was deleted. It goes on with its other topics.",
     action="Nothing, if that was on purpose. Otherwise `millrace topic undelete` brings the topic "
     "back for a day.",

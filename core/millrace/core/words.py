@@ -30,9 +30,16 @@ def duration(milliseconds: int) -> str:
     return f"{days:,} d {hours} h"
 
 
-def count(number: int, noun: str) -> str:
-    """Return `1 partition`, `2 partitions`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 partition`, `2 partitions`.
+
+    Args:
+        number: how many there are.
+        noun: the words behind a 1.
+        plural: those behind any other number, as `batches`, or `files are` beside `file is`; empty:
+            the noun with an `s`.
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shown(place: PartitionName) -> str:

@@ -12,7 +12,7 @@ _NOTHING: Final = "Nothing."
 ROWS_WRITTEN: Final = Event(
     name="rows_written",
     level=Level.INFO,
-    text="%(rows)d rows were written",
+    text="rows written: %(rows)d",
     meaning="A batch query has written its rows, which are readable.",
     action=_NOTHING,
     fields=("rows",),
@@ -20,8 +20,8 @@ ROWS_WRITTEN: Final = Event(
 ROWS_STAY: Final = Event(
     name="rows_stay",
     level=Level.WARNING,
-    text="the batch failed: %(rows)d rows of tasks that had ended stay written, and a repeat "
-    "writes them again",
+    text="the batch failed: what ended tasks have written stays, and a repeat writes it again "
+    "(rows: %(rows)d)",
     meaning="A batch query failed after some of its tasks had written their rows.",
     action="Look at the error of the query.",
     fields=("rows",),
@@ -29,7 +29,7 @@ ROWS_STAY: Final = Event(
 BATCH_ROWS_WRITTEN: Final = Event(
     name="batch_rows_written",
     level=Level.INFO,
-    text="micro-batch %(batch)d: %(rows)d rows were written",
+    text="micro-batch %(batch)d: rows written: %(rows)d",
     meaning="A streaming query has written the rows of a micro-batch, which are readable.",
     action=_NOTHING,
     fields=("batch", "rows"),
@@ -37,8 +37,8 @@ BATCH_ROWS_WRITTEN: Final = Event(
 BATCH_ROWS_STAY: Final = Event(
     name="batch_rows_stay",
     level=Level.WARNING,
-    text="micro-batch %(batch)d failed: %(rows)d rows of tasks that had ended stay written, and "
-    "its repeat writes them again",
+    text="micro-batch %(batch)d failed: what ended tasks have written stays, and its repeat writes "
+    "it again (rows: %(rows)d)",
     meaning="A micro-batch failed after some of its tasks had written their rows.",
     action="Look at the error of the query.",
     fields=("batch", "rows"),

@@ -795,7 +795,7 @@ def test_a_deleted_topic_leaves_the_others_and_is_told_once(
 
     run(story())
     told = [each.getMessage() for each in caplog.records if "deleted" in each.getMessage()]
-    assert told == ["the topic 'orders' was deleted. Its 2 partitions are read no more"]
+    assert told == ["the topic 'orders' was deleted. Its partitions (2) are read no more"]
 
 
 def test_records_that_are_deleted_before_they_are_read_are_told_and_counted(
@@ -815,7 +815,7 @@ def test_records_that_are_deleted_before_they_are_read_are_told_and_counted(
     (told,) = [each for each in caplog.records if "skipped" in each.getMessage()]
     assert told.levelname == "WARNING"
     assert told.getMessage() == (
-        "orders-0: reading goes on at offset 12 and not at 3, so 9 offsets are skipped: records "
+        "orders-0: reading goes on at offset 12 and not at 3 (skipped: 9): records "
         "were deleted before they were read, and it goes on with the first record that is there"
     )
 

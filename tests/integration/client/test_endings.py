@@ -132,7 +132,7 @@ def test_what_a_program_has_sent_when_it_ends_is_delivered_though_it_does_not_cl
 
 def test_what_cannot_be_delivered_at_the_end_of_a_program_is_counted() -> None:
     told = run_program(_OPEN, "127.0.0.1:1", "orders", "none")
-    assert told.startswith("10 records of a producer that was not closed were not delivered: no ")
+    assert told.startswith("a producer was not closed, and left records undelivered (10): no ")
 
 
 @pytest.mark.parametrize("state", ["kept", "dropped"])
@@ -140,7 +140,7 @@ def test_what_an_asynchronous_producer_holds_when_its_loop_has_ended_is_counted(
     shared_broker: RunningBroker, topic: str, state: str
 ) -> None:
     told = run_program(_OPEN_ON_A_LOOP, shared_broker.address, topic, state)
-    assert told.count("10 records of a producer that was not closed were not delivered") == 1
+    assert told.count("a producer was not closed, and left records undelivered (10)") == 1
 
 
 def test_close_of_a_producer_ends_in_time_and_says_how_much_is_not_acknowledged(run: Run) -> None:
@@ -178,7 +178,7 @@ def test_close_of_a_client_whose_thread_is_blocked_ends_in_time(
     assert is_blocked.wait(10)
     producer.send(topic, b"second")
     begun = time.monotonic()
-    with pytest.raises(ClosedError, match="1 records were not acknowledged"):
+    with pytest.raises(ClosedError, match="1 record was not acknowledged"):
         producer.close()
     for client in (admin, consumer):
         with pytest.raises(ClosedError, match="blocks the clients' thread"):

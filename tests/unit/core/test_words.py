@@ -39,6 +39,9 @@ def test_one_of_a_kind_has_no_plural() -> None:
     assert [count(number, "record") for number in (0, 1, 2000)] == [
         *("0 records", "1 record", "2,000 records")
     ]
+    assert [count(number, "batch is", "batches are") for number in (0, 1, 2)] == [
+        *("0 batches are", "1 batch is", "2 batches are")
+    ]
 
 
 def test_of_many_partitions_some_are_named() -> None:

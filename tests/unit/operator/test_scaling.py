@@ -115,7 +115,7 @@ def test_a_broker_that_is_away_is_no_reason_to_say_that_replicas_do_not_fit() ->
     away = [*FOUR[:2], member(2, is_fenced=True), member(3)]
     step = scaling([pool(3, 4)], away, [placed(0, 0, 1, 3)])
     assert (step.problem, step.moves, step.drain) == ("", {}, (3,))
-    assert "1 wait for c-b-2 to be back" in step.message
+    assert "1 waits for c-b-2 to be back" in step.message
 
 
 def test_a_new_broker_gets_its_share_once() -> None:

@@ -46,6 +46,7 @@ from millrace.core.metadata.requests import (
     UnregisterBroker,
 )
 from millrace.core.quotas.quota import Quota, QuotaKind
+from millrace.core.words import count
 from millrace.proto.errors import error_to_wire
 from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
@@ -222,7 +223,7 @@ class _Administration:
     def _change_in_words(self, change: TopicChange) -> str:
         changed = [*change.set_config, *change.unset_config]
         if change.partitions:
-            changed.append(f"{change.partitions} partitions")
+            changed.append(count(change.partitions, "partition"))
         return f"{self._topic_in_words(change.topic)} ({', '.join(changed)})"
 
     def _topic_in_words(self, topic: TopicRef) -> str:

@@ -130,8 +130,9 @@ def _queries(request: pb.DescribeLagsRequest) -> Iterator[LagQuery]:
     epochs, offsets = request.current_leader_epochs, request.offsets
     if not len(topics) == len(partitions) == len(epochs) == len(offsets):
         raise MalformedRequestError(
-            f"the columns have {len(topics)} topics, {len(partitions)} partitions, {len(epochs)} "
-            f"leader epochs and {len(offsets)} offsets: each needs a value for each partition"
+            f"the columns have values for {len(topics)} (topics), {len(partitions)} (partitions), "
+            f"{len(epochs)} (leader epochs) and {len(offsets)} (offsets): each needs one for each "
+            "partition"
         )
     ids = [checked_topic_id(topic_id) for topic_id in request.topic_ids]
     if topics and max(topics) >= len(ids):

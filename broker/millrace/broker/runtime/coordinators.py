@@ -61,6 +61,7 @@ from millrace.core.records import batch as record_batch
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replication.leader import Acks, Waiter
+from millrace.core.words import count
 
 _log = logging.getLogger(__name__)
 
@@ -398,7 +399,8 @@ class _Ready(Generic[MachineT, RecordT]):
         """See `CoordinatorRuntime.ask`."""
         if len(self._waiting) >= self._limits.waiting_max:
             raise BrokerBusyError(
-                f"{len(self._waiting)} requests wait for their commit: try again shortly"
+                f"{count(len(self._waiting), 'request waits', 'requests wait')} for a commit: "
+                "try again shortly"
             )
         result = handle(self.machine, wall_now())
         self._append(result.records)

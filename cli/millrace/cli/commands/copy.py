@@ -23,6 +23,7 @@ from millrace.cli.reading import Ranges, Reader, ends_of, place
 from millrace.cli.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName, parse_topic_name
+from millrace.core.words import count, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,17 +255,19 @@ def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[Partition
 
 def _deleted_uncopied(kept: Mapping[PartitionName, int], ranges: Ranges) -> int:
     """Return how many records were deleted since the last copy, and say where."""
-    count = 0
+    all_lost = 0
     for partition, (first, _) in ranges.items() if kept else ():
         if (lost := first - kept.get(partition, 0)) > 0:
-            say(f"{partition[0]}-{partition[1]}: {lost:,} records were deleted uncopied")
-            count += lost
-    return count
+            said = count(lost, "record was", "records were")
+            say(f"{shown(partition)}: {said} deleted uncopied")
+            all_lost += lost
+    return all_lost
 
 
 def _say_lost(records: int) -> None:
     if records:
-        say(f"{records:,} records were deleted before they were copied")
+        said = count(records, "record was", "records were")
+        say(f"{said} deleted before being copied")
 
 
 def _run(
@@ -307,7 +310,7 @@ def _say_how_far(taker: "_Copier", name: str | None) -> None:
         f"{topic}-{number} from {at}" for (topic, number), at in offsets[:_OFFSETS_SAID_MAX]
     )
     if len(offsets) > _OFFSETS_SAID_MAX:
-        shown += f" and {len(offsets) - _OFFSETS_SAID_MAX} more partitions"
+        shown += f" and {count(len(offsets) - _OFFSETS_SAID_MAX, 'more partition')}"
     say(f"{taker.copied.count} copied" + (f"; not copied: {shown}" if shown else ""))
     if name:
         say("the same command goes on from there")

@@ -9,6 +9,7 @@ from millrace.cli.inputs import shown_name
 from millrace.cli.measures import Transfer
 from millrace.cli.records.sources import RecordColumns
 from millrace.core.errors import Appended, MillraceError
+from millrace.core.words import count
 
 _FILES_NAMED_MAX: Final = 5
 
@@ -79,7 +80,7 @@ class Outcomes:
         if len(files) > 1:
             words = list(map(shlex.quote, left[:_FILES_NAMED_MAX]))
             if len(left) > len(words):
-                words.append(f"(and the {len(left) - len(words)} files behind it)")
+                words.append(f"(and the {count(len(left) - len(words), 'file')} behind it)")
         if self._last_file == shown_name(left[0]):
             words.append(f"--from-row {self._last_number + 1}")
         return f"{' '.join(words)} goes on behind {self._last}"

@@ -111,7 +111,8 @@ def _groups(summary: Summary, width: int | None) -> list[list[str]]:
     ]
     lines = _table(_GROUPS, rows, width)
     if summary.groups_left_out:
-        lines.append(f"... {summary.groups_left_out:,} groups were not asked for")
+        left_out = count(summary.groups_left_out, "group was", "groups were")
+        lines.append(f"... {left_out} not asked for")
     return [lines]
 
 

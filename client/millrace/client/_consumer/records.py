@@ -13,6 +13,7 @@ from millrace.client._runtime.clock import monotonic_ms
 from millrace.client.serialization import Deserializer
 from millrace.core.errors import SerializationError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
+from millrace.core.words import count
 
 POLL_EVERY_MS: Final = 100
 """How long a loop hands out records before its next poll."""
@@ -130,7 +131,7 @@ class Records(Sequence[Record]):
         if isinstance(index, slice):
             return list(self)[index]
         if not -self._count <= index < self._count:
-            raise IndexError(f"{index} of {self._count} records")
+            raise IndexError(f"{index} of {count(self._count, 'record')}")
         index %= self._count
         for columns in self._columns:
             if index < columns.record_count:
@@ -158,7 +159,7 @@ class Records(Sequence[Record]):
         )
 
     def __repr__(self) -> str:
-        return f"<{self._count} records>"
+        return f"<{count(self._count, 'record')}>"
 
 
 class LentRecords:

@@ -14,6 +14,7 @@ from queue import Empty
 from typing import Any, NamedTuple
 
 from millrace.client import host
+from millrace.core import words
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
 from millrace.core.producer.delivery import Acknowledged, Delivery
@@ -163,7 +164,7 @@ class BatchHandle:
             SerializationError: the record was never sent, as its serializer raised.
         """
         if not -self._count <= index < self._count:
-            raise IndexError(f"{index} of {self._count} records")
+            raise IndexError(f"{index} of {words.count(self._count, 'record')}")
         index %= self._count
         if index in self._rejected:
             raise own(self._rejected[index])

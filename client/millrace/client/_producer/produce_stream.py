@@ -185,7 +185,7 @@ class ProduceStream:
         else:
             answers = [_answer(result) for result in response.results]
         if len(answers) != count:
-            self._break(f"{len(answers)} results came for {count} batches")
+            self._break(f"not each of {count} batches has one result: {len(answers)} came")
             return
         self._on_answer(self.broker_id, response.correlation_id, answers)
 

@@ -24,6 +24,7 @@ from millrace.client._producer.settings import (
 from millrace.client._runtime.clock import monotonic_ms, wall_ms
 from millrace.client._settings import documents
 from millrace.client.serialization import Serializer
+from millrace.core import words
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
@@ -647,7 +648,9 @@ def _timestamps(timestamps: Any, count: int) -> Any:
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise InvalidRecordError(f"timestamps must be {_TIMES}: {error}") from error
     if times.shape != (count,):
-        raise InvalidRecordError(f"timestamps of shape {times.shape} for {count} records")
+        raise InvalidRecordError(
+            f"timestamps of shape {times.shape} for {words.count(count, 'record')}"
+        )
     if count and not 0 <= int(times.min()) <= int(times.max()) <= TIMESTAMP_MAX:
         raise InvalidRecordError(
             f"timestamps from {times.min()} to {times.max()}: they must be {_TIMES}"
@@ -864,11 +867,16 @@ class Producer(RecordSink):
                 await self.close()
 
 
+def unacknowledged(pipeline: Pipeline) -> str:
+    """Return how many records are not acknowledged, for people."""
+    left = words.count(pipeline.unfinished_records(), "record was", "records were")
+    return f"{left} not acknowledged"
+
+
 def not_delivered(pipeline: Pipeline, why: str) -> ClosedError:
     """Return the error of a producer that is closed before all records are acknowledged."""
     return ClosedError(
-        f"{pipeline.unfinished_records()} records were not acknowledged before {why}: their "
-        "handles tell which",
+        f"{unacknowledged(pipeline)} before {why}: their handles tell which",
         appended=Appended.MAYBE,
     )
 

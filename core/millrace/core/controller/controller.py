@@ -79,6 +79,7 @@ from millrace.core.metadata.objects.encoding import (
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 from millrace.core.metadata.requests import Request
+from millrace.core.words import count
 
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 
@@ -287,8 +288,8 @@ class Controller:
         if stored is None and brokers:
             raise CorruptMetadataError(
                 f"the metadata object {key!r} is missing from the coordination store, but the "
-                f"cluster has {len(brokers)} brokers: its topics were lost. Restore the store from "
-                "a backup; no topic was changed"
+                f"cluster has {count(len(brokers), 'broker')}: its topics were lost. Restore the "
+                "store from a backup; no topic was changed"
             )
         shard = StateShard(number=number) if stored is None else decode_shard(number, stored)
         if shard.controller_epoch > self._controller_epoch:

@@ -92,6 +92,7 @@ from millrace.core.metadata.requests import (
 from millrace.core.metadata.shard_size import added_bytes
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, QuotaShares
+from millrace.core.words import count
 
 LEADER_BALANCE_INTERVAL_MS: Final = 500
 """Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
@@ -565,8 +566,8 @@ class Decisions:
     ) -> None:
         if under_way >= self._config.reassigning_partitions_max:
             raise ReassignmentRefusedError(
-                f"{self._config.reassigning_partitions_max} partitions are being reassigned "
-                "already (the setting cluster.reassigning_partitions_max): wait for some to end",
+                f"{count(under_way, 'partition is', 'partitions are')} being reassigned already "
+                " (the setting cluster.reassigning_partitions_max): wait for some to end",
                 reason=ReassignmentReason.LIMIT_REACHED,
                 topic_partition=key,
             )

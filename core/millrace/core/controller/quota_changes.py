@@ -11,6 +11,7 @@ from typing import Final
 from millrace.core.errors import InvalidQuotaError, QuotaNotFoundError, QuotasFullError
 from millrace.core.metadata.objects.encoding import quota_state
 from millrace.core.quotas.quota import Quota, checked
+from millrace.core.words import count
 
 QUOTAS_BYTES_MAX: Final = 500_000
 """Bytes of all quotas in the object; the object may have a third of a shard's bytes for them."""
@@ -32,8 +33,8 @@ def checked_new(quotas: Mapping[str, Quota], asked: Quota, quotas_max: int) -> Q
             )
     if quota.name not in quotas and len(quotas) >= quotas_max:
         raise QuotasFullError(
-            f"there are {len(quotas)} quotas, and the setting cluster.quotas_max allows "
-            f"{quotas_max}: delete some, or raise it"
+            f"the cluster has {count(len(quotas), 'quota')}, and the setting cluster.quotas_max "
+            f"allows {quotas_max}: delete some, or raise it"
         )
     if sum(map(_bytes_of, [quota, *others])) > QUOTAS_BYTES_MAX:
         raise QuotasFullError(

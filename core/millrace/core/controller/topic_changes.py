@@ -62,6 +62,7 @@ from millrace.core.topics import (
     TopicName,
     parse_topic_name,
 )
+from millrace.core.words import count
 
 _BROKERS_NAMED_MAX: Final = 20
 _POSITIONS_CONFIG: Final = {
@@ -185,8 +186,8 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
         more = change.partitions - len(partitions)
         if more < 0:
             raise InvalidPartitionsError(
-                f"topic {str(topic.name)!r} has {len(partitions)} partitions, and their number "
-                "can only grow: create another topic to have fewer"
+                f"topic {str(topic.name)!r} has {count(len(partitions), 'partition')}, and the "
+                "number can only grow: create another topic to have fewer"
             )
         _check_partition_count(topic.name, change.partitions, config)
         if more:
@@ -248,9 +249,9 @@ def check_shard_size(
     size = decided.shard_bytes(topic.topic_id) + more_bytes
     if more_bytes > 0 and size > config.shard_bytes_max:
         raise InvalidPartitionsError(
-            f"topic {str(topic.name)!r} with {len(topic.partitions)} partitions of "
-            f"{topic.replication_factor} replicas: the metadata object that it falls to might "
-            f"come to need {size} bytes, and the setting cluster.shard_bytes_max allows "
+            f"topic {str(topic.name)!r} with {count(len(topic.partitions), 'partition')} of "
+            f"{count(topic.replication_factor, 'replica')}: the metadata object that it falls to "
+            f"might come to need {size} bytes, and the setting cluster.shard_bytes_max allows "
             f"{config.shard_bytes_max}: ask for fewer partitions, or delete topics. Another "
             "attempt to make a topic may fall to an object that has room"
         )
@@ -331,6 +332,10 @@ def _check_has_begun(cluster: ClusterState, config: ClusterConfig, name: TopicNa
         )
 
 
+def _replicas_need(number: int, which: str = "") -> str:
+    return count(number, f"replica{which} needs", f"replicas{which} need")
+
+
 def _check_partition_count(name: TopicName, partitions: int, config: ClusterConfig) -> None:
     if not 1 <= partitions <= config.topic_partitions_max:
         raise InvalidPartitionsError(
@@ -360,15 +365,16 @@ def _brokers_for(
         if 1 <= replication_factor <= config.initial_brokers:
             _check_has_begun(decided.cluster, config, name)
         raise InvalidReplicationFactorError(
-            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and the "
-            f"cluster has {len(brokers)} that are not drained: ask for fewer replicas or add "
-            "brokers"
+            f"topic {str(name)!r}: {_replicas_need(replication_factor)} as many brokers, and the "
+            f"cluster has {count(len(brokers), 'broker that is', 'brokers that are')} not drained: "
+            "ask for fewer replicas or add brokers"
         )
     is_tiered = media is TopicMedia.TIERED
     it = "both ssd and hdd" if is_tiered else "it"
+    with_media = f" with media={media}"
     wanted = "ssd:PATH and one hdd:PATH" if is_tiered else f"{media}:PATH"
     raise InvalidReplicationFactorError(
-        f"topic {str(name)!r}: {replication_factor} replicas with media={media} need as many "
+        f"topic {str(name)!r}: {_replicas_need(replication_factor, with_media)} as many "
         f"brokers that have {it}, and the cluster has {len(brokers)} of those that are not "
         f"drained: {_media_of_brokers(cluster)}. Ask for fewer replicas or another media, or give "
         f"brokers a log directory {wanted} (the setting log_dirs)"

@@ -54,6 +54,7 @@ from millrace.core.groups.patterns import check_pattern
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.positions.position import why_no_name
 from millrace.core.topics import parse_topic_name
+from millrace.core.words import count
 
 DEFAULT_ASSIGNOR: Final = "uniform"
 _TOPICS_MAX: Final = 1000
@@ -262,7 +263,7 @@ class MembershipMachine:
             return Result([], None)
         if not group.is_empty:
             raise GroupNotEmptyError(
-                f"the group {name!r} has {len(group.members)} members: stop them first"
+                f"the group {name!r} has {count(len(group.members), 'member')}: stop all first"
             )
         return Result([GroupRecord(name, None, now)], None)
 
@@ -397,8 +398,8 @@ class MembershipMachine:
         if not member_id:
             assert group is not None
             raise UnknownMemberIdError(
-                f"the group {name!r} has {len(group.members)} members, and only these may commit: "
-                "stop them first"
+                f"the group {name!r} has {count(len(group.members), 'member')}, and only these "
+                "may commit: stop them first"
             )
         if group is None or member_id not in group.members:
             raise _unknown(name, member_id)
@@ -434,18 +435,18 @@ class MembershipMachine:
             )
         if len(group.members) >= self._config.members_max:
             raise GroupFullError(
-                f"the group {group.name!r} has {len(group.members)} members, and the setting "
-                f"groups.members_max allows {self._config.members_max}"
+                f"the group {group.name!r} has {count(len(group.members), 'member')}, and the "
+                f"setting groups.members_max allows {self._config.members_max}"
             )
         if group.name not in self.groups and len(self.groups) >= self._config.partition_groups_max:
             raise GroupFullError(
-                f"{len(self.groups)} groups are in this partition, and the setting "
-                f"groups.partition_groups_max allows {self._config.partition_groups_max}"
+                f"{count(len(self.groups), 'group is', 'groups are')} in this partition, and the "
+                f"setting groups.partition_groups_max allows {self._config.partition_groups_max}"
             )
         if self.members >= self._config.partition_members_max:
             raise GroupFullError(
-                f"{self.members} members are in the groups of this partition, and the setting "
-                f"groups.partition_members_max allows {self._config.partition_members_max}"
+                f"the groups of this partition have {count(self.members, 'member')}, and the "
+                f"setting groups.partition_members_max allows {self._config.partition_members_max}"
             )
         draft.raise_epoch()
         draft.store_member(member_id, said)

@@ -34,6 +34,7 @@ from millrace.core.positions.position import (
     check_position,
 )
 from millrace.core.positions.records import PositionRecord
+from millrace.core.words import count
 
 EXPIRED_AT_ONCE: Final = 1000
 """Positions to expire at a time; the rest waits for the next time."""
@@ -246,13 +247,13 @@ class PositionsMachine:
         there = len(self._names.get(name, ()))
         if there + more > self._config.name_positions_max:
             raise PositionsFullError(
-                f"{there} positions are kept under the name {name!r}, and the setting "
+                f"the name {name!r} has {count(there, 'position')}, and the setting "
                 f"positions.name_positions_max allows {self._config.name_positions_max}"
             )
         if self._count + more > self._config.partition_positions_max:
             raise PositionsFullError(
-                f"{self._count} positions are kept in the partition of this name, and the "
-                "setting positions.partition_positions_max allows "
+                f"the partition of this name has {count(self._count, 'position')}, and the setting "
+                " positions.partition_positions_max allows "
                 f"{self._config.partition_positions_max}: delete unused names (`millrace group "
                 "list`), or raise it"
             )

@@ -50,6 +50,7 @@ from millrace.core.producer.sequences import PartitionBatches, ProducerIds
 from millrace.core.routing.route import Route
 from millrace.core.routing.router import NO_LEADER, Router
 from millrace.core.routing.router import Effect as RoutingEffect
+from millrace.core.words import count
 
 ACKS_ALL: Final = -1
 _LONG_AGO: Final = MonotonicMs(0)
@@ -526,10 +527,10 @@ class Sender:
                 in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
                 why = batch.last_problem or self._why_not_sent(partition)
                 error = DeliveryTimedOutError(
-                    f"{batch.record_count} records for {batch.topic!r} partition "
-                    f"{batch.topic_partition.partition} were not acknowledged within "
+                    f"{count(batch.record_count, 'record')} for {batch.topic!r} partition "
+                    f"{batch.topic_partition.partition} not acknowledged within "
                     f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
-                    f"{batch.attempts} attempts: {why}",
+                    f"{count(batch.attempts, 'attempt')}: {why}",
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
                 self._fail(partition, batch, error)

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from millrace.core import words
 from millrace.core.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -170,7 +171,7 @@ def _check_keys(header: BatchHeader, body: Body) -> None:
         missing = body.keys.null_count
     if missing:
         raise InvalidRecordError(
-            f"{missing} of the batch's {header.record_count} records have no key, and the topic is "
+            f"the batch has {words.count(missing, 'record')} without a key, and the topic is "
             "compacted (cleanup.policy), which keeps the latest record of each key: give every "
             "record a key; an empty one is a key, too"
         )
@@ -239,8 +240,8 @@ def open_batch(
     if header.inflated_length > inflated_bytes_max or header.record_count > RECORDS_MAX:
         raise MessageTooLargeError(
             f"the batch at offset {header.base_offset} inflates to {header.inflated_length} bytes "
-            f"and {header.record_count} records; the reader's limits are {inflated_bytes_max} "
-            f"bytes and {RECORDS_MAX} records"
+            f"and {words.count(header.record_count, 'record')}; the reader's limits are "
+            f"{inflated_bytes_max} bytes and {RECORDS_MAX} records"
         )
     verify_body(topic_partition, header, batch)
     body = _open(header, batch, canonical=False)

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from millrace.core import words
 from millrace.core.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from millrace.core.ids import WallMs
 from millrace.core.records.arrow_views import int64s_of, numbers_of, validity_of
@@ -108,8 +109,8 @@ def _joined(table: list[tuple[int, int, int, int]], parts: list[_Part]) -> bytes
 def _numbers(name: str, numbers: np.ndarray, count: int) -> np.ndarray:
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
         raise InvalidRecordError(
-            f"{name}: {numbers.dtype} of shape {numbers.shape}, where integers for {count} records "
-            "are needed"
+            f"{name}: {numbers.dtype} of shape {numbers.shape}, where integers for "
+            f"{words.count(count, 'record')} are needed"
         )
     return numbers
 
@@ -145,7 +146,9 @@ def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, lis
     if cells is None:
         return 0, [], _ALL_NULL
     if len(cells) != count:
-        raise InvalidRecordError(f"{name}: {len(cells)} cells for {count} records")
+        raise InvalidRecordError(
+            f"{name}: {words.count(len(cells), 'cell')} for {words.count(count, 'record')}"
+        )
     array: pa.Array
     if isinstance(cells, pa.Array):
         array = cells

@@ -79,6 +79,7 @@ from millrace.core.replication.in_sync import (
 )
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
+from millrace.core.words import count
 
 _DEFAULTS: Final = ReplicationConfig()
 _NO_RECORDS_DELETED: Final = Offset(0)
@@ -513,7 +514,7 @@ class PartitionLeader:
 
     def _too_few(self, what: str) -> str:
         return (
-            f"{len(self._in_sync.isr)} replicas are in sync, "
+            f"{count(len(self._in_sync.isr), 'replica is', 'replicas are')} in sync, "
             f"{self._in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
         )
 

@@ -26,6 +26,7 @@ from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.topics import PartitionName
+from millrace.core.words import count
 from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
 
@@ -216,13 +217,15 @@ def _move_off(
     except InvalidReplicaAssignmentError as error:
         return Scaling(
             replicas=kept,
-            problem=f"{_names(leaving)} cannot go: they hold replicas of {len(affected)} "
-            f"partitions, and {error}. Set the pools' replicas higher, or the Topics' lower",
+            problem=f"{_names(leaving)} cannot go: they hold replicas of "
+            f"{count(len(affected), 'partition')}, and {error}. Set the pools' replicas higher, or "
+            "the Topics' lower",
         )
     now, awaited = _possible(moves, partitions, staying)
-    message = f"replicas of {len(affected)} partitions move off {_names(leaving)}"
+    message = f"replicas of {count(len(affected), 'partition')} move off {_names(leaving)}"
     if awaited:
-        message += f"; {len(moves) - len(now)} wait for {_names(awaited)} to be back"
+        waiting = count(len(moves) - len(now), "waits", "wait")
+        message += f"; {waiting} for {_names(awaited)} to be back"
     return Scaling(
         replicas=kept,
         drain=tuple(each.broker_id for each in leaving if not each.is_drained),

@@ -155,7 +155,7 @@ def actions(
     if spec.partitions is not None and spec.partitions < found.partitions:
         raise CannotBeError(
             Reason.TOO_MANY_PARTITIONS,
-            f"the topic has {found.partitions} partitions, and they never become fewer: set "
+            f"the topic has {words.count(found.partitions, 'partition')}, and gets no fewer: set "
             f"spec.partitions to {found.partitions}, or make another Topic and copy the records",
         )
     steps: list[Create | Alter | MoveReplicas] = []
@@ -223,9 +223,10 @@ def tiered(refused: Sequence[RefusedMove]) -> Condition:
         "Tiered",
         False,
         Reason.CANNOT_MOVE,
-        f"closed segments of {len(refused)} replicas do not move to their HDD; of partition "
-        f"{first.partition} on broker {first.broker_id}: {first.problem}. Appends go on while the "
-        "SSD has room: make the HDD's volume larger, or keep fewer records (retention.ms)",
+        f"closed segments of {words.count(len(refused), 'replica')} do not move to their HDD; of "
+        f"partition {first.partition} on broker {first.broker_id}: {first.problem}. Appends go on "
+        "while the SSD has room: make the HDD's volume larger, or keep fewer records "
+        "(retention.ms)",
     )
 
 

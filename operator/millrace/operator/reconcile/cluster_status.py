@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.core.words import count
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.images import version_of
@@ -80,9 +81,11 @@ def _ready(look: Look) -> Condition:
     if look.found is None:
         return Condition("Ready", False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet")
     if ready < look.pods_wanted:
-        told = f"{ready} of {look.pods_wanted} brokers are ready"
+        told = f"{ready} of {count(look.pods_wanted, 'broker is', 'brokers are')} ready"
         return Condition("Ready", False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told)
-    return Condition("Ready", True, Reason.BROKERS_READY, f"{ready} brokers are ready")
+    return Condition(
+        "Ready", True, Reason.BROKERS_READY, f"{count(ready, 'broker is', 'brokers are')} ready"
+    )
 
 
 def _healthy(look: Look) -> Condition:
@@ -99,7 +102,8 @@ def _healthy(look: Look) -> Condition:
             "Healthy",
             False,
             Reason.UNDER_MIN_IN_SYNC,
-            f"{len(short)} partitions are under min.insync.replicas, as {short[0]}: "
+            f"{count(len(short), 'partition is', 'partitions are')} under min.insync.replicas, as "
+            f"{short[0]}: "
             "`millrace cluster health` says what helps",
         )
     behind = [
@@ -110,7 +114,8 @@ def _healthy(look: Look) -> Condition:
             "Healthy",
             False,
             Reason.UNDER_REPLICATED,
-            f"{len(behind)} partitions have replicas that are not in sync, as {behind[0]}",
+            f"{count(len(behind), 'partition has', 'partitions have')} replicas that are not in "
+            f"sync, as {behind[0]}",
         )
     return Condition("Healthy", True, Reason.IN_SYNC, "every replica is in sync")
 
@@ -124,12 +129,12 @@ def _scaled(look: Look) -> Condition:
     if scaling.problem:
         return Condition("Scaled", False, Reason.CANNOT_SHRINK, scaling.problem)
     if scaling.missing:
-        message = f"{', '.join(scaling.missing)} have yet to join the cluster"
+        message = f"yet to join the cluster: {', '.join(scaling.missing)}"
         return Condition("Scaled", False, Reason.BROKERS_MISSING, message)
     if scaling.message:
         return Condition("Scaled", False, Reason.MOVING, scaling.message)
     if len(look.pods) > look.pods_wanted:
-        message = f"{len(look.pods) - look.pods_wanted} pods have yet to go"
+        message = f"{count(len(look.pods) - look.pods_wanted, 'pod has', 'pods have')} yet to go"
         return Condition("Scaled", False, Reason.MOVING, message)
     return Condition(
         "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
@@ -171,9 +176,8 @@ def _sized(look: Look) -> Condition:
         )
     if volumes.under_way or volumes.recreate:
         first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
-        return Condition(
-            "VolumesSized", False, Reason.GROWING, f"{len(volumes.under_way)} claims grow{first}"
-        )
+        growing = count(len(volumes.under_way), "claim grows", "claims grow")
+        return Condition("VolumesSized", False, Reason.GROWING, f"{growing}{first}")
     return Condition(
         "VolumesSized", True, Reason.AS_WANTED, "volumes are as large as they should be"
     )

@@ -33,6 +33,7 @@ from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
+from millrace.core.words import count
 from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
@@ -304,7 +305,7 @@ class _Work:
             [each.target_replicas for each in described.partitions], described.media, self._media
         )
         if moving or wrong or left:
-            message = f"replicas of {moving} partitions are being moved"
+            message = f"replicas of {count(moving, 'partition')} are being moved"
             if wrong:
                 message += f"; those of {wrong} are still to be moved to {described.media}"
             if waits:
@@ -327,7 +328,8 @@ class _Work:
             there = [each.media for each in logs if each.media is not None]
             wrong = sum(not described.media.is_home_on(each) for each in there)
             if wrong:
-                message = f"{wrong} replicas are still to be moved to another disk of their broker"
+                told = count(wrong, "replica is", "replicas are")
+                message = f"{told} still to be moved to another disk of the same broker"
                 return Condition("Placed", False, Reason.MOVING, message)
         return Condition("Placed", True, Reason.AS_WANTED, "every replica is where it should be")
 

@@ -100,7 +100,7 @@ def test_a_drained_broker_does_not_count() -> None:
     assert sorted(cluster.state(topic).replicas) == [0, 1]
     error = refusal(cluster, 3)
     assert isinstance(error, InvalidReplicationFactorError)
-    assert "the cluster has 2 that are not drained" in error.message
+    assert "the cluster has 2 brokers that are not drained" in error.message
 
 
 def test_a_topic_waits_while_no_broker_that_can_hold_it_is_there() -> None:

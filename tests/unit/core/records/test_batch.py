@@ -36,6 +36,7 @@ from millrace.core.records.batch import BatchLimits, check, open_batch, prepare,
 from millrace.core.records.columns import RECORDS_MAX, Columns
 from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate
 from millrace.core.records.header import HEADER_BYTES, Attributes, parse_header
+from millrace.core.words import count
 
 NOON = WallMs(1_700_000_000_000)
 ALL_COLUMNS = Columns(
@@ -492,5 +493,5 @@ def test_a_compacted_topic_refuses_records_without_a_key(
     if not missing:
         assert check(TOPIC_PARTITION, batch, limits).record_count == 3
         return
-    with pytest.raises(InvalidRecordError, match=f"{missing} of the batch's 3 records have no key"):
+    with pytest.raises(InvalidRecordError, match=f"{count(missing, 'record')} without a key"):
         check(TOPIC_PARTITION, batch, limits)

@@ -422,7 +422,9 @@ def _headers(row: Row) -> Markup | None:
     left_out = row.headers_left_out
     return joined(
         table("Headers", ["Name", "Value", number("Size")], cells, ""),
-        element("p", f"{left_out:,} more headers are left out.") if left_out else None,
+        element("p", f"{count(left_out, 'more header is', 'more headers are')} left out.")
+        if left_out
+        else None,
     )
 
 

@@ -17,6 +17,7 @@ from millrace.broker.storage.log_directory.partitions import DELETED, Partitions
 from millrace.broker.storage.refusals import refusal
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import TopicId, TopicPartition, WallMs, parse_topic_partition
+from millrace.core.words import count
 
 _DAMAGED: Final = ".damaged"
 
@@ -100,9 +101,9 @@ class RetiredLogs:
         if len(self.damaged) >= self._damaged_max:
             raise CorruptLogError(
                 f"the log in {self._path} is damaged, and is not copied from another broker: "
-                f"{len(self.damaged)} damaged logs were set aside there already, and the "
-                "setting storage.damaged_logs_max allows no more. Replace the disk, or remove "
-                f"those directories, whose names end in {_DAMAGED}",
+                f"{count(len(self.damaged), 'damaged log was', 'damaged logs were')} set aside "
+                "there already, and the setting storage.damaged_logs_max allows no more. Replace "
+                f"the disk, or remove those directories, whose names end in {_DAMAGED}",
                 topic_partition=topic_partition,
             )
         self._partitions.let_go([topic_partition])

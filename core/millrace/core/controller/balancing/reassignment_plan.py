@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from millrace.core import words
 from millrace.core.controller.balancing import balance
 from millrace.core.controller.balancing.balance import Movable
 from millrace.core.controller.balancing.placement import Candidate
@@ -65,8 +66,9 @@ def planned(
             wanted = media.get(key, TopicMedia.ANY)
             kind = "" if wanted is TopicMedia.ANY else f" with a log directory on {wanted.needed}"
             raise InvalidReplicaAssignmentError(
-                f"{count} replicas need as many brokers{kind}, and there are {there} to choose "
-                "from: name more brokers, or a smaller replication factor"
+                f"{words.count(count, 'replica needs', 'replicas need')} as many brokers{kind}, "
+                f"and {words.count(there, 'broker is', 'brokers are')} there to choose from: name "
+                "more brokers, or a smaller replication factor"
             )
         plan.keep(key, replicas, count)
     for key, count in counts.items():

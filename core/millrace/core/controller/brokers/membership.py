@@ -41,6 +41,7 @@ from millrace.core.metadata.requests import (
     RegisterBroker,
     UnregisterBroker,
 )
+from millrace.core.words import count
 
 _NAMED_MAX = 10
 """Partitions that a refusal names."""
@@ -308,7 +309,8 @@ class Membership:
             ]
             more = f" and {held - _NAMED_MAX} more" if held > _NAMED_MAX else ""
             return (
-                f"broker {broker_id} ({broker.name}) is to hold replicas of {held} partitions: "
+                f"broker {broker_id} ({broker.name}) is to hold replicas of "
+                f"{count(held, 'partition')}: "
                 f"{', '.join(sorted(names)[:_NAMED_MAX])}{more}: reassign them to other brokers "
                 "first"
             )

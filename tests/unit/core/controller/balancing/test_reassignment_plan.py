@@ -101,7 +101,7 @@ def test_nothing_goes_to_a_broker_that_gets_nothing_new_for_its_zone_or_its_shar
 
 
 def test_brokers_that_get_nothing_new_are_none_to_choose_from() -> None:
-    with pytest.raises(InvalidReplicaAssignmentError, match="there are 2 to choose from"):
+    with pytest.raises(InvalidReplicaAssignmentError, match="2 brokers are there to choose from"):
         planned({0: ids(0, 1)}, brokers("", "", ""), replication_factor=3, nothing_new=ids(2))
 
 
@@ -137,7 +137,9 @@ def test_a_partition_for_which_nothing_is_said_may_lie_on_any_media() -> None:
 
 
 def test_too_few_brokers_with_the_media_are_refused_with_its_name() -> None:
-    message = "2 replicas need as many brokers with a log directory on hdd, and there are 1 to"
+    message = (
+        "2 replicas need as many brokers with a log directory on hdd, and 1 broker is there to"
+    )
     with pytest.raises(InvalidReplicaAssignmentError, match=message):
         planned({0: ids(0, 1)}, on_media("ssd", "ssd", "hdd"), media={0: TopicMedia.HDD})
 
