@@ -10,6 +10,7 @@ import grpc
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
@@ -87,7 +88,7 @@ def calls_of(
 ) -> Calls:
     """Return the calls of a listener."""
     refusals = Refusals(BrokerMetrics() if metrics is None else metrics, AuditLog(lines_max=100))
-    return Calls(listener, LimitsConfig() if limits is None else limits, refusals)
+    return Calls(listener, LimitsConfig() if limits is None else limits, refusals, Turns())
 
 
 async def serve_call(

@@ -235,7 +235,7 @@ class Broker:
         config, duties, directories = self._config, self._duties, self._directories
         limits = self._listener_limits
         brokers_watch = ConnectionWatch(Listener.BROKERS, limits, self._metrics)
-        broker_calls = Calls(Listener.BROKERS, limits, self._refusals)
+        broker_calls = Calls(Listener.BROKERS, limits, self._refusals, self._turns)
         clients, *others = listeners = self._listen()
         metrics_address = self._serve_metrics()
         replica_server = make_server(limits, brokers_watch, is_for_brokers=True)
@@ -568,6 +568,7 @@ class Broker:
                     self._listener_limits,
                     self._refusals,
                     watch=watch,
+                    turns=self._turns,
                     quotas=self._quotas,
                 )
             )

@@ -312,7 +312,11 @@ class ControllerShell:
         self._perform(machine, machine.handle(request_id, request, monotonic_now()))
         result = await response
         if isinstance(result, MillraceError):
-            raise result
+            try:
+                raise result
+            finally:
+                # The trace refers to this frame, and so to the request: a cycle.
+                del response, result
         return result
 
     # The election.

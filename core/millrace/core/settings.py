@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import NoneType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -46,6 +46,9 @@ BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 PROBLEMS_TOLD_MAX: Final = 10
 """Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
+_NEAREST_MAX: Final = 1024
+"""Names whose nearest one is remembered: to find it takes a tenth of a millisecond, and a request
+may have the same name in each of a thousand topics."""
 """Unknown names for which the nearest known one is searched, which is costly."""
 _NUMBER_LENGTH_MAX: Final = 64
 """Characters of a number: more than any bound needs, and so few that Python converts it at once."""
@@ -360,7 +363,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, if any is near enough."""
     if len(name) > _TEXT_TOLD_MAX:
         return None
-    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+    return _nearest(name, tuple(known))
+
+
+@lru_cache(maxsize=_NEAREST_MAX)
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def _hint(name: str, known: Mapping[str, str], docs: str) -> str:

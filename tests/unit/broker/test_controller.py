@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
@@ -53,6 +55,7 @@ from millrace.core.metadata.requests import (
     TopicRef,
 )
 
+UNKNOWN = [TopicRef(name="no"), TopicRef(name="nor")]
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
 
 
@@ -282,6 +285,28 @@ def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> 
         stranger = replace(registration("b"), directory_ids=["d-b", "d-a"])
         with pytest.raises(InvalidConfigError, match="also one of broker 'a'"):
             await the.shell.request(stranger)
+
+    run(scenario)
+
+
+def test_refusals_are_gone_with_their_answer_without_the_garbage_collector() -> None:
+    """They would keep the request in memory, and a large one has thousands of them."""
+
+    async def scenario(the: Running) -> None:
+        gc.disable()
+        try:
+            outcomes = await the.shell.request(DeleteTopics(deleted_at=WallMs(1), topics=UNKNOWN))
+            held = [weakref.ref(each) for each in outcomes]
+            del outcomes
+            try:
+                await the.create_all([NewTopic(name="x")] * 1001)
+            except MalformedRequestError as error:
+                held.append(weakref.ref(error))
+            await asyncio.sleep(0)  # The loop itself refers to what it ran last.
+            assert len(held) == 3
+            assert [each() for each in held] == [None] * 3
+        finally:
+            gc.enable()
 
     run(scenario)
 

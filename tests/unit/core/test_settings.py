@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from enum import StrEnum
@@ -327,3 +328,20 @@ def test_a_part_of_a_whole_is_a_number_between_its_bounds() -> None:
     for wrong in ("1.01", -0.1, "half", True, None, "nan"):
         with pytest.raises(InvalidConfigError, match=r"ratio.*must be"):
             settings.parse(Parts, {"ratio": wrong})
+
+
+def test_a_misspelt_name_of_many_topics_is_compared_with_the_known_ones_once() -> None:
+    """That takes a tenth of a millisecond, and a request may have a thousand topics."""
+    compared = 0
+
+    def count(frame: Any, event: str, _: object) -> None:
+        nonlocal compared
+        compared += event == "call" and frame.f_code.co_name == "get_close_matches"
+
+    sys.setprofile(count)
+    try:
+        found = {settings.nearest("retention.mss", ["retention.ms", "x"]) for _ in range(100)}
+    finally:
+        sys.setprofile(None)
+    assert found == {"retention.ms"}
+    assert compared == 1

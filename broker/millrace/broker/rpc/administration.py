@@ -6,9 +6,9 @@ the loop does other work in between, above all heartbeats. Each change is logged
 that asked for it (`audit`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import topic_partition_from_proto
@@ -55,6 +55,9 @@ from millrace.proto.v1 import controller_pb2 as pb
 _TOPICS_AT_ONCE: Final = 50
 _PARTITIONS_AT_ONCE: Final = 500
 """Entries that the machine decides in one go."""
+_PARTS_OF_TOPICS_AT_ONCE: Final = 200
+"""Likewise; partitions and settings of topics count as the topics do, and one topic is not
+divided."""
 
 _QUOTAS_AT_ONCE: Final = 10
 """Likewise; each is compared with all others."""
@@ -62,12 +65,14 @@ _QUOTAS_AT_ONCE: Final = 10
 _UNDELETED_AT_ONCE: Final = 5
 """Likewise; each may have many partitions, and each of them gets a leader."""
 
+_T = TypeVar("_T")
 _Large = (
     CreateTopics
     | AlterTopics
     | DeleteTopics
     | UndeleteTopics
     | PurgeTopics
+    | ReassignPartitions
     | ElectLeaders
     | SetQuotas
     | DeleteQuotas
@@ -145,13 +150,28 @@ class _Administration:
                 return await self._delete_quotas(message.delete_quotas)
         raise MalformedRequestError("the request is none that this controller knows")
 
-    async def _decide(self, request: _Large, at_once: int, *entries: str) -> list[Any]:
+    async def _converted(self, convert: Callable[[Any], _T], entries: Iterable[Any]) -> list[_T]:
+        """Convert the entries of a request. It can still be refused whole."""
+        converted = []
+        for each in entries:
+            await self._work.give_way()
+            converted.append(convert(each))
+        return converted
+
+    async def _decide(
+        self,
+        request: _Large,
+        at_once: int,
+        *fields: str,
+        weigh: Callable[[Any], int] = lambda _: 1,
+    ) -> list[Any]:
         """Let the machine decide a request in parts.
 
         Args:
             request: the whole.
-            at_once: how many entries a part has.
-            entries: the fields that hold them, equally many in each.
+            at_once: what the entries of a part weigh together.
+            fields: that hold the entries, equally many in each.
+            weigh: says what an entry of the first field weighs.
 
         Raises:
             MillraceError: nothing of it was done, or, with `appended` MAYBE, the outcome is
@@ -160,11 +180,9 @@ class _Administration:
         if (problem := size_problem(request, self._controller.config)) is not None:
             raise MalformedRequestError(problem)
         outcomes: list[Any] = []
-        for at in range(0, len(getattr(request, entries[0])) or 1, at_once):
-            part: dict[str, Any] = {
-                each: getattr(request, each)[at : at + at_once] for each in entries
-            }
-            await self._work.give_way(at_once)
+        for cut in _cuts(map(weigh, getattr(request, fields[0])), at_once):
+            part: dict[str, Any] = {each: getattr(request, each)[cut] for each in fields}
+            await self._work.give_way(cut.stop - cut.start)
             try:
                 outcomes += await self._controller.request(replace(request, **part))
             except MillraceError as error:
@@ -175,15 +193,8 @@ class _Administration:
 
     async def _create_topics(self, request: cluster_pb2.CreateTopicsRequest) -> _Answer:
         self._line.name(topic.name for topic in request.topics)
-        topics = [
-            NewTopic(
-                name=topic.name,
-                partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                config=dict(topic.config),
-            )
-            for topic in request.topics
-        ]
+        topics = await self._converted(_new_topic, request.topics)
+        default = self._controller.config.default_partitions
         outcomes = await self._decide(
             CreateTopics(
                 topics=topics,
@@ -195,27 +206,25 @@ class _Administration:
                 ],
                 validate_only=request.validate_only,
             ),
-            _TOPICS_AT_ONCE,
+            _PARTS_OF_TOPICS_AT_ONCE,
             "topics",
             "topic_ids",
+            weigh=lambda each: 1 + (each.partitions or default) + len(each.config),
         )
         results = await self._topic_results(outcomes)
         response = cluster_pb2.CreateTopicsResponse(results=results)
         return pb.ControllerResponse(create_topics=response), outcomes
 
     async def _alter_topics(self, request: cluster_pb2.AlterTopicsRequest) -> _Answer:
-        changes = [
-            TopicChange(
-                topic=TopicRef(name=change.name, topic_id=topic_id_of(change.topic_id)),
-                set_config=dict(change.set_config),
-                unset_config=tuple(change.unset_config),
-                partitions=change.partitions,
-            )
-            for change in request.topics
-        ]
+        changes = await self._converted(_topic_change, request.topics)
         self._line.name(map(self._change_in_words, changes))
         alteration = AlterTopics(changes=changes, validate_only=request.validate_only)
-        outcomes = await self._decide(alteration, _TOPICS_AT_ONCE, "changes")
+        outcomes = await self._decide(
+            alteration,
+            _PARTS_OF_TOPICS_AT_ONCE,
+            "changes",
+            weigh=lambda each: 1 + each.partitions + len(each.set_config) + len(each.unset_config),
+        )
         results = await self._topic_results(outcomes)
         response = cluster_pb2.AlterTopicsResponse(results=results)
         return pb.ControllerResponse(alter_topics=response), outcomes
@@ -230,14 +239,14 @@ class _Administration:
         known = topic.topic_id and self._controller.metadata.topics_by_id.get(topic.topic_id)
         return str(known.name if known else topic)
 
-    def _named(self, refs: Iterable[cluster_pb2.TopicRef]) -> list[TopicRef]:
-        topics = [TopicRef(name=each.name, topic_id=topic_id_of(each.topic_id)) for each in refs]
+    async def _named(self, refs: Iterable[cluster_pb2.TopicRef]) -> list[TopicRef]:
+        topics = await self._converted(_topic_ref, refs)
         self._line.name(map(self._topic_in_words, topics))
         return topics
 
     async def _delete_topics(self, request: cluster_pb2.DeleteTopicsRequest) -> _Answer:
         deletion = DeleteTopics(
-            topics=self._named(request.topics),
+            topics=await self._named(request.topics),
             deleted_at=wall_now(),
             validate_only=request.validate_only,
         )
@@ -247,14 +256,14 @@ class _Administration:
         return pb.ControllerResponse(delete_topics=response), outcomes
 
     async def _undelete_topics(self, request: cluster_pb2.UndeleteTopicsRequest) -> _Answer:
-        undeletion = UndeleteTopics(topics=self._named(request.topics))
+        undeletion = UndeleteTopics(topics=await self._named(request.topics))
         outcomes = await self._decide(undeletion, _UNDELETED_AT_ONCE, "topics")
         results = await self._topic_results(outcomes)
         response = cluster_pb2.UndeleteTopicsResponse(results=results)
         return pb.ControllerResponse(undelete_topics=response), outcomes
 
     async def _purge_topics(self, request: cluster_pb2.PurgeTopicsRequest) -> _Answer:
-        purge = PurgeTopics(topics=self._named(request.topics))
+        purge = PurgeTopics(topics=await self._named(request.topics))
         outcomes = await self._decide(purge, _TOPICS_AT_ONCE, "topics")
         results = await self._topic_results(outcomes)
         response = cluster_pb2.PurgeTopicsResponse(results=results)
@@ -287,7 +296,7 @@ class _Administration:
                 DrainBroker(broker_id=BrokerId(request.broker_id), is_drained=not request.undrain)
             )
         except BrokerIdNotRegisteredError as error:
-            refusal = error
+            refusal = error.with_traceback(None)  # It refers to this frame.
             response.error.CopyFrom(error_to_wire(error, is_write=True))
         return pb.ControllerResponse(drain_broker=response), [refusal]
 
@@ -298,21 +307,19 @@ class _Administration:
         try:
             await self._controller.request(UnregisterBroker(broker_id=BrokerId(request.broker_id)))
         except (BrokerIdNotRegisteredError, BrokerInUseError) as error:
-            refusal = error
+            refusal = error.with_traceback(None)  # It refers to this frame.
             response.error.CopyFrom(error_to_wire(error, is_write=True))
         return pb.ControllerResponse(unregister_broker=response), [refusal]
 
     async def _reassign_partitions(self, request: cluster_pb2.ReassignPartitionsRequest) -> _Answer:
-        reassignments = [
-            Reassignment(
-                topic_id=TopicId(each.topic_partition.topic_id),
-                partition=each.topic_partition.partition,
-                replicas=None if each.cancel else tuple(map(BrokerId, each.replicas)),
-            )
-            for each in request.reassignments
-        ]
+        reassignments = await self._converted(_reassignment, request.reassignments)
         self._line.name(map(self._reassignment_in_words, reassignments))
-        outcomes = await self._controller.request(ReassignPartitions(reassignments=reassignments))
+        if len({(each.topic_id, each.partition) for each in reassignments}) < len(reassignments):
+            # They may be in different parts, and then the machine does not see it.
+            raise MalformedRequestError("a partition is named twice in one request: name it once")
+        outcomes = await self._decide(
+            ReassignPartitions(reassignments=reassignments), _PARTITIONS_AT_ONCE, "reassignments"
+        )
         named = [each.topic_partition for each in request.reassignments]
         results = await self._partition_results(named, outcomes)
         response = cluster_pb2.ReassignPartitionsResponse(results=results)
@@ -340,7 +347,7 @@ class _Administration:
             raise MalformedRequestError(
                 "name a kind of election, and partitions for an unclean one"
             )
-        partitions: list[TopicPartition] = [topic_partition_from_proto(each) for each in named]
+        partitions = await self._converted(topic_partition_from_proto, named)
         image = self._controller.metadata
         self._line.name(f"{image.name_of(each)} ({kind.name.lower()})" for each in partitions)
         election = ElectLeaders(kind=kind, partitions=partitions)
@@ -376,6 +383,53 @@ class _Administration:
         outcomes = await self._decide(deletion, _QUOTAS_AT_ONCE, "names")
         response = cluster_pb2.DeleteQuotasResponse(results=map(_quota_result, outcomes))
         return pb.ControllerResponse(delete_quotas=response), outcomes
+
+
+def _cuts(weights: Iterable[int], at_once: int) -> Iterator[slice]:
+    """Yield the parts of a list whose entries have these weights; a request without any is one.
+
+    Args:
+        weights: of the entries.
+        at_once: a part ends with the entry by which it weighs so much, or more.
+    """
+    begin = end = weight = 0
+    for end, each in enumerate(weights, 1):
+        weight += each
+        if weight >= at_once:
+            yield slice(begin, end)
+            begin, weight = end, 0
+    if begin < end or not end:
+        yield slice(begin, end)
+
+
+def _new_topic(topic: cluster_pb2.NewTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        config=dict(topic.config),
+    )
+
+
+def _topic_change(change: cluster_pb2.TopicChange) -> TopicChange:
+    return TopicChange(
+        topic=TopicRef(name=change.name, topic_id=topic_id_of(change.topic_id)),
+        set_config=dict(change.set_config),
+        unset_config=tuple(change.unset_config),
+        partitions=change.partitions,
+    )
+
+
+def _topic_ref(topic: cluster_pb2.TopicRef) -> TopicRef:
+    return TopicRef(name=topic.name, topic_id=topic_id_of(topic.topic_id))
+
+
+def _reassignment(asked: cluster_pb2.Reassignment) -> Reassignment:
+    return Reassignment(
+        topic_id=TopicId(asked.topic_partition.topic_id),
+        partition=asked.topic_partition.partition,
+        replicas=None if asked.cancel else tuple(map(BrokerId, asked.replicas)),
+    )
 
 
 def _limits_in_words(quota: Quota) -> str:

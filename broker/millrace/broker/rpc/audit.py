@@ -77,7 +77,8 @@ class AuditLog:
         ]
         is_refused = bool(refusals) and len(refusals) == len(outcomes)
         # Whatever a client names, it is refused for the same reason.
-        reasons = ", ".join(sorted({each.name() for each in refusals}))
+        kinds = {type(each) for each in refusals}
+        reasons = ", ".join(sorted(each.name() for each in kinds))
         self._write(
             caller,
             request,

@@ -20,6 +20,7 @@ from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import Request, decode_request
 from millrace.broker.runtime.loop_time import LoopTime
 from millrace.broker.runtime.quotas import Quotas
+from millrace.broker.runtime.turns import ENTRY_BYTES, Turns
 from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
@@ -54,6 +55,7 @@ class Calls:
         listener: which one of the broker it is.
         limits: of requests and answers.
         refusals: records each.
+        turns: of the loop.
         quotas: of clients; None: brokers have none.
 
     Attributes:
@@ -66,8 +68,10 @@ class Calls:
         listener: Listener,
         limits: LimitsConfig,
         refusals: Refusals,
+        turns: Turns,
         quotas: Quotas | None = None,
     ) -> None:
+        self._turns = turns
         self._quotas = quotas
         self.listener = listener
         self._limits = limits
@@ -125,12 +129,14 @@ class Calls:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: Caller) -> bytes:
+            work = self._turns.work()
+            await work.give_way(len(data) // ENTRY_BYTES)
             request: Any = decode_request(kind, data, self._limits.request_entries_max)
             if check is not None:
                 check(request)
                 request = data  # Of the message, nothing stays while the controller works.
             response = await method(request, caller)
-            self._check_size(response)
+            await work.give_way(self._checked_size(response) // ENTRY_BYTES)
             return response.SerializeToString()
 
         return call
@@ -179,7 +185,12 @@ class Calls:
             self.refusals.on_refused(error, caller, method)
             await abort(context, error)
 
-    def _check_size(self, response: Message) -> None:
+    def _checked_size(self, response: Message) -> int:
+        """Return the bytes of an answer.
+
+        Raises:
+            MessageTooLargeError: they are too many.
+        """
         size, size_max = response.ByteSize(), self._limits.message_bytes_max
         if size > size_max:
             raise MessageTooLargeError(
@@ -187,6 +198,7 @@ class Calls:
                 f"{size_max}: ask for less at a time, or raise it",
                 appended=Appended.MAYBE,
             )
+        return size
 
 
 def principal_of(context: Stream) -> str:

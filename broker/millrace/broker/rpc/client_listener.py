@@ -18,6 +18,7 @@ from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.runtime.quotas import Quotas
+from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.metadata.model import Listener
 
@@ -47,6 +48,7 @@ class ClientListener:
         limits: of its connections and messages.
         refusals: records refused requests.
         watch: of its connections.
+        turns: of the loop.
         quotas: of its clients.
 
     Attributes:
@@ -63,10 +65,11 @@ class ClientListener:
         refusals: Refusals,
         *,
         watch: ConnectionWatch,
+        turns: Turns,
         quotas: Quotas,
     ) -> None:
         self._server = make_server(limits, watch)
-        self.calls = Calls(listener, limits, refusals, quotas)
+        self.calls = Calls(listener, limits, refusals, turns, quotas)
         section = "listener" if listener is Listener.CLIENTS else "outside_listener"
         self.port, self.address = bind(self._server, config, who="clients", section=section)
         self._health = health.aio.HealthServicer()

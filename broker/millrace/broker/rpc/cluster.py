@@ -218,7 +218,9 @@ class ClusterService:
             for name in dict.fromkeys(request.topics):
                 await work.give_way()
                 response.topics.append(self._find(image, name=name))
-            answered = {topic.topic_id for topic in response.topics if not topic.error.code}
+            answered = set[bytes]()
+            if request.topic_ids:
+                answered.update(each.topic_id for each in response.topics if not each.error.code)
             for topic_id in dict.fromkeys(request.topic_ids):
                 await work.give_way()
                 if topic_id not in answered:

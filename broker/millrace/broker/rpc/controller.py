@@ -27,7 +27,7 @@ from millrace.broker.peers.controller_messages import (
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.runtime.streams import run_until_first
-from millrace.broker.runtime.turns import Turns
+from millrace.broker.runtime.turns import ENTRY_BYTES, Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.effects import AskLogEnds
@@ -51,8 +51,6 @@ from millrace.proto.v1 import controller_pb2 as pb
 
 _REQUESTS_IN_FLIGHT_MAX: Final = 1000
 """Requests of one broker that are not answered yet. At the bound its stream is not read."""
-_ENTRY_BYTES: Final = 32
-"""Bytes of a client's request for one topic or partition."""
 
 
 class BrokerSessions:
@@ -191,7 +189,7 @@ class _Session:
                 continue
             if not request.HasField("request"):
                 raise MalformedRequestError("a session is opened once, with its first message")
-            task = asyncio.create_task(self._answer(request.request))
+            task = asyncio.create_task(self._answer(request.request, len(message)))
             self._answering.add(task)
             task.add_done_callback(self._on_answered)
             while len(self._answering) >= _REQUESTS_IN_FLIGHT_MAX:
@@ -225,13 +223,13 @@ class _Session:
         self.send(pb.SessionResponse(opened=opened))
         self.send(metadata_to_proto(controller.controller_epoch, objects.items(), is_full=True))
 
-    async def _answer(self, request: pb.ControllerRequest) -> None:
+    async def _answer(self, request: pb.ControllerRequest, size: int) -> None:
         controller = self._service.controller
         try:
             own = request_from_proto(request)
             if own is None:
                 work = self._service.turns.work()
-                await work.give_way(request.ByteSize() // _ENTRY_BYTES)
+                await work.give_way(size // ENTRY_BYTES)
                 response = await administer(
                     controller, work, self._service.audit, request, self._asker(request)
                 )

@@ -68,7 +68,7 @@ class RecordDeletions:
             try:
                 begun.append(self._begin(wanted))
             except MillraceError as error:
-                begun.append(error)
+                begun.append(error.with_traceback(None))  # It refers to this frame.
         outcomes: list[Offset | MillraceError] = []
         for deletion in begun:
             await work.give_way()

@@ -7,7 +7,8 @@ no later collection looks at them.
 
 Reference counting frees most objects, frozen ones as well. But a frozen cycle that is dropped stays
 in memory. So everything is collected again in a quiet moment after the frozen objects have doubled,
-or at any moment after they have quadrupled.
+or at any moment after they have quadrupled. Those that are free by then do not count: while a
+request is large, a collection freezes thousands of its objects.
 
 CPython collects the oldest generation only when its new objects are a quarter of those that its
 last collection left. So that collection must have left few.
@@ -38,7 +39,7 @@ class Garbage:
 
     Attributes:
         kept: objects that the last collection of everything left.
-        added: objects frozen since.
+        added: objects frozen since; those that were freed later count until `is_due` looks.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,11 @@ class Garbage:
             share: of its time that the loop works.
         """
         factor = _QUIET_FACTOR if share < _QUIET_SHARE else _ANY_FACTOR
-        return self.kept + self.added >= factor * self.kept
+        due = factor * self.kept
+        if self.kept + self.added >= due:
+            # Most of what was frozen during large requests is free by now.
+            self.added = gc.get_freeze_count() - self.kept
+        return self.kept + self.added >= due
 
     def collect_all(self) -> None:
         """Collect all objects, frozen ones included."""

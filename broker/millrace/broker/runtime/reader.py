@@ -102,5 +102,5 @@ def _read(reads: Sequence[Read]) -> list[Buffer | MillraceError]:
         try:
             found.append(log.read(plan))
         except MillraceError as error:
-            found.append(error)
+            found.append(error.with_traceback(None))  # It refers to this frame.
     return found

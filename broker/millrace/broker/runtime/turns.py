@@ -11,10 +11,12 @@ from typing import Final
 
 from millrace.client import host
 
-SLICE_SECONDS: Final = 0.005
+SLICE_SECONDS: Final = 0.002
 """How long all long work together may keep the loop in one turn."""
 FREE_ENTRIES: Final = 16
 """Entries of each work that do not count."""
+ENTRY_BYTES: Final = 32
+"""Bytes of a message for one topic or partition: decoding and encoding are work, too."""
 
 
 class Turns:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import time
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from tests.fakes.call_context import CallContext, calls_of, serve_call
 
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.connection_watch import ConnectionWatch
+from millrace.broker.runtime.turns import SLICE_SECONDS
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -205,6 +207,43 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         assert [each() for each in held] == [None, None]
     finally:
         gc.enable()
+
+
+def test_large_requests_that_come_together_are_decoded_in_turns_of_the_loop() -> None:
+    decode_seconds = SLICE_SECONDS / 2
+    decoded = 0
+
+    class Request(SimpleNamespace):
+        DESCRIPTOR = GetMetadataRequest.DESCRIPTOR
+
+        @classmethod
+        def FromString(cls, data: bytes) -> GetMetadataRequest:
+            nonlocal decoded
+            decoded += 1
+            until = time.monotonic() + decode_seconds
+            while time.monotonic() < until:
+                pass
+            return GetMetadataRequest.FromString(data)
+
+    async def answer(_: object, __: Caller) -> GetMetadataResponse:
+        return GetMetadataResponse()
+
+    async def most_in_a_turn(data: bytes) -> int:
+        handlers = calls_of().handlers("S", unary={"Ask": (answer, Request)})
+        calls = [
+            asyncio.create_task(serve_call(handlers, "/S/Ask", CallContext(), data))
+            for _ in range(10)
+        ]
+        most = before = decoded
+        while not all(call.done() for call in calls):
+            await asyncio.sleep(0)  # One turn.
+            most, before = max(most, decoded - before), decoded
+        return most
+
+    large = GetMetadataRequest(topics=["x" * 200] * 1000).SerializeToString()
+    # The one that is under way when the slice ends is decoded.
+    assert asyncio.run(most_in_a_turn(large)) <= 3
+    assert decoded == 10
 
 
 def test_a_request_that_is_passed_on_is_decoded_once() -> None:

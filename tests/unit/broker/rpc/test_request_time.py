@@ -12,6 +12,7 @@ from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.runtime.quotas import Quotas
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -35,7 +36,7 @@ def handlers(quotas: Quotas) -> Any:
         return HelloResponse(broker_id=7)
 
     refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
-    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, quotas)
+    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas)
     return calls.handlers("test.Service", unary={"Hello": (hello, HelloRequest)})
 
 

@@ -87,18 +87,32 @@ def test_a_cycle_that_was_frozen_and_dropped_later_is_freed_when_everything_is_c
 
 
 @pytest.mark.parametrize(
-    ("added", "share", "is_due"),
+    ("grown", "share", "is_due"),
     [
-        (999, 0.0, False),
-        (1000, 0.1, True),
-        (1000, 0.5, False),
-        (2999, 0.5, False),
-        (3000, 0.5, True),
+        (1.9, 0.0, False),
+        (2.1, 0.1, True),
+        (2.1, 0.5, False),
+        (3.9, 0.5, False),
+        (4.1, 0.5, True),
     ],
 )
 def test_everything_is_collected_when_it_has_doubled_and_the_loop_is_quiet(
-    added: int, share: float, is_due: bool
+    garbage: Garbage, grown: float, share: float, is_due: bool
 ) -> None:
-    garbage = Garbage()
-    garbage.kept, garbage.added = 1000, added
+    frozen = gc.get_freeze_count()
+    garbage.kept = int(frozen / grown)
+    garbage.added = frozen - garbage.kept
     assert garbage.is_due(share) is is_due
+
+
+def test_what_was_frozen_in_a_large_request_and_is_free_by_now_does_not_count(
+    garbage: Garbage,
+) -> None:
+    """Otherwise everything is collected while requests are large, and the broker stands still."""
+    request = [[number] for number in range(garbage.kept + garbage.kept // 2)]
+    gc.collect()
+    assert garbage.is_due(0.0)
+    del request
+    assert garbage.added > garbage.kept
+    assert not garbage.is_due(0.0)
+    assert garbage.added < garbage.kept / 2

@@ -46,7 +46,8 @@ def decide_each(
         try:
             result = change(each)
         except MillraceError as error:
-            results.append(error)
+            # A trace would refer to this frame, and so to `results`: a cycle, with the request.
+            results.append(error.with_traceback(None))
             decision.is_refusal = True
         else:
             results.append(result)
