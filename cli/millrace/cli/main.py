@@ -5,36 +5,41 @@ import os
 import click
 
 from millrace.cli.allocator import keep_freed_memory
-from millrace.cli.command import Group
-from millrace.cli.commands import (
-    broker,
-    cluster,
-    completion,
-    consume,
-    copy,
-    elect_leaders,
-    group,
-    log,
-    offsets,
-    operator,
-    perf,
-    produce,
-    profile,
-    quota,
-    reassign,
-    top,
-    topic,
-    up,
-    web,
-)
+from millrace.cli.command import CommandModules, Group
 from millrace.cli.failures import ExitCode
 from millrace.cli.standard_streams import standard_streams
+
+COMMANDS = CommandModules(
+    {
+        "up": "millrace.cli.commands.up",
+        "broker": "millrace.cli.commands.broker",
+        "topic": "millrace.cli.commands.topic",
+        "produce": "millrace.cli.commands.produce",
+        "consume": "millrace.cli.commands.consume",
+        "copy": "millrace.cli.commands.copy",
+        "offsets": "millrace.cli.commands.offsets",
+        "group": "millrace.cli.commands.group",
+        "quota": "millrace.cli.commands.quota",
+        "top": "millrace.cli.commands.top",
+        "web": "millrace.cli.commands.web",
+        "cluster": "millrace.cli.commands.cluster",
+        "reassign": "millrace.cli.commands.reassign",
+        "elect-leaders": "millrace.cli.commands.elect_leaders",
+        "log": "millrace.cli.commands.log",
+        "perf": "millrace.cli.commands.perf",
+        "operator": "millrace.cli.commands.operator",
+        "profile": "millrace.cli.commands.profile",
+        "completion": "millrace.cli.commands.completion",
+    }
+)
+"""In the order of `--help`."""
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
 
 
 @click.group(
     cls=Group,
+    commands=COMMANDS,
     epilog=_EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples="""
@@ -51,13 +56,6 @@ def cli() -> None:
     Results go to standard output, everything else to standard error. With --output json a result is
     one JSON document, and an error is one line of JSON. Every command explains itself with --help.
     """
-
-
-for _module in (
-    *(up, broker, topic, produce, consume, copy, offsets, group, quota),
-    *(top, web, cluster, reassign, elect_leaders, log, perf, operator, profile, completion),
-):
-    cli.add_command(_module.command)
 
 
 def main() -> None:

@@ -10,15 +10,26 @@ import pytest
 from millrace.cli.failures import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
+COMMANDS = "millrace.cli.commands."
 HEAVY = {"grpc", "millrace.broker", "millrace.client", "numpy", "pyarrow", "rich"}
 
 
 def test_the_command_line_is_read_before_anything_heavy_is_imported() -> None:
-    program = "import sys, millrace.cli.main; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout.split()
+    modules = imported("list(cli.commands.values())")
     assert HEAVY.intersection(modules) == set()
+    assert len({each for each in modules if each.startswith(COMMANDS)}) > 15
+
+
+def test_a_command_does_not_wait_for_the_import_of_the_others() -> None:
+    modules = imported("cli.main(['consume', '--help'], standalone_mode=False)")
+    assert [each for each in modules if each.startswith(COMMANDS)] == [f"{COMMANDS}consume"]
+
+
+def imported(program: str) -> list[str]:
+    """Return all modules that a program with the command line imports."""
+    code = f"import sys; from millrace.cli.main import cli; {program}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return ran.stdout.splitlines()[-1].split()
 
 
 def test_the_default_address_is_where_the_embedded_broker_listens() -> None:
