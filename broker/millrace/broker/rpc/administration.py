@@ -6,7 +6,7 @@ the loop does other work in between, above all heartbeats. Each change is logged
 that asked for it (`audit`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -211,9 +211,9 @@ class _Administration:
             "topic_ids",
             weigh=lambda each: 1 + (each.partitions or default) + len(each.config),
         )
-        results = await self._topic_results(outcomes)
-        response = cluster_pb2.CreateTopicsResponse(results=results)
-        return pb.ControllerResponse(create_topics=response), outcomes
+        response = pb.ControllerResponse(create_topics=cluster_pb2.CreateTopicsResponse())
+        await self._add_topics(response.create_topics.results, outcomes)
+        return response, outcomes
 
     async def _alter_topics(self, request: cluster_pb2.AlterTopicsRequest) -> _Answer:
         changes = await self._converted(_topic_change, request.topics)
@@ -225,9 +225,9 @@ class _Administration:
             "changes",
             weigh=lambda each: 1 + each.partitions + len(each.set_config) + len(each.unset_config),
         )
-        results = await self._topic_results(outcomes)
-        response = cluster_pb2.AlterTopicsResponse(results=results)
-        return pb.ControllerResponse(alter_topics=response), outcomes
+        response = pb.ControllerResponse(alter_topics=cluster_pb2.AlterTopicsResponse())
+        await self._add_topics(response.alter_topics.results, outcomes)
+        return response, outcomes
 
     def _change_in_words(self, change: TopicChange) -> str:
         changed = [*change.set_config, *change.unset_config]
@@ -251,29 +251,31 @@ class _Administration:
             validate_only=request.validate_only,
         )
         outcomes = await self._decide(deletion, _TOPICS_AT_ONCE, "topics")
-        results = await self._topic_results(outcomes)
-        response = cluster_pb2.DeleteTopicsResponse(results=results)
-        return pb.ControllerResponse(delete_topics=response), outcomes
+        response = pb.ControllerResponse(delete_topics=cluster_pb2.DeleteTopicsResponse())
+        await self._add_topics(response.delete_topics.results, outcomes)
+        return response, outcomes
 
     async def _undelete_topics(self, request: cluster_pb2.UndeleteTopicsRequest) -> _Answer:
         undeletion = UndeleteTopics(topics=await self._named(request.topics))
         outcomes = await self._decide(undeletion, _UNDELETED_AT_ONCE, "topics")
-        results = await self._topic_results(outcomes)
-        response = cluster_pb2.UndeleteTopicsResponse(results=results)
-        return pb.ControllerResponse(undelete_topics=response), outcomes
+        response = pb.ControllerResponse(undelete_topics=cluster_pb2.UndeleteTopicsResponse())
+        await self._add_topics(response.undelete_topics.results, outcomes)
+        return response, outcomes
 
     async def _purge_topics(self, request: cluster_pb2.PurgeTopicsRequest) -> _Answer:
         purge = PurgeTopics(topics=await self._named(request.topics))
         outcomes = await self._decide(purge, _TOPICS_AT_ONCE, "topics")
-        results = await self._topic_results(outcomes)
-        response = cluster_pb2.PurgeTopicsResponse(results=results)
-        return pb.ControllerResponse(purge_topics=response), outcomes
+        response = pb.ControllerResponse(purge_topics=cluster_pb2.PurgeTopicsResponse())
+        await self._add_topics(response.purge_topics.results, outcomes)
+        return response, outcomes
 
-    async def _topic_results(
-        self, outcomes: Iterable[Topic | MillraceError]
-    ) -> Sequence[cluster_pb2.TopicResult]:
+    async def _add_topics(
+        self,
+        results: MutableSequence[cluster_pb2.TopicResult],
+        outcomes: Iterable[Topic | MillraceError],
+    ) -> None:
+        """Add the outcomes to a response: one by one, as a copy of all would keep the loop."""
         image, config = self._controller.metadata, self._controller.config
-        results = []
         for outcome in outcomes:
             await self._work.give_way()
             results.append(
@@ -284,7 +286,6 @@ class _Administration:
                     topic=describe_topic(image, outcome, config, Listener.CLIENTS)
                 )
             )
-        return results
 
     async def _drain_broker(self, request: cluster_pb2.DrainBrokerRequest) -> _Answer:
         taken_back = " (taken back)" if request.undrain else ""
@@ -321,9 +322,11 @@ class _Administration:
             ReassignPartitions(reassignments=reassignments), _PARTITIONS_AT_ONCE, "reassignments"
         )
         named = [each.topic_partition for each in request.reassignments]
-        results = await self._partition_results(named, outcomes)
-        response = cluster_pb2.ReassignPartitionsResponse(results=results)
-        return pb.ControllerResponse(reassign_partitions=response), outcomes
+        response = pb.ControllerResponse(
+            reassign_partitions=cluster_pb2.ReassignPartitionsResponse()
+        )
+        await self._add_partitions(response.reassign_partitions.results, named, outcomes)
+        return response, outcomes
 
     def _reassignment_in_words(self, reassignment: Reassignment) -> str:
         place = TopicPartition(reassignment.topic_id, reassignment.partition)
@@ -352,22 +355,24 @@ class _Administration:
         self._line.name(f"{image.name_of(each)} ({kind.name.lower()})" for each in partitions)
         election = ElectLeaders(kind=kind, partitions=partitions)
         outcomes = await self._decide(election, _PARTITIONS_AT_ONCE, "partitions")
-        results = await self._partition_results(named, outcomes)
-        response = cluster_pb2.ElectLeadersResponse(results=results)
-        return pb.ControllerResponse(elect_leaders=response), outcomes
+        response = pb.ControllerResponse(elect_leaders=cluster_pb2.ElectLeadersResponse())
+        await self._add_partitions(response.elect_leaders.results, named, outcomes)
+        return response, outcomes
 
-    async def _partition_results(
-        self, named: Sequence[common_pb2.TopicPartition], outcomes: Iterable[Any]
-    ) -> list[cluster_pb2.PartitionResult]:
+    async def _add_partitions(
+        self,
+        results: MutableSequence[cluster_pb2.PartitionResult],
+        named: Sequence[common_pb2.TopicPartition],
+        outcomes: Iterable[Any],
+    ) -> None:
+        """Add the outcomes to a response. See `_add_topics`."""
         image = self._controller.metadata
-        results = []
         for partition, outcome in zip(named, outcomes, strict=True):
             await self._work.give_way()
             result = cluster_pb2.PartitionResult(topic_partition=partition)
             if isinstance(outcome, MillraceError):
                 result.error.CopyFrom(error_to_wire(image.in_words(outcome), is_write=True))
             results.append(result)
-        return results
 
     async def _set_quotas(self, request: cluster_pb2.SetQuotasRequest) -> _Answer:
         quotas = [quota_from_wire(each) for each in request.quotas]

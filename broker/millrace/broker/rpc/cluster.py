@@ -315,10 +315,12 @@ class ClusterService:
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
     ) -> pb.DescribeLogsResponse:
-        wanted = dict.fromkeys(
-            TopicPartition(topic_id_of(each.topic_id) or TopicId(b""), each.partition)
-            for each in request.partitions
-        )
+        work = self._turns.work()
+        wanted: dict[TopicPartition, None] = {}
+        for asked in request.partitions:
+            await work.give_way()
+            topic_id = topic_id_of(asked.topic_id) or TopicId(b"")
+            wanted[TopicPartition(topic_id, asked.partition)] = None
         described: Iterable[TopicPartition]
         if request.only_damaged:
             damaged = self._partitions.damaged()
@@ -327,8 +329,7 @@ class ClusterService:
         else:
             lacking = {}
             described = wanted or sorted(self._partitions)
-        logs = []
-        work = self._turns.work()
+        response = pb.DescribeLogsResponse()
         for topic_partition in described:
             await work.give_way()
             named = common_pb2.TopicPartition(
@@ -339,7 +340,7 @@ class ClusterService:
                 if topic_partition in lacking:
                     raise lacking[topic_partition]
             except MillraceError as error:
-                logs.append(
+                response.logs.append(
                     pb.LogDescription(
                         topic_partition=named,
                         error=wire_error(self._partitions, error, topic_partition, self._listener),
@@ -348,7 +349,7 @@ class ClusterService:
                 )
                 continue
             log = partition.log
-            logs.append(
+            response.logs.append(
                 pb.LogDescription(
                     topic_partition=named,
                     log_start_offset=log.log_start_offset,
@@ -368,7 +369,7 @@ class ClusterService:
                     fetched_bytes=partition.fetched_bytes,
                 )
             )
-        return pb.DescribeLogsResponse(logs=logs)
+        return response
 
     def _describe_compaction(self, partition: Partition) -> pb.CompactionDescription | None:
         log, refused = partition.log, partition.uncleanable

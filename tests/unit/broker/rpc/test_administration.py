@@ -108,3 +108,19 @@ def test_a_partition_that_is_to_be_reassigned_twice_is_refused_before_anything_i
     with pytest.raises(MalformedRequestError, match="named twice"):
         administered(controller, reassign_partitions=moves(*range(1000), 0))
     assert not controller.parts
+
+
+@pytest.mark.parametrize(
+    ("name", "request_type"),
+    [
+        ("create_topics", cluster_pb2.CreateTopicsRequest),
+        ("alter_topics", cluster_pb2.AlterTopicsRequest),
+        ("reassign_partitions", cluster_pb2.ReassignPartitionsRequest),
+    ],
+)
+def test_a_request_of_nothing_gets_an_empty_answer_of_its_kind(
+    name: str, request_type: type[Any]
+) -> None:
+    answer = administered(Controller(), **{name: request_type()})
+    assert answer.WhichOneof("response") == name
+    assert not getattr(answer, name).results
