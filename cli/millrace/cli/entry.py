@@ -3,8 +3,8 @@
 Signal handlers are set before anything else is imported, for two reasons. The kernel delivers no
 signal without a handler to process 1, and a command in a container is process 1. Ctrl-C during an
 import ends with a traceback. Until a command runs there is nothing to finish, so a signal ends the
-process at once. While it runs, `interruption` ends it in order. Only the start of the interpreter
-comes before the handlers.
+process at once. While it runs, `interruption` ends it in order. A signal that comes before, while
+the interpreter starts, waits if the program that started it has blocked signals, as the image does.
 """
 
 import os
@@ -30,10 +30,12 @@ def kubectl_millrace() -> None:
 
 def end_at_once() -> None:
     """Let signals end this process without a word; its exit code names the signal."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
         # Shells ignore Ctrl-C for what runs in the background, and `nohup` ignores SIGHUP.
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

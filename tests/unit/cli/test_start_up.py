@@ -1,4 +1,6 @@
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +94,19 @@ def test_sigterm_while_the_command_is_imported_ends_it_as_process_1(
 ) -> None:
     command = ("unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "millrace.cli")
     ended = signalled(tmp_path, signal.SIGTERM, at_import, *command)
+    assert ended == (ExitCode.TERMINATED, "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes namespaces of processes")
+def test_in_the_image_a_sigterm_before_the_interpreter_starts_ends_the_command(
+    tmp_path: Path,
+) -> None:
+    (line,) = re.findall("^ENTRYPOINT (.*)$", (ROOT / "images" / "Dockerfile").read_text(), re.M)
+    *before, name = json.loads(line)
+    assert name == "millrace"
+    start = ("sh", "-c", 'kill -TERM $$; exec "$@"', "sh", sys.executable, "-m", "millrace.cli")
+    command = ("unshare", "--pid", "--fork", "--kill-child", *before, *start)
+    ended = signalled(tmp_path, signal.SIGTERM, "none", *command)
     assert ended == (ExitCode.TERMINATED, "")
 
 
