@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes.clocked_loop import run_clocked
 
 from millrace.client import Admin
 from millrace.client._cluster import wire
@@ -40,11 +41,16 @@ class Brokers(Cluster):
         super().__init__(bootstrap, client_id="c", timeout_ms=20_000)
         self._refusals = refusals
         self.asked: list[str] = []
+        self.dropped: list[str] = []
+        self.goes_on = asyncio.Event()
 
     async def connection(self, address: str) -> Any:
         if address == DEAD:
             raise ConnectionFailedError(f"{address} refuses connections")
         return SimpleNamespace(address=address)
+
+    async def drop(self, connection: Any) -> None:
+        self.dropped.append(connection.address)
 
     async def on(self, connection: Any, method: Callable[[Any], Awaitable[Any]]) -> Any:
         return await method(connection)
@@ -52,7 +58,7 @@ class Brokers(Cluster):
     async def answer(self, connection: Any) -> groups_pb2.LeaveGroupResponse:
         self.asked.append(connection.address)
         if connection.address == SILENT:
-            await asyncio.Event().wait()
+            await self.goes_on.wait()
         refusal = self._refusals.get(connection.address)
         if refusal is not None:
             error = error_to_wire(refusal)
@@ -103,6 +109,43 @@ def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before_other
         assert cluster.asked == [SILENT, CURRENT]
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_silent_coordinator_that_others_still_name_is_given_a_short_time(is_known: bool) -> None:
+    """The cluster takes seconds to notice that a broker has lost its power."""
+
+    async def story() -> None:
+        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+        coordinators = Coordinators(cluster)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        if is_known:
+            assert coordinators._learn("g", names(SILENT))
+        asked = asyncio.create_task(coordinators.ask("g", cluster.answer, silence_s=lambda: 2.0))
+        await asyncio.sleep(2.2)
+        assert cluster.asked == [SILENT, CURRENT, SILENT]
+        await asyncio.sleep(0.4)
+        del cluster._refusals[CURRENT]
+        answer = await asked
+        assert list(answer.member_ids) == [CURRENT]
+        assert loop.time() - begun < 3.5
+
+    run_clocked(story())
+
+
+def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
+    async def story() -> None:
+        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+        asked = asyncio.create_task(Coordinators(cluster).ask("g", cluster.answer))
+        await asyncio.sleep(7)
+        cluster.goes_on.set()
+        answer = await asked
+        assert list(answer.member_ids) == [SILENT]
+        assert cluster.silent_s(SILENT) is None
+        assert cluster.dropped == [SILENT], "it may not know the connection any more"
+
+    run_clocked(story())
 
 
 def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:

@@ -32,7 +32,7 @@ class BrokenCluster:
     async def on(self, connection: object, method: Callable[[Any], Awaitable[Any]]) -> object:
         raise ConnectionFailedError("the broker did not answer")
 
-    async def call(self, method: object, *, attempt_s: float) -> object:
+    async def call(self, method: object, *, attempt_s: object) -> object:
         raise ConnectionFailedError("no broker can be reached")
 
 

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.fakes.clocked_loop import run_clocked
 
 from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
@@ -19,6 +21,7 @@ from millrace.core.errors import (
     GroupFullError,
     InvalidGroupError,
     MillraceError,
+    NotLeaderError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
@@ -66,7 +69,6 @@ class Coordinator:
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
         self.numbers: list[int] = []
-        self.limits_s: list[float] = []
         self.commit_refusals: list[MillraceError] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -76,10 +78,11 @@ class Coordinator:
         self.takes_requests.set()
         self.groups = self.positions = self
 
-    async def call(self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: float) -> Any:
-        self.limits_s.append(attempt_s)
+    async def call(
+        self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: Callable[[], float]
+    ) -> Any:
         try:
-            async with asyncio.timeout(attempt_s):
+            async with asyncio.timeout(attempt_s()):
                 return await method(self)
         except TimeoutError:
             raise ConnectionFailedError("no broker answered") from None
@@ -260,21 +263,109 @@ def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> 
     run(story)
 
 
-def test_a_member_gives_a_silent_coordinator_up_early_enough_for_another_two() -> None:
-    async def story(it: Story) -> None:
-        coordinator = it.coordinator
-        coordinator.decide = lambda _: given(1, 0, session_ms=5_000)
-        await it.until(lambda: it.reading.read, polls=True)
-        coordinator.limits_s.clear()
-        coordinator.hears.clear()
-        seen = len(coordinator.heartbeats)
-        await it.until(lambda: len(coordinator.heartbeats) > seen + 2)
-        first_s, *next_s = coordinator.limits_s
-        assert first_s <= 1.05, "the wait of a heartbeat, and a fifth of a session"
-        assert max(next_s) <= 1.0
-        coordinator.hears.set()
+@dataclass
+class Broker:
+    """Coordinates the group or names the coordinator; without power it is silent."""
 
-    run(story)
+    address: str
+    brokers: "Brokers"
+    has_power: bool = True
+
+    @property
+    def groups(self) -> "Broker":
+        return self
+
+    @property
+    def positions(self) -> "Broker":
+        return self
+
+    async def GroupHeartbeat(self, request: groups_pb2.GroupHeartbeatRequest) -> Any:
+        if not self.has_power:
+            await asyncio.Event().wait()
+        leader = self.brokers.leader
+        if leader is not self:
+            error = error_to_wire(NotLeaderError("it is elsewhere"))
+            error.leader.address, error.leader.broker_id = leader.address, 1
+            error.leader.leader_epoch = self.brokers.epoch
+            return groups_pb2.GroupHeartbeatResponse(error=error)
+        wait_s = request.wait_ms / 1000 if request.confirmed else 0.0
+        if wait_s:
+            self.brokers.waits.set()
+        await asyncio.sleep(wait_s)
+        if not self.has_power:
+            await asyncio.Event().wait()
+        answer = given(1, 0, session_ms=10_000)
+        answer.heartbeat_interval_ms = 3_000
+        answer.waited_ms = round(wait_s * 1000) if self.brokers.tells_wait else 0
+        return answer
+
+    async def FetchPositions(self, request: object) -> Any:
+        return positions_pb2.FetchPositionsResponse()
+
+    async def LeaveGroup(self, request: object) -> Any:
+        return groups_pb2.LeaveGroupResponse()
+
+
+class Brokers(Cluster):
+    """Brokers of which one coordinates the group; there are no connections."""
+
+    def __init__(self, *, tells_wait: bool = True) -> None:
+        self.all = [Broker(f"{name}:1", self) for name in "abc"]
+        super().__init__([each.address for each in self.all], client_id="c")
+        self.leader, self.epoch = self.all[0], 1
+        self.tells_wait = tells_wait
+        self.waits = asyncio.Event()
+
+    async def connection(self, address: str) -> Any:
+        return next(each for each in self.all if each.address == address)
+
+    async def on(self, connection: Any, method: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await method(connection)
+
+
+@pytest.mark.parametrize(
+    ("lost", "tells_wait"),
+    [(1, True), (2, True), (1, False)],
+    ids=["alone", "with another broker", "of the release before"],
+)
+@pytest.mark.parametrize("loss_s", [0.1, 0.8, 1.5, 2.2, 2.9], ids=str)
+def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
+    loss_s: float, lost: int, tells_wait: bool
+) -> None:
+    """The group is idle: each heartbeat waits to its end. Others know of it after 4.5 s."""
+
+    async def story() -> None:
+        brokers, reading = Brokers(tells_wait=tells_wait), Reading()
+        member = Membership(
+            brokers,
+            parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False}),
+            reading,
+            topics=["t"],
+            pattern="",
+            callbacks=Callbacks(),
+            counters=ConsumerCounters(),
+        )
+
+        async def read(seconds: float) -> None:
+            until = host.monotonic_s() + seconds
+            while host.monotonic_s() < until:
+                if member.is_due:
+                    await member.poll()
+                assert reading.read or not brokers.waits.is_set(), "its session has ended"
+                await asyncio.sleep(0.05)
+
+        await read(5)
+        brokers.waits.clear()
+        await brokers.waits.wait()  # A heartbeat has just begun to wait.
+        await read(loss_s)
+        for each in brokers.all[:lost]:
+            each.has_power = False
+        await read(4.5)
+        brokers.leader, brokers.epoch = brokers.all[lost], 2
+        await read(20)
+        await member.close()
+
+    run_clocked(story())
 
 
 def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:

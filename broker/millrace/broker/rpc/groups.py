@@ -72,6 +72,7 @@ class GroupsService:
             revoking=_to_wire(told.current.revoking, self._groups.topic_name),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
+            waited_ms=int(told.waited_seconds * 1000),
         )
 
     async def _leave(self, request: pb.LeaveGroupRequest, _: Caller) -> pb.LeaveGroupResponse:

@@ -72,10 +72,12 @@ class Assignment(NamedTuple):
     Attributes:
         current: what it owns.
         later: the first later partition of each topic that has some (`core/groups/group.py`).
+        waited_seconds: how long after its heartbeat its session began anew, at the least.
     """
 
     current: Current
     later: Mapping[TopicId, int]
+    waited_seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -175,7 +177,8 @@ class Groups:
         Raises:
             MillraceError: it was refused, or this broker does not lead the partition.
         """
-        until = host.monotonic_s() + wait_seconds
+        arrived_at = host.monotonic_s()
+        until = arrived_at + wait_seconds
         key = (name, heartbeat.member_id)
         for heard in self._awaited.get((place, *key), ()):
             heard.set()
@@ -186,6 +189,7 @@ class Groups:
         try:
             while True:
                 wait.change.clear()
+                waited_seconds = host.monotonic_s() - arrived_at
                 try:
                     told = await self._ask(place, name, heartbeat)
                 except UnreleasedInstanceIdError as error:
@@ -193,7 +197,7 @@ class Groups:
                     raise
                 left = until - host.monotonic_s()
                 if told.current.epoch != heartbeat.confirmed or left <= 0 or wait.is_over:
-                    return told
+                    return told._replace(waited_seconds=waited_seconds)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await wait.change.wait()

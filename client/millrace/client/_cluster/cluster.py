@@ -86,6 +86,8 @@ LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 DOUBT_S: Final = 2.0
 """A call that has failed for this long asks other brokers before the one that answered last."""
 _DOUBTED_MAX: Final = 4
+_SILENT_MAX: Final = 100
+"""Addresses of brokers whose silence is remembered."""
 _NEWS_PATIENCE_S: Final = 1.0
 """Time of look-ups without news after which all brokers are asked; an election takes less."""
 _NEWS_WAIT_S: Final = 0.5
@@ -232,6 +234,8 @@ class Cluster:
         self._last_address = ""
         self._doubted: list[str] = []
         """Addresses to ask last: the answers from there have led nowhere."""
+        self._silent_since: dict[str, float] = {}
+        """Addresses from where the last call got no answer in its time, by the loop's time."""
         self._look_ups: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
         """Tasks that look topics up, each for all callers that want the same ones."""
         self._open_questions: dict[_Question, _OpenQuestion] = {}
@@ -321,14 +325,15 @@ class Cluster:
         self,
         method: Callable[[Connection], Awaitable[Result]],
         *,
-        attempt_s: float | None = None,
+        attempt_s: Callable[[], float] | None = None,
         timeout_s: float | None = None,
     ) -> Result:
         """Call any broker that answers, the last good one first.
 
         Args:
             method: the call; its errors go to the caller, unless another broker could do better.
-            attempt_s: how long one broker may take before the next is asked; None: all the time.
+            attempt_s: called before each attempt; returns how long this broker may take before the
+                next is asked; None: all the time.
             timeout_s: how long all of them may take; None: the client's time-out.
 
         Raises:
@@ -348,7 +353,7 @@ class Cluster:
         while waiting and (left_s := deadline - loop.time()) > 0:
             address = waiting.popleft()
             # The last one gets all the remaining time: there is no other to ask.
-            limit_s = left_s if attempt_s is None or not waiting else min(attempt_s, left_s)
+            limit_s = left_s if attempt_s is None or not waiting else min(attempt_s(), left_s)
             is_asked = False
             try:
                 async with asyncio.timeout(limit_s):
@@ -363,7 +368,7 @@ class Cluster:
                     result = await self.on(connection, method)
             except TimeoutError:
                 problems.append(f"the broker at {address} did not answer in {limit_s:.3g} s")
-                self.doubt(address)
+                self.on_silence(address)
                 in_doubt = in_doubt or is_asked
                 continue
             except RetriableError as error:  # Another one may be better off.
@@ -381,6 +386,7 @@ class Cluster:
                     waiting.append(address)
                 continue
             self._last_address = address
+            self.on_answer(address)
             if address in self._doubted:
                 self._doubted.remove(address)
             return result
@@ -424,6 +430,22 @@ class Cluster:
             self._doubted.remove(address)
         self._doubted.append(address)
         del self._doubted[:-_DOUBTED_MAX]
+
+    def on_silence(self, address: str) -> None:
+        """Ask at an address last from now on, as a call got no answer from there in its time."""
+        self._silent_since.setdefault(address, asyncio.get_running_loop().time())
+        if len(self._silent_since) > _SILENT_MAX:
+            del self._silent_since[next(iter(self._silent_since))]
+        self.doubt(address)
+
+    def on_answer(self, address: str) -> None:
+        """Note that a call got an answer from an address."""
+        self._silent_since.pop(address, None)
+
+    def silent_s(self, address: str) -> float | None:
+        """Return for how long calls have got no answer from an address; None: the last one did."""
+        since = self._silent_since.get(address)
+        return None if since is None else asyncio.get_running_loop().time() - since
 
     def _addresses(self) -> list[str]:
         """Return where to ask, in this order."""
@@ -715,7 +737,7 @@ class Cluster:
             )
 
         try:
-            response = await self.call(ask, attempt_s=self.metadata_timeout_s)
+            response = await self.call(ask, attempt_s=lambda: self.metadata_timeout_s)
         except ConnectionFailedError as error:
             if newest is None:
                 error.appended = Appended.NO  # A look-up changes nothing.

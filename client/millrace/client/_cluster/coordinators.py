@@ -3,6 +3,11 @@
 Any broker may be asked; one that does not coordinate the name names the broker that does. One that
 is cut off from the others may name an earlier coordinator for ever: so others are asked when that
 leads nowhere.
+
+The cluster takes seconds to notice that a broker has lost its power, and the others name it until
+then. So a coordinator that was silent, and is named again, gets a short time only: the others are
+asked again soon. A broker that was paused, and goes on, answers in that time. One that has lost its
+power and is back does not know the connection: if it is silent again, another one is opened.
 """
 
 import asyncio
@@ -30,6 +35,9 @@ half a second; after a longer outage thousands of members must not hold up the c
 _KEEPERS_MAX: Final = 1000
 ANSWER_S: Final = 5.0
 """Silence of a broker after which others are asked: it may be paused, or have lost its power."""
+_AGAIN_SHARE: Final = 0.2
+"""The share of that for a coordinator that was silent, and is named again; at least this share of
+the time since then, so that a slow one is given enough in the end."""
 
 
 AnswerT = TypeVar("AnswerT", bound=wire.Answer)
@@ -56,7 +64,8 @@ class Coordinators:
             key: the name, or the part of all names.
             method: what to call.
             look_up_topics: called when a broker does not know a topic, or knows it no more.
-            silence_s: returns after how much silence of a broker others are asked.
+            silence_s: called before each attempt; returns how long to wait for a broker before
+                others are asked.
 
         Raises:
             MillraceError: the last refusal when the time is over, or one that a retry cannot solve;
@@ -66,10 +75,13 @@ class Coordinators:
         failing_since: float | None = None
         in_doubt = False
         dead = ""
+        given_up: set[str] = set()
         while True:
             keeper = self._keepers.get(key)
             try:
-                response = await self._call(keeper, method, silence_s())
+                response = await self._call(
+                    keeper, method, silence_s, given_up, is_repeated=failing_since is not None
+                )
                 wire.raise_if_refused(response)
             except MillraceError as error:
                 if not error.retriable:
@@ -96,9 +108,12 @@ class Coordinators:
         self,
         keeper: KnownLeader | None,
         method: Callable[[Connection], Awaitable[AnswerT]],
-        silence_s: float,
+        silence_s: Callable[[], float],
+        given_up: set[str],
+        *,
+        is_repeated: bool,
     ) -> AnswerT:
-        """Ask one broker, or any that answers.
+        """Ask one broker, or any that answers; give a connection up once that is silent again.
 
         Raises:
             ConnectionFailedError: there is no answer, or not soon; with `appended` MAYBE where one
@@ -106,20 +121,29 @@ class Coordinators:
         """
         if keeper is None:
             return await self._cluster.call(method, attempt_s=silence_s)
-        is_asked = False
+        connection: Connection | None = None
+        limit_s = silence_s()
+        silent_s = self._cluster.silent_s(keeper.address) if is_repeated else None
+        if silent_s is not None:
+            limit_s = min(limit_s, _AGAIN_SHARE * max(limit_s, silent_s))
         try:
-            async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(limit_s):
                 connection = await self._cluster.connection(keeper.address)
-                is_asked = True
-                return await self._cluster.on(connection, method)
+                answer = await self._cluster.on(connection, method)
         except TimeoutError:
-            self._cluster.doubt(keeper.address)
+            self._cluster.on_silence(keeper.address)
+            if connection is not None and silent_s is not None and keeper.address not in given_up:
+                given_up.add(keeper.address)
+                await self._cluster.drop(connection)
             problem = ConnectionFailedError(
-                f"the broker at {keeper.address} did not answer in {silence_s:g} s"
+                f"the broker at {keeper.address} did not answer in {limit_s:.3g} s"
             )
         except ConnectionFailedError as error:
             problem = error
-        raise (as_maybe(problem) if is_asked else problem) from problem.__cause__
+        else:
+            self._cluster.on_answer(keeper.address)
+            return answer
+        raise (problem if connection is None else as_maybe(problem)) from problem.__cause__
 
     def _learn(self, key: str | int, error: MillraceError) -> bool:
         """Take the keeper that a refusal names; return whether it is a new one."""

@@ -63,8 +63,8 @@ _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
 """Until the coordinator has said how long a session is."""
 _SILENCE_SHARE: Final = 0.2
-"""The share of a session after which a silent coordinator is given up. It may have lost its power,
-and so may the next one: the session must suffice for both."""
+"""The share of a session after which a silent coordinator is given up: it may have lost its power.
+The rest of the session is for the cluster to notice that, and for its successor to answer."""
 _SILENCE_S_MIN: Final = 0.5
 _END_NUMBER: Final = 1
 """The number of a commit of ends at which the group begins: that of the first commit."""
@@ -213,7 +213,7 @@ class Membership:
             try:
                 # As it was, it would keep its partitions for a session, from itself as well.
                 await self._leave_former()
-                asked_at, answer = await self._ask(request)
+                heard_at, answer = await self._ask(request)
             except (UnknownMemberIdError, FencedMemberEpochError) as error:
                 events.MEMBER_LOST.log(_log, group=self._config.group, error=error.message)
                 if request.member_id == self._member_id:
@@ -235,7 +235,7 @@ class Membership:
                     continue  # The member gave itself up meanwhile.
                 self._has_joined = self._has_been_member = True
                 self._has_warned = False
-                self._heard_at = asked_at
+                self._heard_at = heard_at
                 self._session_s = answer.session_timeout_ms / 1000
                 self._wait_s = answer.heartbeat_interval_ms / 1000
                 if answer.epoch != self._confirmed:
@@ -251,11 +251,13 @@ class Membership:
             events.MEMBER_WAITS.log(_log, group=self._config.group, error=error.message)
 
     def _heartbeat(self) -> pb.GroupHeartbeatRequest:
+        # A member that was not heard for a while waits for less, as its session goes on meanwhile.
+        wait_s = min(max(self._heard_at + self._wait_s - host.monotonic_s(), 0), self._wait_s)
         request = pb.GroupHeartbeatRequest(
             group=self._config.group,
             member_id=self._member_id,
             confirmed=self._confirmed,
-            wait_ms=int(self._wait_s * 1000),
+            wait_ms=int(wait_s * 1000),
         )
         if not self._has_joined:
             request.member.CopyFrom(
@@ -273,7 +275,7 @@ class Membership:
     async def _ask(
         self, request: pb.GroupHeartbeatRequest
     ) -> tuple[float, pb.GroupHeartbeatResponse]:
-        """Return the answer, and when the request that it answers was sent."""
+        """Return the answer, and since when its session lasts, at the least."""
         asked_at = 0.0
 
         async def ask(connection: Connection) -> pb.GroupHeartbeatResponse:
@@ -288,10 +290,10 @@ class Membership:
 
         def silence_s() -> float:
             answer_s = min(max(_SILENCE_SHARE * self._session_s, _SILENCE_S_MIN), ANSWER_S)
-            return answer_s if asked_at else answer_s + self._wait_s
+            return answer_s if asked_at else answer_s + request.wait_ms / 1000
 
         answer = await self._coordinators.ask(self._config.group, ask, silence_s=silence_s)
-        return asked_at, answer
+        return min(asked_at + answer.waited_ms / 1000, host.monotonic_s()), answer
 
     async def _wait_until_taken(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Let the user's next poll take an assignment; go on with heartbeats soon."""

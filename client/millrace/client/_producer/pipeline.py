@@ -743,7 +743,9 @@ class Pipeline:
 
         while True:
             try:
-                response = await self.cluster.call(ask, attempt_s=self.cluster.metadata_timeout_s)
+                response = await self.cluster.call(
+                    ask, attempt_s=lambda: self.cluster.metadata_timeout_s
+                )
             except (RetriableError, ConnectionFailedError, UnknownServerError) as error:
                 self._sender.on_no_producer_id(error.message)
                 await asyncio.sleep(self._retry_ms_max / 1000)

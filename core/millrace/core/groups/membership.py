@@ -3,7 +3,7 @@
 A coordinator (`core/coordinators.py`) of all groups of one partition of the coordinators' topic. A
 member sends one heartbeat after the other; the broker answers when the member has another
 assignment, or after a while. A member that is not heard for its session is removed by the broker,
-which has the clock (`sessions.py`). Of this the log has only for how long members have been silent.
+which has the clock (`sessions.py`). The log stores only for how long members have been silent.
 
 The records of a request are made on a draft of the group, so that `replay` alone changes the state.
 A heartbeat that changes nothing makes no records, and computes nothing. A log may end in the middle

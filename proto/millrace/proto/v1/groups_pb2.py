@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from millrace.proto.v1 import common_pb2 as millrace_dot_proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emillrace/proto/v1/groups.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"\x8d\x01\n\x15GroupHeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x11\n\tconfirmed\x18\x03 \x01(\x05\x12.\n\x06member\x18\x04 \x01(\x0b\x32\x1e.millrace.proto.v1.GroupMember\x12\x0f\n\x07wait_ms\x18\x05 \x01(\r\"\x81\x01\n\x0bGroupMember\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0e\n\x06topics\x18\x03 \x03(\t\x12\x10\n\x08\x61ssignor\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\r\x12\x0f\n\x07pattern\x18\x06 \x01(\t\"n\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x12\n\npartitions\x18\x02 \x03(\r\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x17\n\nlater_from\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_later_from\"\xf7\x01\n\x16GroupHeartbeatResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x34\n\x08\x61ssigned\x18\x03 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x34\n\x08revoking\x18\x04 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\r\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\r\"G\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\nmember_ids\x18\x02 \x03(\t\x12\x0f\n\x07\x66or_now\x18\x03 \x01(\x08\"Q\n\x12LeaveGroupResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x12\n\nmember_ids\x18\x02 \x03(\t\"4\n\x14\x44\x65scribeGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\xcb\x02\n\x0f\x44\x65scribedMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12.\n\x06member\x18\x02 \x01(\x0b\x32\x1e.millrace.proto.v1.GroupMember\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x34\n\x08\x61ssigned\x18\x06 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x34\n\x08revoking\x18\x07 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x32\n\x06target\x18\x08 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x11\n\tis_behind\x18\t \x01(\x08\x12\x0f\n\x07is_away\x18\n \x01(\x08\"\xa8\x01\n\x15\x44\x65scribeGroupResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x33\n\x07members\x18\x04 \x03(\x0b\x32\".millrace.proto.v1.DescribedMember\x12\x10\n\x08has_more\x18\x05 \x01(\x08\x32\xae\x02\n\x06Groups\x12\x65\n\x0eGroupHeartbeat\x12(.millrace.proto.v1.GroupHeartbeatRequest\x1a).millrace.proto.v1.GroupHeartbeatResponse\x12Y\n\nLeaveGroup\x12$.millrace.proto.v1.LeaveGroupRequest\x1a%.millrace.proto.v1.LeaveGroupResponse\x12\x62\n\rDescribeGroup\x12\'.millrace.proto.v1.DescribeGroupRequest\x1a(.millrace.proto.v1.DescribeGroupResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emillrace/proto/v1/groups.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"\x8d\x01\n\x15GroupHeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x11\n\tconfirmed\x18\x03 \x01(\x05\x12.\n\x06member\x18\x04 \x01(\x0b\x32\x1e.millrace.proto.v1.GroupMember\x12\x0f\n\x07wait_ms\x18\x05 \x01(\r\"\x81\x01\n\x0bGroupMember\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x0e\n\x06topics\x18\x03 \x03(\t\x12\x10\n\x08\x61ssignor\x18\x04 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x05 \x01(\r\x12\x0f\n\x07pattern\x18\x06 \x01(\t\"n\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x12\n\npartitions\x18\x02 \x03(\r\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x17\n\nlater_from\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_later_from\"\x8a\x02\n\x16GroupHeartbeatResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x34\n\x08\x61ssigned\x18\x03 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x34\n\x08revoking\x18\x04 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\r\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\r\x12\x11\n\twaited_ms\x18\x07 \x01(\r\"G\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x12\n\nmember_ids\x18\x02 \x03(\t\x12\x0f\n\x07\x66or_now\x18\x03 \x01(\x08\"Q\n\x12LeaveGroupResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x12\n\nmember_ids\x18\x02 \x03(\t\"4\n\x14\x44\x65scribeGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\xcb\x02\n\x0f\x44\x65scribedMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12.\n\x06member\x18\x02 \x01(\x0b\x32\x1e.millrace.proto.v1.GroupMember\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x34\n\x08\x61ssigned\x18\x06 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x34\n\x08revoking\x18\x07 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x32\n\x06target\x18\x08 \x03(\x0b\x32\".millrace.proto.v1.TopicPartitions\x12\x11\n\tis_behind\x18\t \x01(\x08\x12\x0f\n\x07is_away\x18\n \x01(\x08\"\xa8\x01\n\x15\x44\x65scribeGroupResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x33\n\x07members\x18\x04 \x03(\x0b\x32\".millrace.proto.v1.DescribedMember\x12\x10\n\x08has_more\x18\x05 \x01(\x08\x32\xae\x02\n\x06Groups\x12\x65\n\x0eGroupHeartbeat\x12(.millrace.proto.v1.GroupHeartbeatRequest\x1a).millrace.proto.v1.GroupHeartbeatResponse\x12Y\n\nLeaveGroup\x12$.millrace.proto.v1.LeaveGroupRequest\x1a%.millrace.proto.v1.LeaveGroupResponse\x12\x62\n\rDescribeGroup\x12\'.millrace.proto.v1.DescribeGroupRequest\x1a(.millrace.proto.v1.DescribeGroupResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,17 +40,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICPARTITIONS']._serialized_start=361
   _globals['_TOPICPARTITIONS']._serialized_end=471
   _globals['_GROUPHEARTBEATRESPONSE']._serialized_start=474
-  _globals['_GROUPHEARTBEATRESPONSE']._serialized_end=721
-  _globals['_LEAVEGROUPREQUEST']._serialized_start=723
-  _globals['_LEAVEGROUPREQUEST']._serialized_end=794
-  _globals['_LEAVEGROUPRESPONSE']._serialized_start=796
-  _globals['_LEAVEGROUPRESPONSE']._serialized_end=877
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=879
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=931
-  _globals['_DESCRIBEDMEMBER']._serialized_start=934
-  _globals['_DESCRIBEDMEMBER']._serialized_end=1265
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1268
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1436
-  _globals['_GROUPS']._serialized_start=1439
-  _globals['_GROUPS']._serialized_end=1741
+  _globals['_GROUPHEARTBEATRESPONSE']._serialized_end=740
+  _globals['_LEAVEGROUPREQUEST']._serialized_start=742
+  _globals['_LEAVEGROUPREQUEST']._serialized_end=813
+  _globals['_LEAVEGROUPRESPONSE']._serialized_start=815
+  _globals['_LEAVEGROUPRESPONSE']._serialized_end=896
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=898
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=950
+  _globals['_DESCRIBEDMEMBER']._serialized_start=953
+  _globals['_DESCRIBEDMEMBER']._serialized_end=1284
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1287
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1455
+  _globals['_GROUPS']._serialized_start=1458
+  _globals['_GROUPS']._serialized_end=1760
 # @@protoc_insertion_point(module_scope)

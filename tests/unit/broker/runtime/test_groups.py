@@ -590,6 +590,24 @@ def test_a_coordinator_that_resigns_and_comes_back_knows_nothing_of_sessions() -
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.2])
+def test_a_member_is_told_for_how_long_its_heartbeat_has_waited(wait_seconds: float) -> None:
+    """Its session began anew when that was over."""
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            began = monotonic_now()
+            told = await (await join(the, wait_seconds))
+            session = the.positions._sessions[TOPIC_PARTITION]._sessions["g", "m"]
+            session_ms = the.groups.session_timeout_ms
+            assert wait_seconds <= told.waited_seconds
+            assert began + 1000 * told.waited_seconds <= session.ends_at - session_ms
+
+    asyncio.run(story())
+
+
 def test_heartbeats_that_wait_are_refused_at_once_when_another_broker_leads() -> None:
     async def story() -> None:
         async with stage() as the:
