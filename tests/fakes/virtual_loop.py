@@ -1,13 +1,17 @@
 """An asyncio event loop whose clock jumps to the next timer instead of waiting for it.
 
 For tests of pauses and time-outs: minutes take no time, and a slow machine changes nothing. Only
-for code that neither opens a connection nor waits for a thread.
+for code that neither opens a connection nor waits for a thread. The loop's clock is also that of
+`host.current`, whose dice are the same in each run.
 """
 
 import asyncio
+import random
 import selectors
 from collections.abc import Coroutine, Mapping
 from typing import Any
+
+from millrace.client import host
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -19,6 +23,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now
+
+
+class _VirtualHost(host.RealHost):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def monotonic_ns(self) -> int:
+        return round(self._loop.time() * 1e9)
+
+    def dice(self) -> random.Random:
+        return random.Random(0)
 
 
 class _JumpingSelector(selectors.BaseSelector):
@@ -50,5 +65,10 @@ class _JumpingSelector(selectors.BaseSelector):
 
 def run_in_virtual_time(story: Coroutine[Any, Any, None]) -> None:
     """Run a test's story to its end, as `asyncio.run` does."""
+    before = host.current
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(story)
+        host.current = _VirtualHost(runner.get_loop())
+        try:
+            runner.run(story)
+        finally:
+            host.current = before

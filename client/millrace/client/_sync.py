@@ -299,7 +299,9 @@ class SyncProducer(RecordSink):
         """Deliver nothing more, neither now nor at the end of the process, and wait for nothing."""
         pipeline = self._pipeline
         pipeline.is_closed = True  # At once: the clients' thread may be blocked.
-        asyncio.run_coroutine_threadsafe(pipeline.close("it was abandoned"), self._thread.loop)
+        ends_at = host.monotonic_s() + pipeline.config.close_timeout_ms / 1000
+        closing = pipeline.close("it was abandoned", ends_at)
+        asyncio.run_coroutine_threadsafe(closing, self._thread.loop)
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.fakes.clocked_loop import run_clocked
+from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client import Admin
 from millrace.client._cluster import wire
@@ -131,7 +131,7 @@ def test_a_silent_coordinator_that_others_still_name_is_given_a_short_time(is_kn
         assert list(answer.member_ids) == [CURRENT]
         assert loop.time() - begun < 3.5
 
-    run_clocked(story())
+    run_in_virtual_time(story())
 
 
 def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
@@ -145,7 +145,7 @@ def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
         assert cluster.silent_s(SILENT) is None
         assert cluster.dropped == [SILENT], "it may not know the connection any more"
 
-    run_clocked(story())
+    run_in_virtual_time(story())
 
 
 def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.fakes.clocked_loop import run_clocked
+from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
@@ -365,7 +365,7 @@ def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
         await read(20)
         await member.close()
 
-    run_clocked(story())
+    run_in_virtual_time(story())
 
 
 def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:

@@ -2,13 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._runtime.tasks import StreamTasks, Tasks, cancellations, parts_of_a_call
+from millrace.client._runtime.tasks import (
+    StreamTasks,
+    Tasks,
+    cancellations,
+    let_go,
+    parts_of_a_call,
+)
 from millrace.core.errors import ClientError
 
 
@@ -66,6 +74,31 @@ def test_a_task_that_its_owner_ends_does_not_start_again() -> None:
         assert others() == []
 
     asyncio.run(story())
+
+
+def test_a_task_that_does_not_end_holds_up_nobody_who_ends_it() -> None:
+    """As a user's callback may, which swallows cancellations."""
+
+    async def story() -> None:
+        loop, may_end = asyncio.get_running_loop(), asyncio.Event()
+        tasks = Tasks(loop, "client")
+
+        async def work() -> None:
+            while not may_end.is_set():
+                with suppress(asyncio.CancelledError):
+                    await may_end.wait()
+
+        tasks.spawn(work)
+        await asyncio.sleep(0)
+        begun = loop.time()
+        await let_go(begun + 1, tasks.end, tasks.end)
+        assert loop.time() - begun < 1.001
+        may_end.set()
+        await tasks.end()
+        await tasks.end()
+        assert others() == []
+
+    run_in_virtual_time(story())
 
 
 def test_a_stream_is_told_when_others_cancel_one_of_its_tasks() -> None:

@@ -946,7 +946,8 @@ def _forget_done(tasks: dict[Key, asyncio.Task[Any]], key: Key, task: asyncio.Ta
 
 async def _end(task: asyncio.Task[Any]) -> None:
     """Wait until a cancelled task has ended; if it had opened a connection, close that."""
-    result: object = (await asyncio.gather(task, return_exceptions=True))[0]
+    await asyncio.wait([task])  # Not `gather`, as in `Tasks.end`.
+    result = None if task.cancelled() or task.exception() else task.result()
     if isinstance(result, Connection):
         result.is_given_up = True
         await result.channel.close()

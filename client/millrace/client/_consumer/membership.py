@@ -37,7 +37,7 @@ from millrace.client._cluster.wire import error_of
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._runtime.logs import Log
-from millrace.client._runtime.tasks import Tasks
+from millrace.client._runtime.tasks import Tasks, last_work_s
 from millrace.core.errors import (
     Appended,
     ClientError,
@@ -608,9 +608,9 @@ class Membership:
     async def close(self) -> None:
         """Commit, give everything up, and leave the group: a static member for a session.
 
-        Takes `close_timeout_ms` at the most; what that does not suffice for is told by an event.
+        Ends before `close_timeout_ms`; what that does not suffice for is told by an event.
         """
-        limit_s = self._config.close_timeout_ms / 1000
+        limit_s = last_work_s(self._config.close_timeout_ms / 1000)
         self._commits_end_at = host.monotonic_s() + _COMMITS_SHARE * limit_s
         try:
             async with asyncio.timeout(limit_s) as limit:

@@ -373,7 +373,7 @@ class Pipeline:
         if self.config.acks == 0:
             await asyncio.gather(*(each.drain() for each in self._streams.open_streams()))
 
-    async def close(self, why: str = "", ends_at: float = 0.0) -> None:
+    async def close(self, why: str, ends_at: float) -> None:
         """Let go of everything; records without an outcome fail.
 
         Args:

@@ -22,6 +22,7 @@ from millrace.client._producer.settings import (
     ProducerSettings,
 )
 from millrace.client._runtime.clock import monotonic_ms, wall_ms
+from millrace.client._runtime.tasks import last_work_s
 from millrace.client._settings import documents
 from millrace.client.serialization import Serializer
 from millrace.core import words
@@ -839,7 +840,7 @@ class Producer(RecordSink):
         limit_s = pipeline.config.close_timeout_ms / 1000
         ends_at = host.monotonic_s() + limit_s
         try:
-            async with asyncio.timeout(limit_s) as limit:
+            async with asyncio.timeout(last_work_s(limit_s)) as limit:
                 try:
                     await pipeline.flush()
                 finally:

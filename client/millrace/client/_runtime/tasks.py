@@ -31,7 +31,9 @@ from millrace.core.errors import ClientError
 CANCELLED_BY_OTHERS: Final = "was cancelled, and not by the client"
 """What has happened, for the messages of errors."""
 _PAUSE_S: Final = 0.02
-_LET_GO_S: Final = 1.0
+_LET_GO_SHARE: Final = 0.2
+"""The share of `close_timeout_ms` in which the parts of a client end, after its last work."""
+_LET_GO_S_MAX: Final = 1.0
 _WAITS_FOR_END: Final = "_AioCall._handle_status_once_received"
 """Name of the coroutine by which gRPC waits for the end of a stream; a test fails if it changes."""
 _seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
@@ -83,16 +85,20 @@ async def parts_of_a_call() -> AsyncIterator[None]:
         raise ClientError(f"a part of the call {CANCELLED_BY_OTHERS}: call again") from None
 
 
+def last_work_s(limit_s: float) -> float:
+    """Return for how long a client that closes in `limit_s` may work; `let_go` has the rest."""
+    return limit_s - min(_LET_GO_SHARE * limit_s, _LET_GO_S_MAX)
+
+
 async def let_go(ends_at: float, *parts: Callable[[], Awaitable[None]]) -> None:
     """End the parts of a client that is closed, one after the other.
 
     A part that does not end in its share of the time is left behind: those behind it end, too.
 
     Args:
-        ends_at: when `close_timeout_ms` is over. All of them have a second at least.
+        ends_at: when `close_timeout_ms` is over.
         parts: what ends each.
     """
-    ends_at = max(ends_at, host.monotonic_s() + _LET_GO_S)
     for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
         with suppress(TimeoutError):
             async with asyncio.timeout((ends_at - host.monotonic_s()) / left):
@@ -143,7 +149,8 @@ class Tasks:
     async def end(self) -> None:
         """End all of them, and wait until they have ended."""
         self.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._running:  # Not `gather`: it does not heed a time-out while one of them goes on.
+            await asyncio.wait(self._running)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         begin = self._running.pop(task)
