@@ -624,6 +624,35 @@ def test_a_revoked_partition_has_its_end_committed_before_another_member_has_it(
     run(story, auto_offset_reset="latest")
 
 
+def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_most(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The member has two commits to make, and one from before may be under way."""
+
+    async def story() -> None:
+        limits: Any = {"request_timeout_ms": 5_000, "auto_commit_interval_ms": 100}
+        it = Story(auto_offset_reset="latest", enable_auto_commit=True, **limits)
+        coordinator, member = it.coordinator, it.member
+        coordinator.decide = lambda _: given(1, 0, 1, session_ms=60_000)
+        await it.until(lambda: it.reading.read, polls=True)
+        coordinator.takes_requests.clear()
+        it.reading.read[place(0)] = Position(5, 0)
+        await asyncio.sleep(0.2)
+        await it.until(lambda: member._is_committing, polls=True)
+        member.on_end_found(place(1), Offset(10))
+        coordinator.decide = lambda _: given(2, session_ms=60_000)
+        await it.until(lambda: member.has_work)
+        begun = host.monotonic_s()
+        await member.poll()
+        assert host.monotonic_s() - begun <= 5.001
+        assert not it.reading.read
+        coordinator.takes_requests.set()
+        await it.close()
+
+    run_in_virtual_time(story())
+    assert "5 s" in caplog.text
+
+
 @pytest.mark.parametrize("commits", [False, True], ids=["by hand", "by itself"])
 def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: bool) -> None:
     async def story() -> None:

@@ -297,7 +297,9 @@ class Membership:
 
     async def _wait_until_taken(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Let the user's next poll take an assignment; go on with heartbeats soon."""
-        self._told = answer
+        # A poll that takes this one already goes on with it: its commits may last for heartbeats.
+        if self._told is None or self._told.epoch != answer.epoch:
+            self._told = answer
         self._has_confirmed.clear()
         self._reading.wake()
         with suppress(TimeoutError):
@@ -521,10 +523,17 @@ class Membership:
         await self._log_failure_of(self.commit(positions))
 
     async def _commit_before_others_own(self, places: Collection[TopicPartition]) -> None:
-        """Commit what the next owners of partitions need, as far as it is for this member."""
-        if self._config.enable_auto_commit:
-            await self._commit_by_itself(self._positions_of(places))
-        await self._log_failure_of(self._commit_ends(places))
+        """Commit what the next owners of partitions need, in the time of one request at most."""
+        limit_s = self._config.request_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                if self._config.enable_auto_commit:
+                    await self._commit_by_itself(self._positions_of(places))
+                await self._log_failure_of(self._commit_ends(places))
+        except TimeoutError:
+            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            problem = f"the group's coordinator did not answer in {limit_s:g} s"
+            events.COMMIT_FAILED.log(_log, group=self._config.group, error=problem)
 
     async def _log_failure_of(self, commit: Awaitable[object]) -> None:
         try:
