@@ -92,6 +92,7 @@ class Ownership:
         next_offsets: up to where the group has handed out all records of each partition.
         moves: partitions that another member got than the one that had it before: when, and what.
         losses: members that were told of lost partitions, though they had heard of the group.
+        silences: likewise, of members that had heard nothing for a session.
         orphaned_us: for how long a partition had no owner after its owner was gone, at the most.
     """
 
@@ -112,6 +113,7 @@ class Ownership:
         self._set_back: dict[PartitionName, None] = {}
         self.moves: list[tuple[int, str]] = []
         self.losses: list[str] = []
+        self.silences: list[str] = []
         self._members: dict[PartitionName, str] = {}  # Who had it last.
         self.orphaned_us = 0
         self._orphans: dict[PartitionName, int] = {}  # Since when.
@@ -141,7 +143,9 @@ class Ownership:
                 del self.owners[place]
 
     def on_lost(self, life: Life, places: list[PartitionName]) -> None:
-        if not life.is_silent and not self._may_have_two():
+        if life.is_silent:
+            self.silences.append(f"{life.name} has lost {places}")
+        elif not self._may_have_two():
             self.losses.append(f"{life.name} has lost {places}")
         self.on_given_up(life, places)
 

@@ -109,6 +109,13 @@ MUTANTS = (
         "self._session_ms",
     ),
     mutant(
+        "a member asks a coordinator that is silent for as long as any broker",
+        "P61",
+        "millrace.client._cluster.coordinators:Coordinators.ask",
+        "keeper, method, silence_s, given_up",
+        "keeper, method, lambda: 2 * ANSWER_S, given_up",
+    ),
+    mutant(
         "a coordinator keeps the sessions of the time before it was replaced",
         "P61",
         "millrace.broker.runtime.groups:Groups._on_ended",
