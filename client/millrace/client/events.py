@@ -73,6 +73,18 @@ READ_TOPIC_GONE: Final = Event(
     "back for a day.",
     fields=("topic", "partitions", "error"),
 )
+READ_TOPIC_MADE_AGAIN: Final = Event(
+    name="read_topic_made_again",
+    level=Level.WARNING,
+    text="the topic %(topic)r was deleted and made again: the positions of the group %(group)r are "
+    "of the deleted one, so the group begins anew in the new one",
+    meaning="A position belongs to a topic, not to its name. Without one, a member begins where "
+    "`auto_offset_reset` says, or at the start of a partition that came later. The member tells of "
+    "it as long as the deleted topic can be brought back.",
+    action="Nothing, if that was on purpose. Otherwise `millrace topic list --deleted` shows until "
+    "when the other one can be brought back.",
+    fields=("topic", "group"),
+)
 MEMBER_SLOW: Final = Event(
     name="member_slow",
     level=Level.WARNING,

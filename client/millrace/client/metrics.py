@@ -268,8 +268,8 @@ _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
         _counter,
         "consumer_jumps",
         "Positions that were moved without the program, by reason: `records_deleted` before they "
-        "were read, `beyond_end` of the log, `topic_gone`. Worry when it grows: records may be "
-        "lost to the program.",
+        "were read, `beyond_end` of the log, `topic_gone`, `topic_made_again`. Worry when it "
+        "grows: records may be lost to the program.",
         lambda each: each.counters.jumps.copy(),
         "reason",
     ),

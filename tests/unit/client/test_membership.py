@@ -29,7 +29,7 @@ from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.settings import parse
 from millrace.proto.errors import error_to_wire
-from millrace.proto.v1 import common_pb2, groups_pb2, positions_pb2
+from millrace.proto.v1 import cluster_pb2, common_pb2, groups_pb2, positions_pb2
 
 TOPIC_ID = TopicId(b"t" * 16)
 DEADLINE_S = 10
@@ -66,8 +66,11 @@ class Coordinator:
         self.heartbeats: list[groups_pb2.GroupHeartbeatRequest] = []
         self.left: list[str] = []
         self.gone: set[TopicId] = set()
+        self.deleted: dict[TopicId, str] = {}
+        """Deleted topics in which the group has a position."""
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
+        self.list_refusal: MillraceError | None = None
         self.numbers: list[int] = []
         self.commit_refusals: list[MillraceError] = []
         self.may_answer = asyncio.Event()
@@ -76,7 +79,7 @@ class Coordinator:
         self.hears.set()
         self.takes_requests = asyncio.Event()
         self.takes_requests.set()
-        self.groups = self.positions = self
+        self.groups = self.positions = self.cluster = self
 
     async def call(
         self, method: Callable[[Any], Awaitable[Any]], *, attempt_s: Callable[[], float]
@@ -117,7 +120,23 @@ class Coordinator:
                 )
                 for number, offset in self.committed.items()
             ]
+            + [
+                positions_pb2.Position(
+                    topic_partition=common_pb2.TopicPartition(topic_id=each, partition=0),
+                    offset=99,
+                )
+                for each in self.deleted
+            ]
         )
+
+    async def ListDeletedTopics(self, request: object) -> Any:
+        if self.list_refusal is not None:
+            raise self.list_refusal
+        topics = [
+            cluster_pb2.DeletedTopic(topic_id=each, name=name)
+            for each, name in self.deleted.items()
+        ]
+        return cluster_pb2.ListDeletedTopicsResponse(topics=topics)
 
     async def topic(self, name: str) -> SimpleNamespace:
         return SimpleNamespace(topic_id=TOPIC_ID)
@@ -146,6 +165,7 @@ class Reading:
         self.begun: dict[TopicPartition, Begun] = {}
         self.wakes = 0
         self.gone: list[str] = []
+        self.made_again: list[str] = []
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
         self.begun.update(places)
@@ -160,6 +180,9 @@ class Reading:
 
     def tell_gone(self, topic: str, *_: object) -> None:
         self.gone.append(topic)
+
+    def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
+        self.made_again.append(topic)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -694,6 +717,31 @@ def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partit
             it.coordinator.decide = decide
             await it.until(lambda left=left: len(it.reading.read) == len(left), polls=True)  # type: ignore[misc]
             assert it.reading.gone == ([] if topic else ["t"])
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("committed", "deleted", "refusal", "told"),
+    [
+        ({}, "t", None, ["t"]),
+        ({0: 7}, "t", None, ["t"]),
+        ({0: 7, 1: 8}, "t", None, []),
+        ({}, "another", None, []),
+        ({}, "t", ConnectionFailedError("no answer"), []),
+    ],
+    ids=["no position", "one position", "all positions", "another topic", "an error"],
+)
+def test_a_group_whose_positions_are_of_a_deleted_topic_of_the_name_is_told(
+    committed: dict[int, int], deleted: str, refusal: MillraceError | None, told: list[str]
+) -> None:
+    async def story(it: Story) -> None:
+        it.coordinator.committed = committed
+        it.coordinator.deleted = {TopicId(b"d" * 16): deleted}
+        it.coordinator.list_refusal = refusal
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        assert it.reading.made_again == told
 
     run(story)
 

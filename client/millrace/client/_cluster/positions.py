@@ -10,10 +10,11 @@ from typing import Final, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._cluster.coordinators import AnswerT, Coordinators
+from millrace.client._cluster.coordinators import ANSWER_S, AnswerT, Coordinators
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position, check_place
 from millrace.core.topics import PartitionName, parse_topic_name
+from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 
 _REQUEST_BYTES: Final = 512 << 10
@@ -147,6 +148,19 @@ class KeptPositions:
                 request.after.CopyFrom(where)
             has_more = response.has_more
         return found
+
+    async def names_before(self) -> dict[TopicId, str]:
+        """Return the names that deleted topics had, of those that can be brought back."""
+
+        async def ask(connection: Connection) -> cluster_pb2.ListDeletedTopicsResponse:
+            answer: cluster_pb2.ListDeletedTopicsResponse
+            answer = await connection.cluster.ListDeletedTopics(
+                cluster_pb2.ListDeletedTopicsRequest()
+            )
+            return answer
+
+        answer = await self._cluster.call(ask, attempt_s=lambda: ANSWER_S)
+        return {TopicId(each.topic_id): each.name for each in answer.topics}
 
     async def delete(self, name: str) -> None:
         """See `Admin.delete_group`."""

@@ -197,8 +197,8 @@ class Consumer:
             UnsupportedFormatError: a batch is of a later release; likewise.
 
         Nothing is ever skipped in silence: where records were deleted before they were read, and
-        where a topic was deleted, the consumer logs a warning (`position_jumped`,
-        `read_topic_gone`) and counts it in `metrics()`.
+        where a topic was deleted or made again, the consumer logs a warning (`position_jumped`,
+        `read_topic_gone`, `read_topic_made_again`) and counts it in `metrics()`.
         """
         return await self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
 

@@ -128,6 +128,9 @@ class Reading(Protocol):
     ) -> None:
         """Log once that a topic is gone whose partitions, among others, are read."""
 
+    def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
+        """Log once that a topic begins anew, as the group's positions are of a deleted one."""
+
     def wake(self) -> None:
         """Let a poll that waits look again; it asks `Membership.has_work` first."""
 
@@ -443,6 +446,7 @@ class Membership:
             each: topic for each, topic in assigned.items() if topic and each not in self.owned
         }
         committed = await self._committed() if begun else {}
+        await self._tell_made_again(begun, committed)
         if self._told is not told:
             return
         later = {
@@ -472,6 +476,19 @@ class Membership:
             if names and not each.topic:
                 problem = f"the topic {names[0]!r} was deleted"
                 self._reading.tell_gone(names[0], topic_id, self.owned, problem)
+
+    async def _tell_made_again(
+        self, begun: dict[TopicPartition, str], committed: Collection[TopicPartition]
+    ) -> None:
+        """Tell of topics that begin without a position, as the group's are of a deleted topic."""
+        new = {topic: place.topic_id for place, topic in begun.items() if place not in committed}
+        before = {each.topic_id for each in committed} - {each.topic_id for each in begun}
+        if not new or not before:
+            return
+        with suppress(MillraceError):  # It goes on without; brokers of before have no such list.
+            for topic_id, name in (await self._positions.names_before()).items():
+                if topic_id in before and name in new:
+                    self._reading.tell_made_again(name, new[name])
 
     def on_end_found(self, place: TopicPartition, end: Offset) -> None:
         """Commit the end of a partition if the group begins there."""

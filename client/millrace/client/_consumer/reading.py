@@ -191,6 +191,8 @@ class ConsumerCore:
         """In the group that the user subscribed in."""
         self._told_gone: set[TopicId] = set()
         """Topics of assigned partitions that are gone, as the user was told."""
+        self._told_made_again: set[TopicId] = set()
+        """Likewise, topics that begin anew."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
         fork.watch(self)
@@ -382,7 +384,9 @@ class ConsumerCore:
         if self.membership is not None:
             return
         if is_all and not self._pattern:
-            raise next(iter(gone.values()))
+            place, error = next(iter(gone.items()))
+            about_new = self._about_new_topic(self._topics[place], place.topic_id)
+            raise UnknownTopicOrPartitionError(error.message + about_new)
         with self._lock:
             for place in gone:
                 self._fetcher.unassign(place)
@@ -401,7 +405,26 @@ class ConsumerCore:
             self._told_gone.add(topic_id)
             self.counters.jumps["topic_gone"] += 1
             count = sum(place.topic_id == topic_id for place in places)
+            error += self._about_new_topic(topic, topic_id)
             events.READ_TOPIC_GONE.log(_log, topic=topic, partitions=count, error=error)
+
+    def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
+        """Log once that a topic begins anew, as the group's positions are of a deleted one."""
+        if topic_id not in self._told_made_again:
+            self._told_made_again.add(topic_id)
+            self.counters.jumps["topic_made_again"] += 1
+            events.READ_TOPIC_MADE_AGAIN.log(_log, topic=topic, group=self.group)
+
+    def _about_new_topic(self, topic: str, topic_id: TopicId) -> str:
+        """Return what becomes of a topic that has the name of one that is gone, if there is one."""
+        info = self.cluster.topics.get(topic)
+        if info is None or info.topic_id == topic_id:
+            return ""
+        if self.membership is not None:
+            return ": the group reads the new one, in which it has no position yet"
+        if self._pattern and patterns.matching(self._pattern, [topic]):
+            return ": the new one is read from its beginning"
+        return ": assign the new one to read it"
 
     def _take_back(self) -> None:
         """Let the rest begin with the first record that no loop has reached."""
@@ -651,6 +674,7 @@ class ConsumerCore:
         for place in gone:
             del self._topics[place]
             self._told_gone.discard(place.topic_id)
+            self._told_made_again.discard(place.topic_id)
         self._step()
 
     def known_position(self, place: TopicPartition) -> Position | None:

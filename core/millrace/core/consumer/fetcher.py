@@ -435,8 +435,7 @@ class Fetcher:
         for route in self._router.on_topics(topic_ids):
             place = route.topic_partition
             if place not in self._gone:
-                hint = "" if topic_ids[route.topic] is None else ": subscribe to the new one"
-                error = UnknownTopicOrPartitionError(route.deletion + hint)
+                error = UnknownTopicOrPartitionError(route.deletion)
                 self._give_up(self._partitions[place], error)
                 del self._errors[place]
                 self._gone[place] = self._untold_gone[place] = error
