@@ -95,8 +95,8 @@ forked(too_late)
 """
 
 _LOGGED = """
-import atexit, logging, time
-from millrace.client._runtime.logs import Log
+import atexit, logging
+from millrace.client._runtime.logs import Log, _by_loop
 from millrace.client._sync import _LoopThread
 
 async def log():
@@ -104,11 +104,14 @@ async def log():
 
 _LoopThread.shared().call(log())
 
-def end():
-    begun = time.monotonic()
-    atexit._run_exitfuncs()
-    assert time.monotonic() - begun < 0.9
+def threads():
+    return [lines._thread for lines in _by_loop.values()]
 
+def end():
+    assert threads() == [None], "its end would wait for a thread that it lacks"
+    atexit._run_exitfuncs()
+
+assert threads() != [None]
 forked(end)
 """
 
