@@ -362,7 +362,7 @@ def _polled(consumer: SyncConsumer, topic: str) -> list[tuple[str, int]]:
 
 
 def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones(
-    cluster: RunningCluster,
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
         for topic in ("orders-eu", "payments"):
@@ -376,6 +376,7 @@ def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones
             admin.create_topic("orders-us", 1, 3)
             producer.send("orders-us", b"later")
             assert next(records).value == b"later"
+            consumer.commit()
             admin.delete_topic("orders-us")
             begun = time.monotonic()
             consumer.commit()
@@ -383,6 +384,15 @@ def test_a_pattern_reads_topics_that_are_created_later_and_outlives_deleted_ones
             producer.send("orders-eu", b"after")
             assert next(records).value == b"after"
             wait_until(lambda: not _polled(consumer, "orders-us"), "the topic leaves")
+        admin.create_topic("orders-us", 1, 3)
+        with SyncConsumer(cluster.bootstrap, group="g") as consumer:
+            consumer.subscribe(pattern="orders-.*")
+            wait_until(lambda: _polled(consumer, "orders-us"), "the new topic is read")
+            assert consumer.metrics()["jumps"] == 1
+            wait_until(
+                lambda: "'orders-us' was deleted and made again: the positions" in caplog.text,
+                "the group is told that it has no position there",
+            )
         with SyncConsumer(cluster.bootstrap, group="g") as consumer:
             consumer.subscribe(pattern="(")
             with pytest.raises(InvalidGroupError, match="RE2"):

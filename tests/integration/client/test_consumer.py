@@ -756,16 +756,23 @@ def test_a_consumer_of_nothing_looks_nothing_up(run: Run) -> None:
     run(story())
 
 
-def test_a_deleted_topic_is_told(run: Run) -> None:
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_deleted_topic_is_told(run: Run, is_made_again: bool) -> None:
+    message = (
+        r"deleted and made again: assign the new one to read it" if is_made_again else "deleted$"
+    )
+
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
             await fill(broker, 2)
             await consumer.subscribe(["orders"])
             await read(consumer, 2)
             del broker.topics["orders"]
+            if is_made_again:
+                broker.create_topic("orders")
             await broker.stop()
             await broker.start()
-            with pytest.raises(UnknownTopicOrPartitionError, match="deleted"):
+            with pytest.raises(UnknownTopicOrPartitionError, match=message):
                 await read(consumer, 1)
 
     run(story())
