@@ -71,7 +71,7 @@ _END_NUMBER: Final = 1
 _END_PAUSE_S_MAX: Final = 5.0
 """The longest pause before such a commit is tried again; it doubles from `_PAUSE_S`."""
 _COMMITS_SHARE: Final = 0.6
-"""The share of `close_timeout_ms` for the commits of a member that leaves. Its partitions wait a
+"""The share of its time to close for the commits of a member that leaves. Its partitions wait a
 session, 10 s by default, at most: then others read again what is not committed."""
 _LEAVE_SHARE: Final = 0.2
 """For the request to leave after that. A coordinator that does not hear it waits a session."""
@@ -611,8 +611,8 @@ class Membership:
         except TimeoutError as error:
             self._counters.commit_failures[RequestTimedOutError.name()] += 1
             raise RequestTimedOutError(
-                f"the group's coordinator did not answer in {_COMMITS_SHARE:.0%} of "
-                f"close_timeout_ms={self._config.close_timeout_ms}, and the member leaves",
+                "the group's coordinator did not answer in the time that "
+                f"close_timeout_ms={self._config.close_timeout_ms} leaves for commits",
                 appended=Appended.MAYBE,
             ) from error
         except MillraceError as error:
