@@ -37,11 +37,14 @@ from millrace.cli.records.record_columns import RECORD_COLUMNS
 CONVERT: Final = "convert the file first: iconv -f LATIN1 -t UTF-8"
 ROW_BYTES_MAX: Final = 64 << 20
 
-_CELL: Final = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^",\r\n])[^,\r\n]*+)?+')
-_ROW: Final = rb'(?:[^"\r\n]++|(?<![^,\r\n])"(?:[^"]++|"")*+"|(?<=[^,\r\n])")*+(?:\r\n|\n|\r)'
+# Atomic groups, as Python before 3.11.5 matches `(?:…)*+` wrongly where the group can backtrack:
+# https://github.com/python/cpython/issues/106052.
+_QUOTED: Final = rb'"(?>(?:[^"]++|"")*)"'
+_CELL: Final = re.compile(rb"(?>(?:(?:" + _QUOTED + rb'|[^",\r\n])[^,\r\n]*+)?)')
+_ROW: Final = rb'(?>(?:[^"\r\n]++|(?<![^,\r\n])' + _QUOTED + rb'|(?<=[^,\r\n])")*)(?:\r\n|\n|\r)'
 """A quote at the beginning of a cell begins quoted text; elsewhere it is an ordinary character."""
 _FIRST_ROW: Final = re.compile(_ROW)
-_ROWS: Final = re.compile(rb"(?:" + _ROW + rb")*+")
+_ROWS: Final = re.compile(rb"(?>(?:" + _ROW + rb")*)")
 
 Holds = Literal["numbers", "truth values", "text", "text or null"]
 
