@@ -20,8 +20,8 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-# Rates of clients: these tests need the machine for themselves.
-TESTS_ALONE := tests/integration/test_quotas.py
+# Rates and waits of clients: these tests need the machine for themselves.
+TESTS_ALONE := tests/integration/test_quotas.py tests/integration/test_large_calls.py
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
