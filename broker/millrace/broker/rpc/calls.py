@@ -20,7 +20,7 @@ from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import Request, decode_request
 from millrace.broker.runtime.loop_time import LoopTime
 from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.turns import ENTRY_BYTES, Turns
+from millrace.broker.runtime.turns import Turns
 from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
@@ -129,14 +129,13 @@ class Calls:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: Caller) -> bytes:
-            work = self._turns.work()
-            await work.give_way(len(data) // ENTRY_BYTES)
+            await self._turns.give_way_to(len(data))
             request: Any = decode_request(kind, data, self._limits.request_entries_max)
             if check is not None:
                 check(request)
                 request = data  # Of the message, nothing stays while the controller works.
             response = await method(request, caller)
-            await work.give_way(self._checked_size(response) // ENTRY_BYTES)
+            await self._turns.give_way_to(self._checked_size(response))
             return response.SerializeToString()
 
         return call

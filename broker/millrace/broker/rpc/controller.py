@@ -27,7 +27,7 @@ from millrace.broker.peers.controller_messages import (
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.runtime.streams import run_until_first
-from millrace.broker.runtime.turns import ENTRY_BYTES, Turns
+from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.effects import AskLogEnds
@@ -228,8 +228,8 @@ class _Session:
         try:
             own = request_from_proto(request)
             if own is None:
+                await self._service.turns.give_way_to(size)
                 work = self._service.turns.work()
-                await work.give_way(size // ENTRY_BYTES)
                 response = await administer(
                     controller, work, self._service.audit, request, self._asker(request)
                 )

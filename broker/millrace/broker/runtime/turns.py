@@ -3,7 +3,7 @@
 Work with many entries yields before each of them. All long work together has one slice in each turn
 of the loop: work that finds it used up waits for the next turn, and continues in order of arrival.
 So a hundred large requests delay the loop no longer than one does. The first few entries of each
-are done at once: small work does not wait.
+are done at once, and so are messages of ordinary size: small work does not wait.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ SLICE_SECONDS: Final = 0.002
 """How long all long work together may keep the loop in one turn."""
 FREE_ENTRIES: Final = 16
 """Entries of each work that do not count."""
-ENTRY_BYTES: Final = 32
-"""Bytes of a message for one topic or partition: decoding and encoding are work, too."""
+FREE_BYTES: Final = 32 << 10
+"""Largest message that is decoded or encoded at once: for less than its call costs anyway."""
 
 
 class Turns:
@@ -28,6 +28,11 @@ class Turns:
     def work(self) -> "Work":
         """Begin something that may become long."""
         return Work(self)
+
+    async def give_way_to(self, message_bytes: int) -> None:
+        """Return when there is time to decode or encode a message of this size."""
+        if message_bytes > FREE_BYTES:
+            await self.next_slice()
 
     async def next_slice(self) -> None:
         """Return when there is time for an entry: at once, unless this turn's slice is over."""

@@ -26,7 +26,7 @@ from millrace.core.errors import (
 )
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_from_trailers
-from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
+from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse, TopicMetadata
 
 USER_AGENT = ("user-agent", "own/7 grpc-x/1")
 
@@ -244,6 +244,37 @@ def test_large_requests_that_come_together_are_decoded_in_turns_of_the_loop() ->
     # The one that is under way when the slice ends is decoded.
     assert asyncio.run(most_in_a_turn(large)) <= 3
     assert decoded == 10
+
+
+def test_a_request_of_ordinary_size_waits_for_no_large_one() -> None:
+    ended: list[int] = []
+    ordinary = GetMetadataRequest(topics=["x" * 200] * 100).SerializeToString()
+    large = GetMetadataRequest(topics=["x" * 200] * 1000).SerializeToString()
+
+    class Request(SimpleNamespace):
+        DESCRIPTOR = GetMetadataRequest.DESCRIPTOR
+
+        @classmethod
+        def FromString(cls, data: bytes) -> GetMetadataRequest:
+            until = time.monotonic() + SLICE_SECONDS / 2
+            while len(data) == len(large) and time.monotonic() < until:
+                pass
+            return GetMetadataRequest.FromString(data)
+
+    async def answer(request: GetMetadataRequest, _: Caller) -> GetMetadataResponse:
+        return GetMetadataResponse(topics=[TopicMetadata(name=each) for each in request.topics])
+
+    async def story() -> None:
+        handlers = calls_of().handlers("S", unary={"Ask": (answer, Request)})
+
+        async def call(data: bytes) -> None:
+            await serve_call(handlers, "/S/Ask", CallContext(), data)
+            ended.append(len(data))
+
+        await asyncio.gather(*(call(data) for data in [large] * 10 + [ordinary]))
+
+    asyncio.run(story())
+    assert ended.index(len(ordinary)) <= 3, "those that the first slice has time for come first"
 
 
 def test_a_request_that_is_passed_on_is_decoded_once() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from millrace.broker.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
+from millrace.broker.runtime.turns import FREE_BYTES, FREE_ENTRIES, SLICE_SECONDS, Turns
 
 ENTRY_SECONDS = 0.001
 
@@ -94,6 +94,7 @@ def test_what_is_small_waits_for_nobody() -> None:
         small = turns.work()
         for _ in range(FREE_ENTRIES):
             await small.give_way()
+        await turns.give_way_to(FREE_BYTES)
         assert not any(task.done() for task in others)
         await asyncio.gather(*others)
 
