@@ -247,7 +247,7 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
         await admin.commit_positions("g", {("t", 0): Position(0)})
         group.join()
         await group.is_shared()
-        with pytest.raises(UnknownMemberIdError, match="only these may commit"):
+        with pytest.raises(UnknownMemberIdError, match="only members may commit"):
             await admin.commit_positions("g", {("t", 0): Position(7, 0)})
         async with Consumer(cluster.bootstrap) as consumer:
             with pytest.raises(InvalidRequestError, match="no group"):

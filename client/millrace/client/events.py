@@ -20,7 +20,7 @@ RECORDS_LOST: Final = Event(
     name="records_lost",
     level=Level.WARNING,
     text="a producer was not closed, and left records undelivered (%(records)d): %(reason)s. Close "
-    " producers, best by `with` or `async with`",
+    "producers, best by `with` or `async with`",
     meaning="The program ended, or closed the event loop of an asynchronous producer, before all "
     "records were acknowledged. Some of them may be in the log.",
     action="Close the producer, and look at the errors that `close()` raises.",

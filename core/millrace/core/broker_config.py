@@ -69,7 +69,7 @@ class NodeConfig:
         "",
         "File of one number that replaces `cluster.initial_brokers`. The broker reads it again "
         "every second, so that a new cluster can be made smaller while its first brokers start. "
-        "While the file is missing or empty, the setting counts. The operator for Kubernetes "
+        "The setting counts until the file has a number. The operator for Kubernetes "
         "writes the file.",
     )
     accept_older_copy: str = setting(

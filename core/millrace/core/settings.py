@@ -46,10 +46,10 @@ BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 PROBLEMS_TOLD_MAX: Final = 10
 """Problems that one message lists; of more it gives the number."""
 _HINTS_MAX: Final = 3
+"""Unknown names for which the nearest known one is searched, which is costly."""
 _NEAREST_MAX: Final = 1024
 """Names whose nearest one is remembered: to find it takes a tenth of a millisecond, and a request
 may have the same name in each of a thousand topics."""
-"""Unknown names for which the nearest known one is searched, which is costly."""
 _NUMBER_LENGTH_MAX: Final = 64
 """Characters of a number: more than any bound needs, and so few that Python converts it at once."""
 _PARTS_MAX: Final = 5

@@ -26,12 +26,13 @@ class InitialBrokers:
 
     Args:
         file: path of the file with the number.
-        usual: the number while the file is missing or empty.
+        usual: the number until the file has one. A file that is empty later keeps the last number:
+            a cluster that has begun cannot wait again, and a person may write the file by hand.
         on_change: called with the new number after each change.
     """
 
     def __init__(self, file: str, usual: int, on_change: Callable[[int], None]) -> None:
-        self._file = SmallFile(file, _LENGTH_MAX, _parse, usual, _on_problem)
+        self._file = SmallFile[int | None](file, _LENGTH_MAX, _parse, None, _on_problem)
         self._current = usual
         self._on_change = on_change
 
@@ -43,8 +44,8 @@ class InitialBrokers:
 
     async def look(self) -> None:
         """Read the file, and pass another number on."""
-        found = await asyncio.to_thread(self._file.read, self._current)
-        if found != self._current:
+        found = await asyncio.to_thread(self._file.read, None)
+        if found is not None and found != self._current:
             self._current = found
             self._on_change(found)
 

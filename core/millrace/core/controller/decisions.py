@@ -567,7 +567,7 @@ class Decisions:
         if under_way >= self._config.reassigning_partitions_max:
             raise ReassignmentRefusedError(
                 f"{count(under_way, 'partition is', 'partitions are')} being reassigned already "
-                " (the setting cluster.reassigning_partitions_max): wait for some to end",
+                "(the setting cluster.reassigning_partitions_max): wait for some to end",
                 reason=ReassignmentReason.LIMIT_REACHED,
                 topic_partition=key,
             )

@@ -398,8 +398,8 @@ class MembershipMachine:
         if not member_id:
             assert group is not None
             raise UnknownMemberIdError(
-                f"the group {name!r} has {count(len(group.members), 'member')}, and only these "
-                "may commit: stop them first"
+                f"the group {name!r} has {count(len(group.members), 'member')}, and only "
+                "members may commit: stop them first"
             )
         if group is None or member_id not in group.members:
             raise _unknown(name, member_id)

@@ -253,7 +253,7 @@ class PositionsMachine:
         if self._count + more > self._config.partition_positions_max:
             raise PositionsFullError(
                 f"the partition of this name has {count(self._count, 'position')}, and the setting "
-                " positions.partition_positions_max allows "
+                "positions.partition_positions_max allows "
                 f"{self._config.partition_positions_max}: delete unused names (`millrace group "
                 "list`), or raise it"
             )

@@ -332,7 +332,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             description="Settings of the brokers, by section and name as in "
             "docs/configuration.md. A change is rolled out, a broker at a time, but that of "
-            "`cluster.initial_brokers` counts at once."
+            "`cluster.initial_brokers` needs no restart."
         ),
     ] = field(default_factory=dict)
     listeners: Annotated[

@@ -22,6 +22,8 @@ Source: the idea of Strimzi's KafkaRoller, with the ISR rule of KIP-966.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from millrace.core.words import count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPod:
@@ -172,7 +174,7 @@ def _wait_for(away: Sequence[BrokerPod], missing: int) -> Wait:
         first = away[0]
         problem = f": {first.problem}" if first.problem else ""
         return Wait(f"{first.name} is not ready yet{problem}")
-    return Wait(f"{missing} pods are still to be made")
+    return Wait(f"{count(missing, 'pod is', 'pods are')} still to be made")
 
 
 def _some(places: Sequence[str]) -> str:

@@ -339,7 +339,8 @@ class _Work:
         except MillraceError as error:
             return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, str(error))
         if unaware := sum(each.tier is None for each in logs):
-            message = f"{unaware} replicas: their brokers have yet to hear that the topic is tiered"
+            replicas = count(unaware, "replica")
+            message = f"the brokers of {replicas} have yet to hear that the topic is tiered"
             return Condition("Tiered", None, Reason.WAITING, message)
         return tiered(
             [

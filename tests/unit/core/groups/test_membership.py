@@ -226,7 +226,7 @@ def test_commits_are_the_owners_alone() -> None:
     check("g", "", -1, places(0))
     group.join("a")
     check("g", "a", 1, places(0, 3))
-    with pytest.raises(UnknownMemberIdError, match="only these may commit"):
+    with pytest.raises(UnknownMemberIdError, match="only members may commit"):
         check("g", "", -1, places(0))
     with pytest.raises(UnknownMemberIdError, match="no member"):
         check("g", "b", 1, places(0))
