@@ -71,6 +71,9 @@ class Coordinator:
         self.committed: dict[int, int] = {}
         self.commits: list[list[int]] = []
         self.list_refusal: MillraceError | None = None
+        self.lists_asked = 0
+        self.may_list = asyncio.Event()
+        self.may_list.set()
         self.numbers: list[int] = []
         self.commit_refusals: list[MillraceError] = []
         self.may_answer = asyncio.Event()
@@ -130,6 +133,8 @@ class Coordinator:
         )
 
     async def ListDeletedTopics(self, request: object) -> Any:
+        self.lists_asked += 1
+        await self.may_list.wait()
         if self.list_refusal is not None:
             raise self.list_refusal
         topics = [
@@ -725,7 +730,7 @@ def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partit
     ("committed", "deleted", "refusal", "told"),
     [
         ({}, "t", None, ["t"]),
-        ({0: 7}, "t", None, ["t"]),
+        ({0: 7}, "t", None, []),
         ({0: 7, 1: 8}, "t", None, []),
         ({}, "another", None, []),
         ({}, "t", ConnectionFailedError("no answer"), []),
@@ -741,9 +746,44 @@ def test_a_group_whose_positions_are_of_a_deleted_topic_of_the_name_is_told(
         it.coordinator.list_refusal = refusal
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
+        if not committed:
+            await it.until(lambda: it.coordinator.lists_asked)
+        await asyncio.sleep(0)
         assert it.reading.made_again == told
 
     run(story)
+
+
+def test_no_record_waits_for_what_is_told_of_deleted_topics_and_each_topic_is_compared_once() -> (
+    None
+):
+    async def story(it: Story) -> None:
+        coordinator = it.coordinator
+        coordinator.deleted = {TopicId(b"d" * 16): "t"}
+        coordinator.may_list.clear()
+        coordinator.decide = lambda _: given(1, 0)
+        await it.until(lambda: it.reading.read, polls=True)
+        await it.until(lambda: coordinator.heartbeats[-1].confirmed == 1)
+        coordinator.may_list.set()
+        await it.until(lambda: it.reading.made_again)
+        coordinator.decide = lambda _: given(2, 0, 1)
+        await it.until(lambda: coordinator.heartbeats[-1].confirmed == 2, polls=True)
+        assert coordinator.lists_asked == 1
+
+    run(story)
+
+
+def test_a_member_that_is_closed_waits_for_no_list_of_deleted_topics() -> None:
+    async def story() -> None:
+        it = Story()
+        it.coordinator.deleted = {TopicId(b"d" * 16): "t"}
+        it.coordinator.may_list.clear()
+        await it.until(lambda: it.coordinator.lists_asked, polls=True)
+        async with asyncio.timeout(3):
+            await it.close()
+        assert it.reading.made_again == []
+
+    asyncio.run(story())
 
 
 def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:

@@ -261,9 +261,11 @@ class ClusterService:
         self, _: pb.ListDeletedTopicsRequest, __: object
     ) -> pb.ListDeletedTopicsResponse:
         image, kept_ms = self._channel.metadata, self._channel.config.deleted_topic_retention_ms
-        return pb.ListDeletedTopicsResponse(
-            metadata_epoch=image.epoch,
-            topics=[
+        response = pb.ListDeletedTopicsResponse(metadata_epoch=image.epoch)
+        work = self._turns.work()
+        for each in image.deleted_topics():
+            await work.give_way()
+            response.topics.append(
                 pb.DeletedTopic(
                     name=str(each.topic.name),
                     topic_id=each.topic.topic_id,
@@ -272,9 +274,8 @@ class ClusterService:
                     deleted_at_ms=each.deleted_at,
                     gone_at_ms=each.deleted_at + kept_ms,
                 )
-                for each in image.deleted_topics()
-            ],
-        )
+            )
+        return response
 
     def _forward_method(self, forwarded: _Forwarded) -> ForwardMethod:
         """Return the method that passes a client's request on to the controller.

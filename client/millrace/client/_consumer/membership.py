@@ -188,6 +188,8 @@ class Membership:
         """Owned partitions of which the group has no position, with the ends at which it begins;
         None: the end is not found yet."""
         self._has_found_end = asyncio.Event()
+        self._compared: set[TopicId] = set()
+        """Topics without a position that were compared with the deleted ones, of those it owns."""
         self._tasks = Tasks(
             asyncio.get_running_loop(), "member of a group", self._on_unexpected_error
         )
@@ -446,7 +448,6 @@ class Membership:
             each: topic for each, topic in assigned.items() if topic and each not in self.owned
         }
         committed = await self._committed() if begun else {}
-        await self._tell_made_again(begun, committed)
         if self._told is not told:
             return
         later = {
@@ -465,6 +466,7 @@ class Membership:
         self._reading.begin(beginning)
         self._confirmed, self._told = told.epoch, None
         self._counters.assignments += 1
+        self._look_for_made_again(begun, committed)
         await self._call(self._callbacks.on_assigned, self._names(begun))
         self._has_confirmed.set()
 
@@ -477,18 +479,32 @@ class Membership:
                 problem = f"the topic {names[0]!r} was deleted"
                 self._reading.tell_gone(names[0], topic_id, self.owned, problem)
 
-    async def _tell_made_again(
+    def _look_for_made_again(
         self, begun: dict[TopicPartition, str], committed: Collection[TopicPartition]
     ) -> None:
-        """Tell of topics that begin without a position, as the group's are of a deleted topic."""
-        new = {topic: place.topic_id for place, topic in begun.items() if place not in committed}
-        before = {each.topic_id for each in committed} - {each.topic_id for each in begun}
-        if not new or not before:
-            return
-        with suppress(MillraceError):  # It goes on without; brokers of before have no such list.
-            for topic_id, name in (await self._positions.names_before()).items():
-                if topic_id in before and name in new:
+        """Find topics that begin without any position, as the group's are of a deleted topic.
+
+        In the background, and once for each topic: no record waits for what is only told.
+        """
+        with_position = {each.topic_id for each in committed}
+        new = {
+            topic: place.topic_id
+            for place, topic in begun.items()
+            if place.topic_id not in with_position
+        }
+        before = with_position - {each.topic_id for each in self.owned}
+        if before and not self._compared.issuperset(new.values()):
+            self._tasks.spawn(self._tell_made_again, new, before)
+
+    async def _tell_made_again(self, new: dict[str, TopicId], before: Collection[TopicId]) -> None:
+        """Tell of those topics whose name a deleted topic with a position had."""
+        with suppress(MillraceError):  # It goes on without; a later assignment tries again.
+            names = await self._positions.names_before()
+            owned = {each.topic_id for each in self.owned}
+            for topic_id, name in names.items():
+                if topic_id in before and new.get(name) in owned:
                     self._reading.tell_made_again(name, new[name])
+            self._compared = (self._compared | set(new.values())) & owned
 
     def on_end_found(self, place: TopicPartition, end: Offset) -> None:
         """Commit the end of a partition if the group begins there."""
