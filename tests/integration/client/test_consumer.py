@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sized
 from typing import Any
 
 import pytest
-from tests.fakes.broker import FakeBroker
+from tests.fakes.broker import FakeBroker, FakeTopic
 
 from millrace.client import (
     Admin,
@@ -37,6 +37,7 @@ from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import stamp
+from millrace.proto.v1.cluster_pb2 import TopicMetadata
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -629,6 +630,11 @@ def test_misuse_is_refused(run: Run) -> None:
                 await consumer.subscribe(["nothing"])
             with pytest.raises(InvalidRequestError, match=r"give a list, as \['orders'\]"):
                 await consumer.subscribe("orders")
+            with pytest.raises(InvalidRequestError, match=r"give a list, as \['orders'\]"):
+                await consumer.subscribe("orders", pattern="other-.*")
+            async with Consumer(broker.address, group="g") as member:
+                with pytest.raises(InvalidRequestError, match=r"give a list, as \['orders'\]"):
+                    await member.subscribe("orders")
             with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
                 await consumer.assign([("orders", 3)])
             with pytest.raises(InvalidRequestError, match="not assigned"):
@@ -803,6 +809,31 @@ def test_a_deleted_topic_leaves_the_others_and_is_told_once(
     run(story())
     told = [each.getMessage() for each in caplog.records if "deleted" in each.getMessage()]
     assert told == ["the topic 'orders' was deleted. Its partitions (2) are read no more"]
+
+
+def test_a_topic_that_matched_and_is_deleted_at_once_is_left_out_until_it_is_made_again(
+    run: Run,
+) -> None:
+    class Broker(FakeBroker):
+        def metadata(self, topic: FakeTopic) -> TopicMetadata:
+            if topic.name == "orders-us" and not self.deleted:
+                self.deleted[topic.topic_id] = self.topics.pop(topic.name)
+            return super().metadata(topic)
+
+    async def story() -> None:
+        async with Broker() as broker:
+            broker.create_topic("orders-eu")
+            broker.create_topic("orders-us")
+            async with Consumer(broker.address, metadata_max_age_ms=100) as consumer:
+                await consumer.subscribe(pattern="orders-.*")
+                assert broker.deleted
+                assert consumer.assignment() == [("orders-eu", 0)]
+                broker.create_topic("orders-us")
+                await broker.until(lambda: ("orders-us", 0) in consumer.assignment())
+                with pytest.raises(UnknownTopicOrPartitionError, match="orders-asia"):
+                    await consumer.subscribe(["orders-asia"], pattern="orders-.*")
+
+    run(story())
 
 
 def test_records_that_are_deleted_before_they_are_read_are_told_and_counted(

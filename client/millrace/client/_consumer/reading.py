@@ -391,11 +391,12 @@ class ConsumerCore:
             for place in gone:
                 self._fetcher.unassign(place)
             self._wake()
-        self._whole_topics = [each for each in self._whole_topics if each not in names.values()]
         for place in gone:
             del self._topics[place]
-        for topic in names.values():
-            self.topic_ids.pop(topic, None)
+        for topic_id, topic in names.items():
+            if self.topic_ids.get(topic) == topic_id:  # Else another one has the name by now.
+                del self.topic_ids[topic]
+                self._whole_topics = [each for each in self._whole_topics if each != topic]
 
     def tell_gone(
         self, topic: str, topic_id: TopicId, places: Iterable[TopicPartition], error: str
@@ -547,13 +548,17 @@ class ConsumerCore:
         wanted: Iterable[PartitionName | str] | Mapping[PartitionName | str, Start],
         start: Start | None,
         ends: Mapping[PartitionName, int],
+        found: Iterable[str] = (),
     ) -> None:
-        """Read exactly these partitions."""
-        if isinstance(wanted, str):
-            raise InvalidRequestError(f"{wanted!r} is one topic: give a list, as [{wanted!r}]")
+        """Read exactly these partitions, and those of the topics that were found by a pattern.
+
+        What was found may be deleted since: it is left out.
+        """
+        _check_list(wanted)
         places: dict[TopicPartition, str] = {}
         starts: dict[TopicPartition, Reset | Offset] = {}
         until: dict[TopicPartition, Offset] = {}
+        whole_topics: list[str] = []
         limits = {
             (str(parse_topic_name(topic)), number): Offset(end)
             for (topic, number), end in zip(map(checked_place, ends), ends.values(), strict=True)
@@ -562,6 +567,8 @@ class ConsumerCore:
             wanted if isinstance(wanted, Mapping) else {}
         )
         wanted = [item if isinstance(item, str) else checked_place(item) for item in wanted]
+        named = set(wanted)
+        wanted += [topic for topic in found if topic not in named]
         # A named partition takes precedence over its topic.
         wanted.sort(key=lambda item: not isinstance(item, str))
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
@@ -569,7 +576,13 @@ class ConsumerCore:
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
         for item in wanted:
             name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
-            info = await self.cluster.topic_with(name, numbers[0] if numbers else 0)
+            try:
+                info = await self.cluster.topic_with(name, numbers[0] if numbers else 0)
+            except UnknownTopicOrPartitionError:
+                if item in named:
+                    raise
+                continue
+            whole_topics += [info.name] if numbers is None else []
             for number in range(len(info.partitions)) if numbers is None else numbers:
                 if not 0 <= number < len(info.partitions):
                     raise UnknownTopicOrPartitionError(
@@ -589,9 +602,7 @@ class ConsumerCore:
             )
         self._drop_rest()
         self._pattern = ""
-        self._whole_topics = [
-            str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
-        ]
+        self._whole_topics = whole_topics
         with self._lock:
             for gone in [p for p in self._fetcher.assigned if p not in places]:
                 self._fetcher.unassign(gone)
@@ -606,13 +617,14 @@ class ConsumerCore:
 
     async def read_topics(self, topics: Iterable[str], pattern: str, start: Start | None) -> None:
         """Read all partitions of topics, and of those whose name matches, also later ones."""
+        found: list[str] = []
         if pattern:
             try:
                 patterns.check_pattern(pattern)
             except InvalidGroupError as error:
                 raise InvalidRequestError(error.message) from error
-            topics = [*topics, *await self._matching_topics(pattern)]
-        await self.assign(topics, start, {})
+            found = await self._matching_topics(pattern)
+        await self.assign(topics, start, {}, found)
         self._pattern = pattern
         self._look_for_topics_later()
 
@@ -827,6 +839,7 @@ class ConsumerCore:
 
     async def subscribe(self, topics: Iterable[str], pattern: str, callbacks: Callbacks) -> None:
         """Join the group, and read what it assigns."""
+        _check_list(topics)
         await self.leave()
         self.end(list(self._topics))
         names = sorted({str(parse_topic_name(topic)) for topic in topics})
@@ -1049,3 +1062,9 @@ class ConsumerCore:
 
 def _untraced(_: object) -> None:
     """Nothing is recorded of a poll."""
+
+
+def _check_list(topics: object) -> None:
+    """Refuse a single name, which would be taken letter by letter."""
+    if isinstance(topics, str):
+        raise InvalidRequestError(f"{topics!r} is one topic: give a list, as [{topics!r}]")
