@@ -1,7 +1,7 @@
 """Bounds of requests: each is decided without a break, and holds up all others."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import (
@@ -27,9 +27,47 @@ QUOTAS_AT_ONCE_MAX: Final = 100
 """Quotas in one request."""
 
 
-_OF_TOPICS: Final = (CreateTopics, AlterTopics, DeleteTopics, UndeleteTopics, PurgeTopics)
-_OF_PARTITIONS: Final = (AlterPartitions, RenewReplicas, ReassignPartitions, ElectLeaders)
-_OF_QUOTAS: Final = (SetQuotas, DeleteQuotas)
+class _Bound(NamedTuple):
+    """How much a kind of request may have.
+
+    Attributes:
+        entries: the field of the request.
+        what: its entries.
+        setting: of the cluster, with the bound; empty: it is `QUOTAS_AT_ONCE_MAX`.
+    """
+
+    entries: str
+    what: str
+    setting: str = ""
+
+    def problem(self, count: int, config: ClusterConfig) -> str | None:
+        """Return why so many entries are too many; None: they are not."""
+        count_max = getattr(config, self.setting) if self.setting else QUOTAS_AT_ONCE_MAX
+        return _too_many(count, self.what, count_max, self.setting)
+
+
+def _topics(entries: str) -> _Bound:
+    return _Bound(entries, "topics", "request_topics_max")
+
+
+def _partitions(entries: str) -> _Bound:
+    return _Bound(entries, "partitions", "request_partitions_max")
+
+
+_BOUNDS: Final[Mapping[type[Request], _Bound]] = {
+    CreateTopics: _topics("topics"),
+    AlterTopics: _topics("changes"),
+    DeleteTopics: _topics("topics"),
+    UndeleteTopics: _topics("topics"),
+    PurgeTopics: _topics("topics"),
+    AlterPartitions: _partitions("changes"),
+    RenewReplicas: _partitions("renewals"),
+    ReassignPartitions: _partitions("reassignments"),
+    ElectLeaders: _partitions("partitions"),
+    Heartbeat: _partitions("offline"),
+    SetQuotas: _Bound("quotas", "quotas"),
+    DeleteQuotas: _Bound("names", "quotas"),
+}
 
 
 def count_problem(kind: type[Request], count: int, config: ClusterConfig) -> str | None:
@@ -42,36 +80,23 @@ def count_problem(kind: type[Request], count: int, config: ClusterConfig) -> str
         count: how many it has.
         config: the controller's.
     """
-    if issubclass(kind, _OF_TOPICS):
-        return _too_many(count, "topics", config.request_topics_max, "request_topics_max")
-    if issubclass(kind, _OF_PARTITIONS):
-        return _too_many(
-            count, "partitions", config.request_partitions_max, "request_partitions_max"
-        )
-    if issubclass(kind, _OF_QUOTAS):
-        return _too_many(count, "quotas", QUOTAS_AT_ONCE_MAX)
-    return None
+    bound = _BOUNDS.get(kind)
+    return None if bound is None else bound.problem(count, config)
 
 
 def size_problem(request: Request, config: ClusterConfig) -> str | None:
     """Return why a request is too large; None: it is not."""
+    bound = _BOUNDS.get(type(request))
+    if bound is None:
+        return None
+    problem = bound.problem(len(getattr(request, bound.entries)), config)
+    if problem is not None:
+        return problem
     match request:
         case CreateTopics(topics=topics):
-            return _topics_problem(request, topics, config)
+            return _growth_problem(topics, config)
         case AlterTopics(changes=changes):
-            return _topics_problem(request, changes, config)
-        case (
-            DeleteTopics(topics=entries)
-            | UndeleteTopics(topics=entries)
-            | PurgeTopics(topics=entries)
-            | AlterPartitions(changes=entries)
-            | RenewReplicas(renewals=entries)
-            | ReassignPartitions(reassignments=entries)
-            | ElectLeaders(partitions=entries)
-            | SetQuotas(quotas=entries)
-            | DeleteQuotas(names=entries)
-        ):
-            return count_problem(type(request), len(entries), config)
+            return _growth_problem(changes, config)
         case Heartbeat(log_ends=log_ends) if len(log_ends) > config.log_end_partitions_max:
             return (
                 f"a heartbeat reports {len(log_ends)} log ends, and may report "
@@ -82,19 +107,11 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
                 f"a heartbeat reports the use of {len(uses)} quotas, and may report "
                 f"{REPORTED_MAX} at the most"
             )
-        case Heartbeat(offline=offline):
-            return count_problem(AlterPartitions, len(offline), config)
         case _:
             return None
 
 
-def _topics_problem(
-    request: CreateTopics | AlterTopics,
-    topics: Sequence[NewTopic | TopicChange],
-    config: ClusterConfig,
-) -> str | None:
-    if (problem := count_problem(type(request), len(topics), config)) is not None:
-        return problem
+def _growth_problem(topics: Sequence[NewTopic | TopicChange], config: ClusterConfig) -> str | None:
     if len(topics) == 1:
         return None  # It may have any size: its own answer says what is wrong with it.
     partitions = sum(each.partitions for each in topics)
