@@ -258,11 +258,11 @@ class ControllerShell:
             await self._in_object_thread(self._store.close)
             self._object_thread.shutdown()
 
-    def set_initial_brokers(self, count: int) -> None:
+    def set_initial_brokers(self, brokers: int) -> None:
         """Let the cluster begin with so many brokers (P77), by this and the next machines."""
-        self.config = replace(self.config, initial_brokers=count)
+        self.config = replace(self.config, initial_brokers=brokers)
         if self._machine is not None:
-            self._machine.set_initial_brokers(count)
+            self._machine.set_initial_brokers(brokers)
 
     def on_serving(self) -> None:
         """This broker serves: from now on it goes on when the store is unusable."""

@@ -306,12 +306,12 @@ def _run(
 
 def _say_how_far(taker: "_Copier", name: str | None) -> None:
     offsets = sorted(taker.next_offsets.items())
-    shown = ", ".join(
+    places = ", ".join(
         f"{topic}-{number} from {at}" for (topic, number), at in offsets[:_OFFSETS_SAID_MAX]
     )
     if len(offsets) > _OFFSETS_SAID_MAX:
-        shown += f" and {count(len(offsets) - _OFFSETS_SAID_MAX, 'more partition')}"
-    say(f"{taker.copied.count} copied" + (f"; not copied: {shown}" if shown else ""))
+        places += f" and {count(len(offsets) - _OFFSETS_SAID_MAX, 'more partition')}"
+    say(f"{taker.copied.count} copied" + (f"; not copied: {places}" if places else ""))
     if name:
         say("the same command goes on from there")
 

@@ -132,10 +132,10 @@ class Controller:
         self._unclaimed = set(range(SHARDS))
         self._decisions = Decisions(config, self._decided, self._image)  # Once active: another.
 
-    def set_initial_brokers(self, count: int) -> None:
+    def set_initial_brokers(self, brokers: int) -> None:
         """Let the cluster begin with so many brokers (P77), from the next request on."""
-        self._config = replace(self._config, initial_brokers=count)
-        self._decisions.set_initial_brokers(count)
+        self._config = replace(self._config, initial_brokers=brokers)
+        self._decisions.set_initial_brokers(brokers)
 
     def take_over(self) -> list[Effect]:
         """Start; the caller has just acquired the lease."""

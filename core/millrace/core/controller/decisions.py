@@ -152,9 +152,9 @@ class Decisions:
             DeleteQuotas: self._delete_quotas,
         }
 
-    def set_initial_brokers(self, count: int) -> None:
+    def set_initial_brokers(self, brokers: int) -> None:
         """Replace `cluster.initial_brokers` (P77). Other holders of the settings do not use it."""
-        self._config = replace(self._config, initial_brokers=count)
+        self._config = replace(self._config, initial_brokers=brokers)
 
     def decide(self, request: Request, now: MonotonicMs) -> Decision:
         """Decide on a request, and change the metadata accordingly."""
