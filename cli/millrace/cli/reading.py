@@ -77,7 +77,7 @@ def place(
         start: where to begin.
         ends: of each partition; None: there are none.
         grows: whether partitions that the topics get later are read, too, from their start.
-        pattern: and those of topics that come later, if their name matches this expression.
+        pattern: with `grows`, topics that come later are read, too, if their name matches it.
 
     Raises:
         Failure: no partition has the requested offset.

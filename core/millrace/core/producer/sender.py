@@ -528,7 +528,7 @@ class Sender:
                 why = batch.last_problem or self._why_not_sent(partition)
                 error = DeliveryTimedOutError(
                     f"{count(batch.record_count, 'record')} for {batch.topic!r} partition "
-                    f"{batch.topic_partition.partition} not acknowledged within "
+                    f"{batch.topic_partition.partition} had no acknowledgement within "
                     f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
                     f"{count(batch.attempts, 'attempt')}: {why}",
                     appended=Appended.MAYBE if in_doubt else Appended.NO,

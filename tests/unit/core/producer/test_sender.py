@@ -1,5 +1,6 @@
 """The sender machine, effect by effect."""
 
+import re
 from itertools import pairwise
 from math import inf
 
@@ -581,6 +582,10 @@ def test_a_batch_that_was_never_sent_times_out_as_not_appended() -> None:
     assert completed(sender.poll(at(120_000))) == [batch]
     assert isinstance(batch.outcome, DeliveryTimedOutError)
     assert batch.outcome.appended is Appended.NO
+    assert re.match(
+        "1 record for .* partition 0 had no acknowledgement within delivery_timeout_ms=120000",
+        batch.outcome.message,
+    )
     assert sender.unfinished_count == sender.waiting_count == 0
 
 
