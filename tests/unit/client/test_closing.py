@@ -11,7 +11,7 @@ from tests.fakes.virtual_loop import run_in_virtual_time
 from millrace.client import Admin, ClosedError, Consumer, Producer, host
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._runtime.tasks import Tasks
+from millrace.client._runtime.tasks import Tasks, let_go
 from millrace.core.ids import BrokerId
 from millrace.core.routing.router import Connect
 
@@ -203,5 +203,21 @@ def test_a_connection_that_does_not_open_or_close_leaves_no_other_one_open() -> 
                 await cluster.close()
         assert all(channel.is_told for channel in cluster.channels)
         connecting.cancel()
+
+    run_in_virtual_time(story())
+
+
+@pytest.mark.parametrize("is_past", [False, True])
+def test_what_is_open_is_closed_though_the_time_to_close_is_over(is_past: bool) -> None:
+    async def story() -> None:
+        cluster = ConnectedCluster()
+        for number in range(3):
+            await cluster.broker(BrokerId(number))
+        stuck = [Stuck(), Stuck()]
+        begun = host.monotonic_s()
+        await let_go(begun - 1 if is_past else begun, *(each.end for each in stuck), cluster.close)
+        assert all(part.is_told for part in stuck)
+        assert all(channel.is_told for channel in cluster.channels)
+        assert host.monotonic_s() - begun < 0.1
 
     run_in_virtual_time(story())

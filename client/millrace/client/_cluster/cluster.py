@@ -945,8 +945,12 @@ def _forget_done(tasks: dict[Key, asyncio.Task[Any]], key: Key, task: asyncio.Ta
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
-    """Wait until a cancelled task has ended; if it had opened a connection, close that."""
-    await asyncio.wait([task])  # Not `gather`, as in `Tasks.end`.
+    """Wait until a cancelled task has ended; if it had opened a connection, close that.
+
+    A connection that is open is closed in the first step: there may be no time for another.
+    """
+    if not task.done():
+        await asyncio.wait([task])  # Not `gather`, as in `Tasks.end`.
     result = None if task.cancelled() or task.exception() else task.result()
     if isinstance(result, Connection):
         result.is_given_up = True

@@ -34,6 +34,8 @@ _PAUSE_S: Final = 0.02
 _LET_GO_SHARE: Final = 0.2
 """The share of `close_timeout_ms` in which the parts of a client end, after its last work."""
 _LET_GO_S_MAX: Final = 1.0
+_PART_S_MIN: Final = 0.01
+"""What each part has at least. A part that is cancelled before its first step closes nothing."""
 _WAITS_FOR_END: Final = "_AioCall._handle_status_once_received"
 """Name of the coroutine by which gRPC waits for the end of a stream; a test fails if it changes."""
 _seen: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
@@ -96,12 +98,12 @@ async def let_go(ends_at: float, *parts: Callable[[], Awaitable[None]]) -> None:
     A part that does not end in its share of the time is left behind: those behind it end, too.
 
     Args:
-        ends_at: when `close_timeout_ms` is over.
+        ends_at: when `close_timeout_ms` is over; that may be past, as after a long callback.
         parts: what ends each.
     """
     for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
         with suppress(TimeoutError):
-            async with asyncio.timeout((ends_at - host.monotonic_s()) / left):
+            async with asyncio.timeout(max((ends_at - host.monotonic_s()) / left, _PART_S_MIN)):
                 await part()
 
 
