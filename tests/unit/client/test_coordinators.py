@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
@@ -20,7 +21,7 @@ from millrace.core.errors import (
     NotLeaderError,
 )
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
-from millrace.proto.errors import error_to_wire
+from millrace.proto.errors import error_to_trailers, error_to_wire
 from millrace.proto.v1 import groups_pb2
 
 CUT_OFF, CURRENT, DEAD, SILENT = "cut-off:1", "current:1", "dead:1", "silent:1"
@@ -144,6 +145,33 @@ def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
         assert list(answer.member_ids) == [SILENT]
         assert cluster.silent_s(SILENT) is None
         assert cluster.dropped == [SILENT], "it may not know the connection any more"
+
+    run_in_virtual_time(story())
+
+
+class Refusing(Cluster):
+    """One broker, which refuses each call as a whole."""
+
+    async def connection(self, address: str) -> Any:
+        return SimpleNamespace(address=address, is_given_up=False)
+
+    async def refuse(self, _: object) -> groups_pb2.LeaveGroupResponse:
+        trailers = grpc.aio.Metadata(*error_to_trailers(CoordinatorLoadInProgressError("wait")))
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, trailers, "wait")
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_refusal_of_a_whole_call_ends_the_silence_of_a_broker(is_known: bool) -> None:
+    async def story() -> None:
+        cluster = Refusing(CURRENT, client_id="c", timeout_ms=1_000)
+        coordinators = Coordinators(cluster)
+        if is_known:
+            assert coordinators._learn("g", names(CURRENT))
+        cluster.on_silence(CURRENT)
+        with pytest.raises(CoordinatorLoadInProgressError):
+            await coordinators.ask("g", cluster.refuse)
+        assert cluster.silent_s(CURRENT) is None
 
     run_in_virtual_time(story())
 

@@ -439,7 +439,7 @@ class Cluster:
         self.doubt(address)
 
     def on_answer(self, address: str) -> None:
-        """Note that a call got an answer from an address."""
+        """Note that a call got an answer from an address, be it a refusal."""
         self._silent_since.pop(address, None)
 
     def silent_s(self, address: str) -> float | None:
@@ -489,6 +489,7 @@ class Cluster:
         except grpc.RpcError as error:
             refusal = wire.refusal_from_rpc(error)
             if refusal is not None:
+                self.on_answer(connection.address)
                 raise refusal from error
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 await self.drop(connection)
