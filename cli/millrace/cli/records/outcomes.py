@@ -34,7 +34,7 @@ class Outcomes:
             columns: the block.
             errors: of its records, by their index, that were not written.
         """
-        count = len(columns.values)
+        records = len(columns.values)
         unknown = sum(error.appended is Appended.MAYBE for error in errors.values())
         self._unknown += unknown
         self._refused += len(errors) - unknown
@@ -42,9 +42,9 @@ class Outcomes:
             index = min(errors)
             self.problem = copy(errors[index])
             self.problem.message = f"{columns.place(index)}: {self.problem.message}"
-        if len(errors) < count:
-            self.written.records += count - len(errors)
-            last = max(set(range(count)).difference(errors))
+        if len(errors) < records:
+            self.written.records += records - len(errors)
+            last = max(set(range(records)).difference(errors))
             self._last = columns.place(last)
             self._last_file, self._last_number = columns.name, columns.numbers[last]
         if not errors:  # Bytes of failed records are not reported.

@@ -201,10 +201,10 @@ def parts(lent: LentRecords | tuple[()]) -> Iterator[Iterator[Record]]:
     record. A loop that takes long for a record gets that one alone.
     """
     poll_at = monotonic_ms() + POLL_EVERY_MS
-    count = 1
+    part = 1
     while lent and monotonic_ms() < poll_at:
-        yield islice(lent, count)
-        count = min(2 * count, _PART_MAX)
+        yield islice(lent, part)
+        part = min(2 * part, _PART_MAX)
 
 
 def header_columns(taken: object) -> list[tuple[str, int, pa.Array | None]]:

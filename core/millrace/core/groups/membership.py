@@ -315,8 +315,8 @@ class MembershipMachine:
         known = {*dict(epochs.topics), *dict(epochs.left)}
         # An earlier release has not stored when they were left: it counts from now.
         left = dict(epochs.left) | {
-            topic_id: LeftTopic(count, now)
-            for topic_id, count in begun_with.items()
+            topic_id: LeftTopic(partitions, now)
+            for topic_id, partitions in begun_with.items()
             if topic_id not in known
         }
 
@@ -364,11 +364,11 @@ class MembershipMachine:
             GroupSubscribedToTopicError: says of how many.
         """
         read = self.read_topics(name, topics)
-        count = sum(each in read for each in topic_ids)
-        if count:
+        still_read = sum(each in read for each in topic_ids)
+        if still_read:
             raise GroupSubscribedToTopicError(
-                f"members of the group {name!r} read {count} of the topics: stop them, or let them "
-                "subscribe to others, first"
+                f"members of the group {name!r} read {still_read} of the topics: stop them, or "
+                "let them subscribe to others, first"
             )
 
     def target_wait_ms(self, name: str, now: WallMs) -> int | None:

@@ -194,7 +194,7 @@ def scaling(
         message = (
             f"{_names([each for each in staying if each.broker_id in undrain])} stay after all"
         )
-    expected = (f"{pool}-{number}" for pool, count in wanted.items() for number in range(count))
+    expected = (f"{pool}-{number}" for pool, size in wanted.items() for number in range(size))
     return Scaling(
         replicas=wanted,
         undrain=undrain,
