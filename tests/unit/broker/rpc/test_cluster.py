@@ -1,6 +1,8 @@
 """Clients' requests for the controller: refused at once, or passed on as they came."""
 
 import asyncio
+import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.fakes.call_context import CallContext, calls_of, serve_call
 from tests.fakes.quotas import no_quotas
 
 from millrace.broker.rpc.cluster import ClusterService
-from millrace.broker.runtime.turns import Turns
+from millrace.broker.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
@@ -46,8 +48,8 @@ class Partitions:
         pass
 
 
-def asked(channel: Any, method: str, request: bytes) -> CallContext:
-    """Make a call of a client."""
+def handlers(channel: Any) -> grpc.GenericRpcHandler:
+    """Return what serves clients."""
     partitions: Any = Partitions()
     config: Any = SimpleNamespace(limits=LimitsConfig())
     service = ClusterService(
@@ -59,8 +61,13 @@ def asked(channel: Any, method: str, request: bytes) -> CallContext:
         quotas=no_quotas(),
         calls=calls_of(),
     )
+    return service.handlers()
+
+
+def asked(channel: Any, method: str, request: bytes) -> CallContext:
+    """Make a call of a client."""
     context = CallContext()
-    asyncio.run(serve_call(service.handlers(), f"/{SERVICE.full_name}/{method}", context, request))
+    asyncio.run(serve_call(handlers(channel), f"/{SERVICE.full_name}/{method}", context, request))
     return context
 
 
@@ -115,3 +122,31 @@ def test_a_request_that_is_no_message_is_not_passed_on() -> None:
     channel = Channel()
     assert asked(channel, "DrainBroker", b"\x08").status is grpc.StatusCode.INVALID_ARGUMENT
     assert not channel.forwarded
+
+
+def test_others_get_turns_of_the_loop_while_many_deleted_topics_are_listed() -> None:
+    def deleted_topics() -> Iterator[SimpleNamespace]:
+        for number in range(FREE_ENTRIES + 20):
+            until = time.monotonic() + SLICE_SECONDS
+            while time.monotonic() < until:
+                pass
+            topic = SimpleNamespace(
+                name=f"t{number}", topic_id=b"t" * 16, partitions=[], replication_factor=1
+            )
+            yield SimpleNamespace(topic=topic, deleted_at=0)
+
+    async def story() -> int:
+        channel = SimpleNamespace(
+            config=ClusterConfig(),
+            metadata=SimpleNamespace(epoch=3, deleted_topics=deleted_topics),
+        )
+        path = f"/{SERVICE.full_name}/ListDeletedTopics"
+        call = asyncio.create_task(serve_call(handlers(channel), path, CallContext(), b""))
+        turns = 0
+        while not call.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len(pb.ListDeletedTopicsResponse.FromString(await call).topics) == FREE_ENTRIES + 20
+        return turns
+
+    assert asyncio.run(story()) >= 19
