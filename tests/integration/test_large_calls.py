@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from tests.integration.raw_client import PRODUCE, RawClient, RawStream, batch_of, request_of
 from tests.integration.running_broker import RunningBroker
 
@@ -102,23 +102,34 @@ def median_ms(broker: RunningBroker, partition: TopicPartition, trips: int = 40)
     return statistics.median(taken)
 
 
-def test_clients_with_large_calls_do_not_stop_others(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker that all of them call."""
+    running = RunningBroker(tmp_path_factory.mktemp("called")).start()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def partition(broker: RunningBroker) -> TopicPartition:
+    """What others write to meanwhile."""
+    with RawClient(broker.address) as client:
+        return TopicPartition(client.create_topic("own", durability="replicated"), 0)
+
+
+@pytest.mark.parametrize("clients", [1, 8])
+@pytest.mark.parametrize("name", list(large_calls()))
+def test_clients_with_large_calls_do_not_stop_others(
+    broker: RunningBroker, partition: TopicPartition, name: str, clients: int
+) -> None:
     """A stopped broker takes a quarter of a second to a second for each trip of others."""
-    running = RunningBroker(tmp_path).start()
-    try:
-        with RawClient(running.address) as client:
-            partition = TopicPartition(client.create_topic("own", durability="replicated"), 0)
-        for name, (method, data) in large_calls().items():
-            for clients in (1, 8):
-                measures = []
-                for _ in range(MEASURES_MAX):
-                    quiet = median_ms(running, partition)
-                    with calling(running, method, data, clients):
-                        busy = median_ms(running, partition)
-                    if busy < 150 + 10 * quiet:
-                        break
-                    measures.append((quiet, busy))
-                else:
-                    raise AssertionError(f"{name}, {clients} clients: quiet, busy: {measures} ms")
-    finally:
-        assert running.stop() == 0
+    method, data = large_calls()[name]
+    measures = []
+    for _ in range(MEASURES_MAX):
+        quiet = median_ms(broker, partition)
+        with calling(broker, method, data, clients):
+            busy = median_ms(broker, partition)
+        if busy < 150 + 10 * quiet:
+            return
+        measures.append((quiet, busy))
+    pytest.fail(f"milliseconds without them, and beside them: {measures}")
