@@ -130,7 +130,9 @@ def test_records_without_a_key_are_refused_and_say_so(cleaning: RunningCluster) 
     with SyncAdmin(cleaning.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=COMPACTED)
         with SyncProducer(cleaning.bootstrap) as producer:
-            with pytest.raises(InvalidRecordError, match="no key, and the topic is compacted"):
+            with pytest.raises(
+                InvalidRecordError, match="without a key, and the topic is compacted"
+            ):
                 producer.send(TOPIC, b"value").result(30)
             assert producer.send(TOPIC, b"value", key=b"").result(30).offset == 0
         admin.alter_topic(TOPIC, set_config={"cleanup.policy": "delete"})
