@@ -32,7 +32,7 @@ class InitialBrokers:
     """
 
     def __init__(self, file: str, usual: int, on_change: Callable[[int], None]) -> None:
-        self._file = SmallFile[int | None](file, _LENGTH_MAX, _parse, None, _on_problem)
+        self._file = SmallFile(file, _LENGTH_MAX, _parse, _on_problem)
         self._current = usual
         self._on_change = on_change
 
@@ -44,7 +44,7 @@ class InitialBrokers:
 
     async def look(self) -> None:
         """Read the file, and pass another number on."""
-        found = await asyncio.to_thread(self._file.read, None)
+        found = await asyncio.to_thread(self._file.read)
         if found is not None and found != self._current:
             self._current = found
             self._on_change(found)

@@ -32,14 +32,14 @@ class OutsideAddress:
 
     def __init__(self, own: Address, file: str) -> None:
         self._own = own
-        self._file = SmallFile(file, _LENGTH_MAX, self._parse, "", _on_problem)
-        self.current = self._file.read("") if file else str(own)
+        self._file = SmallFile(file, _LENGTH_MAX, self._parse, _on_problem)
+        self.current = (self._file.read() or "") if file else str(own)
 
     async def run(self) -> None:
         """Read the file again every second, for as long as the broker runs."""
         while True:
             await asyncio.sleep(READING_SECONDS)
-            found = await asyncio.to_thread(self._file.read, "")
+            found = await asyncio.to_thread(self._file.read) or ""
             if found != self.current:
                 events.OUTSIDE_ADDRESS_CHANGED.log(_log, address=found or "none")
                 self.current = found

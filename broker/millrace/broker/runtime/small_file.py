@@ -11,13 +11,12 @@ Value = TypeVar("Value")
 
 
 class SmallFile(Generic[Value]):
-    """See the module.
+    """Such a file, as `read` finds it.
 
     Args:
         path: of the file.
         characters_max: how much of it is looked at.
         parse: returns what its text says; raises a `ValueError` for another text.
-        missing: what counts without the file, or while it is empty.
         on_problem: called with each new reason why the file cannot be used.
     """
 
@@ -26,29 +25,27 @@ class SmallFile(Generic[Value]):
         path: str,
         characters_max: int,
         parse: Callable[[str], Value],
-        missing: Value,
         on_problem: Callable[[str], object],
     ) -> None:
         self._path = Path(path)
         self._characters_max = characters_max
         self._parse = parse
-        self._missing = missing
         self._on_problem = on_problem
         self._problem = ""
 
-    def read(self, unusable: Value) -> Value:
-        """Return what the file says, or `unusable` if it cannot be used."""
+    def read(self) -> Value | None:
+        """Return what the file says; None: it is missing or empty, or cannot be used."""
         try:
             with self._path.open(encoding="utf-8") as file:
                 text = file.read(self._characters_max).strip()
-            value = self._parse(text) if text else self._missing
+            value = self._parse(text) if text else None
         except FileNotFoundError:
-            value = self._missing
+            value = None
         except (OSError, ValueError) as error:
             problem = f"{self._path}: {error}"
             if problem != self._problem:
                 self._problem = problem
                 self._on_problem(problem)
-            return unusable
+            return None
         self._problem = ""
         return value
