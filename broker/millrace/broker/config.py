@@ -150,13 +150,11 @@ def _override(
     """
     problems = []
     for variable, value in sorted(environment.items()):
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            *sections, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-        elif variable.startswith(IF_KNOWN_PREFIX):
-            *sections, name = variable.removeprefix(IF_KNOWN_PREFIX).lower().split("__")
-            if not _is_known(sections, name):
-                continue
-        else:
+        prefix = next(filter(variable.startswith, (ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX)), None)
+        if prefix is None:
+            continue
+        *sections, name = variable.removeprefix(prefix).lower().split("__")
+        if prefix == IF_KNOWN_PREFIX and not _is_known(sections, name):
             continue
         place = values
         for depth, each in enumerate(sections, 1):
