@@ -2,7 +2,8 @@
 or return, and coordinators that die at any step. `ownership` has what must hold.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from tests.sim.clients import Load
@@ -270,19 +271,11 @@ def _kill_coordinator_at_a_step(scene: Scene) -> Undo | None:
     return undo
 
 
-def _kill_coordinator(scene: Scene) -> Undo | None:
+def _end_coordinator(end: Callable[[BrokerMachine], object], scene: Scene) -> Undo | None:
     coordinator = scene.pick("coordinator")
     if coordinator is None:
         return None
-    coordinator.kill()
-    return coordinator.start
-
-
-def _cut_power_of_coordinator(scene: Scene) -> Undo | None:
-    coordinator = scene.pick("coordinator")
-    if coordinator is None:
-        return None
-    coordinator.cut_power()
+    end(coordinator)
     return coordinator.start
 
 
@@ -315,8 +308,12 @@ def _drain_coordinator(scene: Scene) -> Undo | None:
 DRAINED: Final = Family(
     "F48", "the coordinator is drained, and taken back", _drain_coordinator, _LONG
 )
-POWERLESS: Final = Family("F04", "the coordinator loses power", _cut_power_of_coordinator, _LONG)
-KILLED: Final = Family("F67", "the coordinator is killed", _kill_coordinator, _LONG)
+POWERLESS: Final = Family(
+    "F04", "the coordinator loses power", partial(_end_coordinator, BrokerMachine.cut_power), _LONG
+)
+KILLED: Final = Family(
+    "F67", "the coordinator is killed", partial(_end_coordinator, BrokerMachine.kill), _LONG
+)
 COORDINATOR: Final = Family(
     "F67", "the coordinator is killed at some step", _kill_coordinator_at_a_step, _LONG
 )
