@@ -77,7 +77,7 @@ READ_TOPIC_MADE_AGAIN: Final = Event(
     name="read_topic_made_again",
     level=Level.WARNING,
     text="the topic %(topic)r was deleted and made again: the positions of the group %(group)r are "
-    "of the deleted one, so the group begins anew in the new one",
+    "of the deleted one, so they do not count in the new one",
     meaning="A position belongs to a topic, not to its name. Without one, a member begins where "
     "`auto_offset_reset` says, or at the start of a partition that came later. The member tells of "
     "it as long as the deleted topic can be brought back.",

@@ -72,7 +72,7 @@ class Assignment(NamedTuple):
     Attributes:
         current: what it owns.
         later: the first later partition of each topic that has some (`core/groups/group.py`).
-        waited_seconds: how long after its heartbeat its session began anew, at the least.
+        waited_seconds: how long the heartbeat waited; the session of the member begins after that.
     """
 
     current: Current

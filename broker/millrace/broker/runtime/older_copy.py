@@ -16,7 +16,7 @@ def with_command(refusal: str, config: BrokerConfig) -> str:
         return refusal
     namespace = config.coordination.kubernetes.namespace
     where = f"-n {namespace} " if namespace else ""
-    # In quotes: what shows the message adds the code of the error behind it.
+    # The quotes end the command: Kubernetes shows the error's code right after this message.
     return (
         f"{refusal}. On Kubernetes: `kubectl annotate --overwrite {where}pod {config.node.name} "
         f"{OLDER_COPY_ANNOTATION}={copy}`"

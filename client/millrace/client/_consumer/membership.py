@@ -129,7 +129,7 @@ class Reading(Protocol):
         """Log once that a topic is gone whose partitions, among others, are read."""
 
     def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
-        """Log once that a topic begins anew, as the group's positions are of a deleted one."""
+        """Log once that the group's positions are of a deleted topic of this name."""
 
     def wake(self) -> None:
         """Let a poll that waits look again; it asks `Membership.has_work` first."""

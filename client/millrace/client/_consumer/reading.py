@@ -192,7 +192,7 @@ class ConsumerCore:
         self._told_gone: set[TopicId] = set()
         """Topics of assigned partitions that are gone, as the user was told."""
         self._told_made_again: set[TopicId] = set()
-        """Likewise, topics that begin anew."""
+        """Topics that were made again, as the user was told."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
         fork.watch(self)
@@ -410,7 +410,7 @@ class ConsumerCore:
             events.READ_TOPIC_GONE.log(_log, topic=topic, partitions=count, error=error)
 
     def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
-        """Log once that a topic begins anew, as the group's positions are of a deleted one."""
+        """Log once that the group's positions are of a deleted topic of this name."""
         if topic_id not in self._told_made_again:
             self._told_made_again.add(topic_id)
             self.counters.jumps["topic_made_again"] += 1
@@ -646,7 +646,7 @@ class ConsumerCore:
         pattern = self._pattern
         with suppress(MillraceError):  # The next look may succeed.
             found = await self._matching_topics(pattern) if pattern else []
-            if pattern == self._pattern:  # Else the user has chosen anew.
+            if pattern == self._pattern:  # Else the user has made another choice.
                 self._add_topics(found)
         self._look_for_topics_later()
 

@@ -95,7 +95,7 @@ def last_work_s(limit_s: float) -> float:
 async def let_go(ends_at: float, *parts: Callable[[], Awaitable[None]]) -> None:
     """End the parts of a client that is closed, one after the other.
 
-    A part that does not end in its share of the time is left behind: those behind it end, too.
+    A part may use its share of the time. Then the next part is ended, whether it is done or not.
 
     Args:
         ends_at: when `close_timeout_ms` is over; that may be past, as after a long callback.

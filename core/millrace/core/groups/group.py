@@ -109,7 +109,7 @@ class LeftTopic(NamedTuple):
 
     Attributes:
         begun_with: number of the first later partition; None: the group has forgotten its
-            positions, and begins anew in all partitions.
+            positions, and reads all partitions as if it had never read the topic.
         at: when the group left it, by the clock of its coordinator.
     """
 

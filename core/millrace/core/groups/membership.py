@@ -615,7 +615,10 @@ def _later(
 
 
 def _begun_with(epochs: Epochs) -> dict[TopicId, int | None]:
-    """Return how many partitions each topic had when the group began; None: it begins anew."""
+    """Return how many partitions each topic had when the group began to read it.
+
+    None: the group has forgotten its positions there.
+    """
     left = {topic_id: topic.begun_with for topic_id, topic in epochs.left}
     return {**left, **dict(epochs.topics), **dict(epochs.later)}
 

@@ -592,7 +592,7 @@ def test_a_coordinator_that_resigns_and_comes_back_knows_nothing_of_sessions() -
 
 @pytest.mark.parametrize("wait_seconds", [0.0, 0.2])
 def test_a_member_is_told_for_how_long_its_heartbeat_has_waited(wait_seconds: float) -> None:
-    """Its session began anew when that was over."""
+    """Its session begins once more when that wait is over."""
 
     async def story() -> None:
         async with stage() as the:
