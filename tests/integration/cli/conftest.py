@@ -8,9 +8,12 @@ from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker that all tests share."""
+    """The address of a broker that the tests of a module share.
+
+    Tests name topics as a user would, so two modules with one broker could choose the same name.
+    """
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker.address
