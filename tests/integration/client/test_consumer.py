@@ -822,14 +822,15 @@ def test_a_topic_that_matched_and_is_deleted_at_once_is_left_out_until_it_is_mad
 
     async def story() -> None:
         async with Broker() as broker:
-            broker.create_topic("orders-eu")
-            broker.create_topic("orders-us")
+            for name in ("orders-eu", "orders-us", "payments"):
+                broker.create_topic(name)
             async with Consumer(broker.address, metadata_max_age_ms=100) as consumer:
                 await consumer.subscribe(pattern="orders-.*")
                 assert broker.deleted
                 assert consumer.assignment() == [("orders-eu", 0)]
                 broker.create_topic("orders-us")
                 await broker.until(lambda: ("orders-us", 0) in consumer.assignment())
+                assert "payments" not in consumer._core.cluster.topics, "it is not to be read"
                 with pytest.raises(UnknownTopicOrPartitionError, match="orders-asia"):
                     await consumer.subscribe(["orders-asia"], pattern="orders-.*")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
@@ -32,7 +33,7 @@ class Asked(Cluster):
         self.asked: list[float] = []
         self.learn(_orders(1), is_full=False)
 
-    async def look_up(self, request: pb.GetMetadataRequest) -> pb.GetMetadataResponse:
+    async def look_up(self, request: pb.GetMetadataRequest, **_: Any) -> pb.GetMetadataResponse:
         self.look_ups.append(asyncio.get_running_loop().time())
         return pb.GetMetadataResponse()
 

@@ -88,6 +88,22 @@ def test_an_answer_about_all_topics_says_which_there_are_not(cluster: Cluster) -
     assert cluster.topics == {}
 
 
+def test_of_an_answer_about_all_topics_only_the_wanted_and_the_known_ones_are_stored(
+    cluster: Cluster,
+) -> None:
+    cluster.learn(said(7, "orders"), is_full=False)
+    cluster.learn(
+        said(8, "orders", "metrics", "other", leader=(1, 2)), is_full=True, wanted=["metrics"]
+    )
+    assert cluster.topics.keys() == {"orders", "metrics"}
+    assert leader(cluster) == 1
+    cluster.learn(said(8, "other"), is_full=False)
+    assert "other" in cluster.topics
+    cluster.learn(said(9, "other"), is_full=True, wanted=[])
+    cluster.learn(said(8, "orders"), is_full=False)
+    assert cluster.topics.keys() == {"other"}
+
+
 def test_a_broker_that_was_unregistered_is_forgotten(cluster: Cluster) -> None:
     cluster.learn(said(7), is_full=False)
     cluster.learn(said(8, brokers=(0, 1)), is_full=False)

@@ -236,7 +236,9 @@ class Cluster:
         """Addresses to ask last: the answers from there have led nowhere."""
         self._silent_since: dict[str, float] = {}
         """Addresses from where the last call got no answer in its time, by the loop's time."""
-        self._look_ups: dict[frozenset[str], asyncio.Task[cluster_pb2.GetMetadataResponse]] = {}
+        self._look_ups: dict[
+            frozenset[str] | None, asyncio.Task[cluster_pb2.GetMetadataResponse]
+        ] = {}
         """Tasks that look topics up, each for all callers that want the same ones."""
         self._open_questions: dict[_Question, _OpenQuestion] = {}
         """In the order in which they were asked last."""
@@ -634,8 +636,10 @@ class Cluster:
 
     async def refresh(self, names: Iterable[str] | None = None) -> None:
         """Look up brokers and topics; None: all topics. Concurrent equal look-ups are one."""
-        topics = frozenset(names or ())
-        request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
+        topics = None if names is None else frozenset(names)
+        request = cluster_pb2.GetMetadataRequest(
+            topics=sorted(topics or ()), brokers_only=topics == frozenset()
+        )
         answer = None
         while answer is None:
             task = self._look_ups.get(topics)
@@ -712,12 +716,21 @@ class Cluster:
         asked.inquiry_at = now + pause_ms / 1000
 
     async def look_up(
-        self, request: cluster_pb2.GetMetadataRequest
+        self,
+        request: cluster_pb2.GetMetadataRequest,
+        *,
+        wanted: Callable[[Sequence[str]], Collection[str]] | None = None,
     ) -> cluster_pb2.GetMetadataResponse:
         """Ask about brokers and topics; store the answer, and return it.
 
         An answer with an older state than the known one is not used. Then the broker is asked
         again, and then others; if all lag, the newest answer is returned.
+
+        Args:
+            request: what to ask.
+            wanted: takes the names of the topics in the answer, and returns those to store beside
+                the known ones; None: all. A cluster may have many topics of which a client reads
+                few.
         """
         newest: cluster_pb2.GetMetadataResponse | None = None
 
@@ -745,7 +758,8 @@ class Cluster:
                 raise
             response = newest
         is_partial = request.topics or request.topic_ids or request.brokers_only
-        self.learn(response, is_full=not is_partial)
+        chosen = None if wanted is None else wanted(_names_in(response))
+        self.learn(response, is_full=not is_partial, wanted=chosen)
         return response
 
     async def ask_all_brokers(self, topics: Iterable[str], is_enough: Callable[[], bool]) -> None:
@@ -824,12 +838,19 @@ class Cluster:
     def _is_behind(self, response: cluster_pb2.GetMetadataResponse) -> bool:
         return 0 < response.metadata_epoch < self.metadata_epoch
 
-    def learn(self, response: cluster_pb2.GetMetadataResponse, *, is_full: bool) -> None:
+    def learn(
+        self,
+        response: cluster_pb2.GetMetadataResponse,
+        *,
+        is_full: bool,
+        wanted: Collection[str] | None = None,
+    ) -> None:
         """Store a broker's answer about the cluster, unless newer metadata is known.
 
         Args:
             response: the broker's answer.
             is_full: it has all topics: others do not exist.
+            wanted: the topics that are stored beside the known ones; None: all of the answer.
         """
         if response.controller_epoch >= self.controller_epoch:
             self.controller_id = BrokerId(response.controller_id)
@@ -847,6 +868,8 @@ class Cluster:
             seen.add(name)
             if self._is_older(epoch, name):
                 continue
+            if wanted is not None and name not in wanted and name not in self.topics:
+                continue
             self._known_at[name] = max(epoch, self._known_at.get(name, 0))
             if wire.error_of(topic) is not None:
                 self._forget(name)
@@ -855,7 +878,9 @@ class Cluster:
         if is_full:
             for name in [each for each in self.topics if each not in seen]:
                 if not self._is_older(epoch, name):
+                    self._known_at[name] = epoch
                     self._forget(name)
+        if is_full and wanted is None:
             self._all_known_at = max(self._all_known_at, epoch)
             self._known_at = {
                 name: at for name, at in self._known_at.items() if at > self._all_known_at
@@ -935,6 +960,11 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def _names_in(response: cluster_pb2.GetMetadataResponse) -> list[str]:
+    """Return the names of the topics in an answer."""
+    return [str(parse_topic_name(topic.name)) for topic in response.topics if topic.name]
 
 
 def _forget_done(tasks: dict[Key, asyncio.Task[Any]], key: Key, task: asyncio.Task[Any]) -> None:

@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -629,7 +630,9 @@ class ConsumerCore:
         self._look_for_topics_later()
 
     async def _matching_topics(self, pattern: str) -> list[str]:
-        response = await self.cluster.look_up(cluster_pb2.GetMetadataRequest())
+        response = await self.cluster.look_up(
+            cluster_pb2.GetMetadataRequest(), wanted=partial(patterns.matching, pattern)
+        )
         there = [each for each in response.topics if not each.internal and not each.error.code]
         return patterns.matching(pattern, [str(parse_topic_name(each.name)) for each in there])
 
