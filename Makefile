@@ -114,8 +114,9 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
 	  --grpc_python_out=proto proto/millrace/proto/v1/*.proto
 
-wire: setup ## When a release is tagged: keep its wire, which later ones must not break
+wire: setup ## When a release is tagged: keep its wire and settings, which later ones must not break
 	@$(PYTHON_RUN) -m tests.arch.wire
+	@$(PYTHON_RUN) -m tests.arch.settings
 
 docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark-options.md and parts of safety.md from the code
 	@$(PYTHON_RUN) -m docs.generate

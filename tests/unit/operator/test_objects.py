@@ -1,12 +1,12 @@
 """The objects that a Cluster needs."""
 
-import json
 import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.arch.settings import last_release
 
 from millrace.broker import config as broker_config
 from millrace.core.broker_config import BrokerConfig
@@ -17,6 +17,7 @@ from millrace.operator.model.definitions import cluster_definition
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import (
     CONFIG_ANNOTATION,
+    LACKING_BEFORE,
     METRICS_PORT,
     Decided,
     desired_objects,
@@ -275,11 +276,6 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
             broker_config.load(path, {variable: annotation})
 
 
-KNOWN_BEFORE = Path(__file__).parents[2] / "data" / "settings_of_the_release_before.json"
-"""By section, the settings of the release before: a broker refuses names that it does not know. A
-name is added here only once no supported release lacks it."""
-
-
 def every_setting() -> dict[str, dict[str, Any]]:
     """Return a `spec.config` with all settings that there are."""
     schema: Any = cluster_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -299,24 +295,26 @@ def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
 ) -> None:
     pools = [POOL if zone is None else {**POOL, "zone": zone}]
     made = objects(pools=pools, listeners={"outside": {"type": "NodePort"}}, config=every_setting())
-    given: set[tuple[str, str]] = set()
+    given: set[str] = set()
 
-    def take(values: dict[str, Any], section: str = "") -> None:
+    def take(values: dict[str, Any], path: str = "") -> None:
         for name, value in values.items():
             if isinstance(value, dict):
-                take(value, f"{section}.{name}".removeprefix("."))
+                take(value, f"{path}{name}.")
             else:
-                given.add((section, name))
+                given.add(path + name)
 
     take(tomllib.loads(made["ConfigMap", "c-b"]["data"]["broker.toml"]))
     (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
     for each in container["env"]:
         if each["name"].startswith("MILLRACE_BROKER__"):
-            path = each["name"].removeprefix("MILLRACE_BROKER__").lower().split("__")
-            given.add((".".join(path[:-1]), path[-1]))
-    before: dict[str, list[str]] = json.loads(KNOWN_BEFORE.read_text())
-    known = {(section, name) for section, names in before.items() for name in names}
-    assert given <= known
+            given.add(each["name"].removeprefix("MILLRACE_BROKER__").lower().replace("__", "."))
+    assert given <= last_release()
+
+
+def test_settings_that_the_last_release_knows_are_in_broker_toml() -> None:
+    lacking = {f"{section}.{name}" for section, names in LACKING_BEFORE.items() for name in names}
+    assert not lacking & last_release(), "they go from `LACKING_BEFORE` after `make wire`"
 
 
 def test_a_broker_gets_settings_that_the_release_before_lacks(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ _IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
 """Prefix of variables for settings that brokers of earlier releases lack: such a broker ignores the
 variable, and would refuse the name in `broker.toml`. A broker may be of an earlier release for a
 long time, by `spec.version`, and may restart before its turn in an upgrade."""
-_LACKING_BEFORE: Final = {"metrics": ("names",), "positions": ("left_topic_retention_ms",)}
-"""Settings of `spec.config` that brokers of the release before lack, by section."""
+LACKING_BEFORE: Final = {"metrics": ("names",), "positions": ("left_topic_retention_ms",)}
+"""Settings of `spec.config` that brokers of the last release lack, by section."""
 _IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}
 """Settings of `spec.config` that are in a file beside `broker.toml`, by section: no broker restarts
 because of another value."""
@@ -339,13 +339,13 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
 
 def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a section of `spec.config` that `broker.toml` has."""
-    elsewhere = (*_LACKING_BEFORE.get(section, ()), *_IN_ITS_OWN_FILE.get(section, ()))
+    elsewhere = (*LACKING_BEFORE.get(section, ()), *_IN_ITS_OWN_FILE.get(section, ()))
     return {name: value for name, value in chosen.items() if name not in elsewhere}
 
 
 def _lacking_before(cluster: Cluster) -> Iterator[Document]:
-    """Yield the variables for settings of `spec.config` that the release before lacks."""
-    for section, names in _LACKING_BEFORE.items():
+    """Yield the variables for settings of `spec.config` that the last release lacks."""
+    for section, names in LACKING_BEFORE.items():
         chosen = cluster.spec.config.get(section, {})
         for name in names:
             if name in chosen:

@@ -1,0 +1,38 @@
+"""The settings that brokers of the last release know: they refuse other names in `broker.toml`.
+
+`make wire` writes them anew, as it does the wire: for when a release is tagged, and for no other
+time.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from tests.arch.repository import ROOT
+
+from millrace.core.broker_config import BrokerConfig
+from millrace.core.settings import sections_of, settings_of
+
+LAST_RELEASE: Final = ROOT / "tests" / "data" / "settings_of_the_last_release.json"
+
+
+def last_release() -> set[str]:
+    """Return the full names of the settings of the last release, as `storage.trash_delay_ms`."""
+    return set(json.loads(LAST_RELEASE.read_text()))
+
+
+def keep_for_the_next_release() -> None:
+    """Write the settings that there are as those of the last release."""
+    LAST_RELEASE.write_text(json.dumps(sorted(names_of(BrokerConfig)), indent=1) + "\n")
+
+
+def names_of(cls: type, path: str = "") -> Iterator[str]:
+    """Yield the full names of the settings of a class and of its sections."""
+    for name in settings_of(cls):
+        yield path + name
+    for name, section in sections_of(cls).items():
+        yield from names_of(section, f"{path}{name}.")
+
+
+if __name__ == "__main__":
+    keep_for_the_next_release()
