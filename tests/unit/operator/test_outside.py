@@ -274,3 +274,14 @@ def test_a_broker_that_was_not_restarted_with_the_listener_has_no_outside_addres
     found = outside(listener(NODE_PORT), None, services, [old], [])
     assert outside_condition(found).is_true is False
     assert "c-b-0: its pod has yet to be restarted" in outside_condition(found).message
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_sidecars_that_webhooks_add_to_a_pod_are_not_the_broker(listens: bool) -> None:
+    services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
+    injected = pod("c-b-0", "n1", "10.0.0.1", listens=listens)
+    proxy = {"name": "istio-proxy", "ports": [{"containerPort": 15090}]}
+    injected["spec"]["containers"] = [proxy, *injected["spec"]["containers"], {"name": "vault"}]
+    found = outside(listener(NODE_PORT), None, services, [injected], [])
+    assert found.addresses == {"c-b-0": ":30001"}
+    assert bool(found.waits) is not listens

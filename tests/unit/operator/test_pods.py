@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from millrace.operator.plan.pods import broker_pods, last_words, why_not_made
+from millrace.operator.reconcile.cluster import own_pods
+from millrace.operator.reconcile.resources import cluster_of
 
 FAILED = (
     '{"level": "critical", "event": "broker_failed", "message": "the broker stops", '
@@ -57,10 +59,47 @@ def test_a_pod_that_crashes_says_its_reason_and_then_the_broker_s_words() -> Non
     }
     pod = {
         "metadata": {"name": "c-b-0", "uid": "u"},
-        "spec": {"containers": [{"image": "millrace:1"}]},
+        "spec": {"containers": [{"name": "broker", "image": "millrace:1"}]},
         "status": {"containerStatuses": [container]},
     }
     (found,) = broker_pods([pod], [], {})
     assert found.problem == (
         "CrashLoopBackOff: the broker stops: broker 'b-0': an older copy was put back"
     )
+
+
+def test_a_broker_runs_its_own_image_beside_containers_that_webhooks_add() -> None:
+    sidecar, broker = (
+        {"name": "istio-proxy", "image": "istio:9"},
+        {"name": "broker", "image": "m:1"},
+    )
+    for containers in ([sidecar, broker], [broker, sidecar]):
+        pod = {"metadata": {"name": "c-b-0", "uid": "u"}, "spec": {"containers": containers}}
+        (found,) = broker_pods([pod], [], {})
+        assert found.image == "m:1"
+
+
+def test_the_revision_of_a_pod_is_its_stateful_set_s_beside_other_owners() -> None:
+    stateful_set = {"metadata": {"name": "c-b"}, "status": {"updateRevision": "r2"}}
+    pod = {
+        "metadata": {
+            "name": "c-b-0",
+            "uid": "u",
+            "labels": {"controller-revision-hash": "r1"},
+            "ownerReferences": [{"name": "another"}, {"name": "c-b"}],
+        },
+        "spec": {"containers": [{"name": "broker", "image": "m:1"}]},
+    }
+    (found,) = broker_pods([pod], [stateful_set], {})
+    assert (found.is_revision_known, found.is_current) == (True, False)
+
+
+def test_a_pod_without_the_broker_s_container_is_no_broker_s() -> None:
+    spec = {"pools": [{"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}]}
+    metadata = {"namespace": "n", "name": "c", "uid": "u", "generation": 1}
+    cluster = cluster_of({"metadata": metadata, "spec": spec})
+    stray, broker = (
+        {"metadata": {"name": name}, "spec": {"containers": [{"name": container}]}}
+        for name, container in (("c-b-1", "theirs"), ("c-b-0", "broker"))
+    )
+    assert own_pods(cluster, [stray, broker], []) == [broker]

@@ -45,6 +45,8 @@ NODE_ANNOTATION: Final = "millrace.dev/node"
 """Likewise: the node of that zone. The pod waits for this annotation."""
 WAITS_FOR_ZONE: Final = "zone"
 """Name of the container that waits for it."""
+_BROKER: Final = "broker"
+"""Name of a pod's container that runs the broker."""
 
 USER_ID: Final = 65532
 """Of the image's user, which is not root."""
@@ -123,6 +125,16 @@ def bootstrap_address(cluster: Cluster) -> str:
 def bootstrap_of(namespace: str, name: str) -> str:
     """Likewise, of the Cluster with this name."""
     return f"{name}-bootstrap.{namespace}.svc:{CLIENT_PORT}"
+
+
+def broker_container(pod: Document) -> Document:
+    """Return the container of a pod that runs the broker; empty: the pod is no broker's.
+
+    Webhooks of the API server may add containers before and after it, such as the proxy of a
+    service mesh.
+    """
+    containers: list[Document] = pod["spec"]["containers"]
+    return next((each for each in containers if each["name"] == _BROKER), {})
 
 
 def labels(cluster_name: str) -> dict[str, str]:
@@ -386,7 +398,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                 "metadata": {
                     "labels": pod_labels,
                     "annotations": {
-                        "kubectl.kubernetes.io/default-container": "broker",
+                        "kubectl.kubernetes.io/default-container": _BROKER,
                         # Prometheus finds the page by these; a pool's own annotations may differ.
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
@@ -525,7 +537,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     ]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
     return {
-        "name": "broker",
+        "name": _BROKER,
         "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],
         "env": environment,
         "ports": [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from millrace.core.addresses import host_port
 from millrace.operator.model.listeners import NodeAddress, OutsideListener, OutsideType
-from millrace.operator.model.objects import OUTSIDE_PORT_NAME, Document
+from millrace.operator.model.objects import OUTSIDE_PORT_NAME, Document, broker_container
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class _Hosts:
 
 def _listens(pod: Document) -> bool:
     """Whether a broker's pod has the listener for clients outside."""
-    (broker,) = pod["spec"]["containers"]
-    return any(each["name"] == OUTSIDE_PORT_NAME for each in broker.get("ports") or ())
+    ports = broker_container(pod).get("ports") or ()
+    return any(each.get("name") == OUTSIDE_PORT_NAME for each in ports)
 
 
 def _broker_address(

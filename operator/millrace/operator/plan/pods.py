@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from millrace.operator.model.objects import Document
+from millrace.operator.model.objects import Document, broker_container
 from millrace.operator.plan.rolling import BrokerPod
 
 _BROKEN_AFTER_RESTARTS: Final = 2
@@ -125,7 +125,7 @@ def _update_revision(stateful_set: Document) -> str | None:
 def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod:
     metadata, status = pod["metadata"], pod.get("status") or {}
     owners = [each["name"] for each in metadata.get("ownerReferences") or ()]
-    revision = revisions.get(owners[0]) if owners else None
+    revision = next((revisions[each] for each in owners if each in revisions), None)
     runs = metadata.get("labels", {}).get("controller-revision-hash")
     is_ready = any(
         each.get("type") == "Ready" and each.get("status") == "True"
@@ -138,7 +138,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
         is_current=revision is None or runs == revision,
         is_revision_known=revision is not None,
         is_ready=is_ready,
-        image=pod["spec"]["containers"][0]["image"],
+        image=broker_container(pod)["image"],
         is_terminating="deletionTimestamp" in metadata,
         is_broken=is_broken,
         is_unscheduled=is_unscheduled(status),

@@ -38,6 +38,7 @@ from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
     Document,
+    broker_container,
     desired_objects,
     pool_object_name,
     selector,
@@ -510,7 +511,8 @@ def own_pods(
         owners = metadata.get("ownerReferences") or ()
         prefix, _, number = metadata["name"].rpartition("-")
         is_named = prefix.startswith(f"{cluster.name}-") and number.isdecimal()
-        return is_named and (not owners or any(each["uid"] in ours for each in owners))
+        is_owned = not owners or any(each["uid"] in ours for each in owners)
+        return is_named and is_owned and bool(broker_container(pod))
 
     return [each for each in pods if is_ours(each)]
 
