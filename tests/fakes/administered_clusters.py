@@ -154,7 +154,7 @@ class FakeCluster:
             found[name] = TopicDescription(
                 name=name,
                 topic_id=TopicId(number.to_bytes(16)),
-                is_internal=False,
+                is_internal=name.startswith("__"),
                 partitions=tuple(partitions),
                 config=config,
             )

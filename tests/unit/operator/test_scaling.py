@@ -1,8 +1,12 @@
 """How many brokers each pool has, and what moves when brokers come or go."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import pytest
+from tests.fakes.administered_clusters import FakeBrokers
 
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
@@ -34,10 +38,12 @@ def placed(
     is_moving: bool = False,
     moves_off: int | None = None,
     media: TopicMedia = TopicMedia.ANY,
+    topic: str = "t",
 ) -> Placed:
     new = tuple(map(BrokerId, replicas))
     return Placed(
-        place=("t", number),
+        place=(topic, number),
+        is_internal=topic.startswith("__"),
         replicas=new,
         holders=new if moves_off is None else (*new, BrokerId(moves_off)),
         is_moving=is_moving,
@@ -91,9 +97,69 @@ def test_a_broker_that_holds_nothing_goes_and_is_forgotten_once_it_is_fenced() -
 def test_where_replicas_do_not_fit_nobody_goes_and_it_says_what_helps() -> None:
     step = scaling([pool(2, 3)], FOUR[:3], [placed(0, 0, 1, 2)])
     assert step.replicas == {"c-b": 3}
-    assert (step.drain, step.moves) == ((), {})
-    assert "c-b-2 cannot go" in step.problem
+    assert (step.moves, step.empty) == ({}, ())
+    assert "c-b-2 cannot go: it holds replicas of 1 partition" in step.problem
     assert "replicas higher" in step.problem
+
+
+def positions(*replicas: int) -> Placed:
+    return placed(0, *replicas, topic="__positions")
+
+
+def test_internal_topics_get_fewer_replicas_where_the_cluster_gets_too_small_for_them() -> None:
+    for wanted in (2, 1):
+        partitions = [positions(0, 1, 2), placed(0, 0), placed(1, 2)]
+        step = scaling([pool(wanted, 3)], FOUR[:3], partitions)
+        assert step.problem == ""
+        assert step.drain == tuple(range(wanted, 3))
+        assert {*step.moves["__positions", 0]} == {*range(wanted)}
+        assert {*step.moves["t", 1]} <= {*range(wanted)}
+    padded = scaling([pool(2, 4)], FOUR, [positions(0, 2, 3)])
+    assert {*padded.moves["__positions", 0]} == {0, 1}
+
+
+def test_brokers_that_cannot_go_are_drained_so_that_no_topic_gets_replicas_there() -> None:
+    partitions = [positions(0, 1, 2), placed(0, 0, 1, 2)]
+    step = scaling([pool(2, 3)], FOUR[:3], partitions)
+    assert "replicas of 1 partition, and 3 replicas need" in step.problem
+    assert (step.drain, step.leaving, step.moves) == ((2,), ("c-b-2",), {})
+    drained = [*FOUR[:2], member(2, is_drained=True)]
+    lowered = [positions(0, 1, 2), placed(0, 0, 1)]
+    step = scaling([pool(2, 3)], drained, lowered, were_leaving=["c-b-2"])
+    assert (step.problem, {*step.moves}) == ("", {("__positions", 0)})
+    again = scaling([pool(3, 3)], drained, partitions, were_leaving=["c-b-2"])
+    assert (again.undrain, again.problem) == ((2,), "")
+
+
+def test_a_cluster_of_three_becomes_two_and_three_again() -> None:
+    left = scaling([pool(2, 3)], FOUR[:3], [positions(0, 1, 2), placed(0, 0, 1), placed(1, 1, 0)])
+    assert {*left.moves} == {("__positions", 0)}
+    # The controller has put a replica of its own topic on the new broker before the operator looks.
+    new = [*FOUR[:2], replace(member(3), name="c-b-2")]
+    raised = [positions(0, 1, 3), *(placed(each, 0, 1) for each in range(6))]
+    step = scaling([pool(3, 3)], new, raised)
+    assert step.message == "c-b-2 gets a share of the replicas"
+    assert any(3 in replicas for replicas in step.moves.values())
+    after = [replace(each, replicas=step.moves.get(each.place, each.replicas)) for each in raised]
+    assert scaling([pool(3, 3)], new, after) == Scaling(replicas={"c-b": 3})
+
+
+def test_the_topics_of_the_cluster_itself_are_known_by_their_description() -> None:
+    async def internal() -> dict[str, bool]:
+        brokers = FakeBrokers()
+        brokers.of("n", "c").join("c-b-0")
+        for topic in ("__positions", "n/t"):
+            await brokers.admin(CLUSTER).create_topic(topic, 1, 1, {})
+        found = await brokers.find(CLUSTER)
+        assert found is not None
+        return {each.place[0]: each.is_internal for each in found.placed()}
+
+    assert asyncio.run(internal()) == {"__positions": True, "n/t": False}
+
+
+def test_internal_topics_are_shared_where_there_are_no_others() -> None:
+    crowded = [placed(each, 0, 1, 2, topic="__positions") for each in range(8)]
+    assert any(3 in each for each in scaling([pool(4, 4)], FOUR, crowded).moves.values())
 
 
 def test_the_plan_is_for_all_that_stay_and_what_goes_to_a_broker_that_is_away_waits() -> None:
@@ -131,6 +197,20 @@ def test_a_broker_that_is_to_stay_after_all_is_taken_back() -> None:
     partitions = [placed(0, 0, 1, 3), placed(1, 1, 2, 3)]
     step = scaling([pool(4, 4)], members, partitions, were_leaving=["c-b-3"])
     assert step.undrain == (3,)
+
+
+def test_a_broker_that_stays_after_all_is_taken_back_while_others_move_or_go() -> None:
+    members = [*FOUR[:3], member(3, is_drained=True)]
+    moving = placed(0, 0, 1, 2, is_moving=True, moves_off=3)
+    step = scaling([pool(4, 4)], members, [moving], were_leaving=["c-b-3"])
+    assert (step.undrain, step.message) == ((3,), "replicas are being moved")
+    assert step.leaving == ("c-b-3",), "it is tried again if the brokers refuse it"
+    another = replace(member(4), name="c-g-0")
+    pools = [pool(4, 4), PoolSize(name="c-g", wanted=0, there=1)]
+    step = scaling(pools, [*members, another], [placed(0, 4, 1, 2)], were_leaving=["c-b-3"])
+    assert (step.undrain, step.drain) == ((3,), (4,))
+    assert {*step.leaving} == {"c-b-3", "c-g-0"}
+    assert step.moves["t", 0]
 
 
 def test_a_broker_that_somebody_drained_by_hand_stays_drained() -> None:
@@ -251,7 +331,38 @@ def test_a_new_broker_that_has_yet_to_start_or_to_get_its_share_is_work_under_wa
     partitions = [placed(each, 0, 1, 2) for each in range(4)]
     starting = [*FOUR[:3], member(3, is_fenced=True)]
     step = scaling([pool(4, 4)], starting, partitions)
-    assert (step.moves, step.message) == ({}, "c-b-3 get a share once they have started")
+    assert (step.moves, step.message) == ({}, "c-b-3 gets a share once c-b-3 has started")
     step = scaling([pool(4, 4)], FOUR, partitions)
     assert step.moves
-    assert step.message == "c-b-3 get a share of the replicas"
+    assert step.message == "c-b-3 gets a share of the replicas"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (True, False, "c-b-3, c-b-4 get a share once c-b-1 is back"),
+        (True, True, "c-b-3, c-b-4 get a share once c-b-4 has started and c-b-1 is back"),
+        (False, True, "c-b-3, c-b-4 get a share once c-b-4 has started"),
+    ],
+)
+def test_new_brokers_without_a_share_say_for_whom_it_waits(
+    old: bool, new: bool, message: str
+) -> None:
+    members = [*FOUR, member(4, is_fenced=new)]
+    members[1] = member(1, is_fenced=old)
+    step = scaling([pool(5, 5)], members, [placed(each, 0, 1, 2) for each in range(5)])
+    assert (step.moves, step.message) == ({}, message)
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_new_brokers_get_their_share_beside_one_that_somebody_drained(is_fenced: bool) -> None:
+    members = [*FOUR, member(4)]
+    members[1] = member(1, is_drained=True, is_fenced=is_fenced)
+    partitions = [placed(each, 0, 1, 2) for each in range(5)]
+    step = scaling([pool(5, 5)], members, partitions)
+    assert step.message == "c-b-3, c-b-4 get a share of the replicas"
+    assert {3, 4} <= {each for replicas in step.moves.values() for each in replicas}
+    after = [
+        replace(each, replicas=step.moves.get(each.place, each.replicas)) for each in partitions
+    ]
+    assert scaling([pool(5, 5)], members, after) == Scaling(replicas={"c-b": 5})

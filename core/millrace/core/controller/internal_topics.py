@@ -6,7 +6,8 @@ So after each change of the metadata, the controller compares the replicas of ea
 the number that the topic should have, and begins a reassignment that adds the missing ones.
 
 The controller never removes replicas. A client may reassign the topic's partitions, too: more
-replicas than the number stay, and fewer are raised again.
+replicas than the number stay, and fewer are raised again. Drained brokers do not count. So a
+cluster becomes smaller by draining a broker first, and then reassigning what it holds.
 
 Zones count as for new topics. If the broker that should get a replica is away, the partition waits
 for it; but among brokers of one zone, the controller takes one that is there.

@@ -2,15 +2,18 @@
 
 A broker to be removed is drained first: it hands over its leaderships and gets no new replicas.
 Then its replicas move to brokers that stay. Only when it holds none, its pod is removed, the broker
-is unregistered, and its claims are deleted. If replicas do not fit on the brokers that stay,
-nothing is removed, and the condition says what would help. A broker that holds replicas and lost
-its pod gets a new one, so that they can be copied.
+is unregistered, and its claims are deleted. Internal topics get fewer replicas where the cluster
+gets too small for them. If other replicas do not fit on the brokers that stay, nothing is removed,
+and the condition says what would help; the brokers stay drained, so that nobody adds replicas
+there. A broker that holds replicas and lost its pod gets a new one, so that they can be copied.
 
 A plan is for all brokers that stay, also for one that is away at that moment, as replicas stay
 where they are put (P77): what is to be copied to that one waits for it.
 
 New brokers get their share: a broker without replicas, while others hold at least two, causes one
-rebalancing, by the same plan as `millrace reassign plan`.
+rebalancing, by the same plan as `millrace reassign plan`. Replicas of internal topics count only
+where there are no others, as the controller puts them on new brokers at once (P77). The rebalancing
+waits for all brokers of the Cluster, except for those that a person drained.
 
 Every step follows from the present state, so a killed operator continues after any step.
 """
@@ -18,7 +21,7 @@ Every step follows from the present state, so a killed operator continues after 
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millrace.core.controller.balancing.placement import Candidate
 from millrace.core.controller.balancing.reassignment_plan import planned
@@ -68,6 +71,7 @@ class Placed:
     Attributes:
         replicas: brokers that hold it when all moves are done.
         holders: brokers that hold it now, also those that it moves away from.
+        is_internal: its topic belongs to the cluster itself.
         media: on which they should lie.
     """
 
@@ -75,6 +79,7 @@ class Placed:
     replicas: tuple[BrokerId, ...]
     holders: tuple[BrokerId, ...]
     is_moving: bool
+    is_internal: bool = False
     media: TopicMedia = TopicMedia.ANY
 
 
@@ -87,7 +92,8 @@ class Scaling:
         drain, undrain: brokers.
         moves: new replicas of partitions.
         unregister: brokers that are gone for good.
-        leaving: names of the brokers to be removed, to be given as `were_leaving` the next time.
+        leaving: names of the brokers to be removed, and of those that stay after all and are yet to
+            be undrained; to be given as `were_leaving` the next time.
         empty: those of them without replicas: their claims are deleted with them.
         message: the work under way; empty: none.
         missing: names of brokers that have yet to join.
@@ -159,7 +165,41 @@ def scaling(
     wanted = {each.name: each.wanted for each in pools}
     leaving = [each for each in members if _is_leaving(each.name, wanted)]
     leaving_ids = {each.broker_id for each in leaving}
-    staying = [each for each in members if each.broker_id not in leaving_ids]
+    taken_back = {
+        each.broker_id
+        for each in members
+        if each.is_drained and each.name in were_leaving and each.broker_id not in leaving_ids
+    }
+    staying = [
+        replace(each, is_drained=each.is_drained and each.broker_id not in taken_back)
+        for each in members
+        if each.broker_id not in leaving_ids
+    ]
+    step = _step(kept, wanted, leaving, staying, partitions)
+    if not taken_back:
+        return step
+    back = [each for each in staying if each.broker_id in taken_back]
+    return replace(
+        step,
+        undrain=tuple(each.broker_id for each in back),
+        leaving=(*step.leaving, *(each.name for each in back)),
+        message=step.message or f"{_names(back)} {_do(back, 'stays', 'stay')} after all",
+    )
+
+
+def _step(
+    kept: dict[str, int],
+    wanted: Mapping[str, int],
+    leaving: Sequence[Member],
+    staying: Sequence[Member],
+    partitions: Sequence[Placed],
+) -> Scaling:
+    """Return what to do, except for drained brokers that stay after all.
+
+    Args:
+        kept: replicas of each pool's StatefulSet if no broker is removed.
+    """
+    leaving_ids = {each.broker_id for each in leaving}
     names = tuple(each.name for each in leaving)
     drain = tuple(each.broker_id for each in leaving if not each.is_drained)
     holders = {broker for each in partitions for broker in each.holders}
@@ -184,20 +224,13 @@ def scaling(
             unregister=tuple(each.broker_id for each in leaving if each.is_fenced),
             leaving=names,
             empty=names,
-            message=f"{_names(leaving)} hold nothing any more, and go",
+            message=f"{_names(leaving)} {_do(leaving, 'holds', 'hold')} nothing any more, and "
+            f"{_do(leaving, 'goes', 'go')}",
         )
-    undrain = tuple(
-        each.broker_id for each in staying if each.is_drained and each.name in were_leaving
-    )
     moves, message = _shares(staying, wanted, partitions)
-    if undrain:
-        message = (
-            f"{_names([each for each in staying if each.broker_id in undrain])} stay after all"
-        )
     expected = (f"{pool}-{number}" for pool, size in wanted.items() for number in range(size))
     return Scaling(
         replicas=wanted,
-        undrain=undrain,
         moves=moves,
         message=message,
         missing=tuple(sorted({*expected} - {each.name for each in staying})),
@@ -212,14 +245,19 @@ def _move_off(
 ) -> Scaling:
     leaving_ids = {each.broker_id for each in leaving}
     affected = [each for each in partitions if leaving_ids & {*each.replicas}]
+    names = tuple(each.name for each in leaving)
+    drain = tuple(each.broker_id for each in leaving if not each.is_drained)
     try:
         moves = _planned(partitions, staying, needed=affected)
     except InvalidReplicaAssignmentError as error:
+        holding = [each for each in affected if not each.is_internal] or affected
         return Scaling(
             replicas=kept,
-            problem=f"{_names(leaving)} cannot go: they hold replicas of "
-            f"{count(len(affected), 'partition')}, and {error}. Set the pools' replicas higher, or "
-            "the Topics' lower",
+            drain=drain,
+            leaving=names,
+            problem=f"{_names(leaving)} cannot go: {_do(leaving, 'it holds', 'they hold')} "
+            f"replicas of {count(len(holding), 'partition')}, and {error}. Set the pools' replicas "
+            "higher, or the Topics' lower",
         )
     now, awaited = _possible(moves, partitions, staying)
     message = f"replicas of {count(len(affected), 'partition')} move off {_names(leaving)}"
@@ -228,9 +266,9 @@ def _move_off(
         message += f"; {waiting} for {_names(awaited)} to be back"
     return Scaling(
         replicas=kept,
-        drain=tuple(each.broker_id for each in leaving if not each.is_drained),
+        drain=drain,
         moves=now,
-        leaving=tuple(each.name for each in leaving),
+        leaving=names,
         message=message,
     )
 
@@ -258,21 +296,34 @@ def _shares(
     Returns:
         The moves, and the work under way; empty: none.
     """
-    takers = [each for each in members if _takes(each)]
+    counted = [each for each in partitions if not each.is_internal] or partitions
     loads = {each.broker_id: 0 for each in members}
-    for each in partitions:
+    for each in counted:
         for broker in each.replicas:
             loads[broker] = loads.get(broker, 0) + 1
     new = [each for each in members if not each.is_drained and not loads[each.broker_id]]
     if not new or max(loads.values(), default=0) < 2:
         return {}, ""
-    if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
-        starting = [each for each in new if each.is_fenced]
-        return {}, f"{_names(starting)} get a share once they have started" if starting else ""
+    ours = [each for each in members if _pool_and_number(each.name)[0] in wanted]
+    if awaited := [each for each in ours if each.is_fenced and not each.is_drained]:
+        starting = [each for each in awaited if each in new]
+        away = [each for each in awaited if each not in new]
+        until = [
+            f"{_names(each)} {verb}"
+            for each, verb in (
+                (starting, _do(starting, "has started", "have started")),
+                (away, _do(away, "is back", "are back")),
+            )
+            if each
+        ]
+        return {}, f"{_names(new)} {_do(new, 'gets', 'get')} a share once {' and '.join(until)}"
+    if len(ours) < sum(wanted.values()):
+        return {}, ""  # The missing ones are told.
     if all(each.is_fenced for each in new):
         return {}, ""
     moves, _ = _possible(_planned(partitions, members, needed=()), partitions, members)
-    return moves, f"{_names(new)} get a share of the replicas" if moves else ""
+    told = f"{_names(new)} {_do(new, 'gets', 'get')} a share of the replicas"
+    return moves, told if moves else ""
 
 
 def _planned(
@@ -280,7 +331,7 @@ def _planned(
 ) -> dict[PartitionName, tuple[BrokerId, ...]]:
     """Return a plan for the partitions that fit on these brokers, and for those that must. A
     partition that does not fit, since too few brokers have its media, is a problem of its Topic,
-    and does not hold up the others.
+    and does not hold up the others. One of an internal topic that must fit gets fewer replicas.
 
     Raises:
         InvalidReplicaAssignmentError: one that must fit does not.
@@ -303,6 +354,7 @@ def _planned(
     return planned(
         {each.place: each.replicas for each in planned_for},
         [Candidate(each.broker_id, each.zone, each.media) for each in members],
+        may_shrink={each.place for each in needed if each.is_internal},
         media={each.place: each.media for each in planned_for},
         nothing_new=[each.broker_id for each in members if each.is_drained],
         other_replicas=others,
@@ -312,11 +364,6 @@ def _planned(
 
 def _has(member: Member, media: TopicMedia) -> bool:
     return media.is_among(member.media)
-
-
-def _takes(member: Member) -> bool:
-    """Whether replicas can be copied to a broker now."""
-    return not member.is_fenced and not member.is_drained
 
 
 def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:
@@ -332,3 +379,8 @@ def _pool_and_number(broker: str) -> tuple[str, int]:
 
 def _names(members: Sequence[Member]) -> str:
     return ", ".join(each.name for each in members)
+
+
+def _do(members: Sequence[Member], one: str, more: str) -> str:
+    """Return the verb for these brokers."""
+    return one if len(members) == 1 else more

@@ -63,6 +63,7 @@ class Found:
                 replicas=each.target_replicas,
                 holders=each.replicas,
                 is_moving=each.is_reassigning,
+                is_internal=topic.is_internal,
                 media=topic.media,
             )
             for topic in self.topics.values()

@@ -187,6 +187,28 @@ def test_a_reassignment_to_fewer_replicas_is_undone_and_one_to_more_stays() -> N
     assert [each.partitions for each in driver.raised] == [1]
 
 
+def drain(driver: ControllerDriver, number: int, *, is_drained: bool) -> None:
+    driver.ask(DrainBroker(broker_id=BrokerId(number), is_drained=is_drained))
+
+
+@pytest.mark.parametrize("asked_for", [-1, 3])
+def test_it_has_fewer_replicas_while_a_broker_is_drained_and_is_raised_again_afterwards(
+    asked_for: int,
+) -> None:
+    config = ClusterConfig(positions_partitions=1, positions_replication_factor=asked_for)
+    driver = cluster(3, config)
+    driver.ask(asked())
+    drain(driver, 2, is_drained=True)
+    reassign(driver, 0, 1)
+    assert positions(driver).partitions[0].replicas == (0, 1)
+    assert not driver.raised
+    drain(driver, 2, is_drained=False)
+    driver.pass_time(600)
+    join(driver, 0, 1, 2)
+    assert sorted(positions(driver).partitions[0].replicas) == [0, 1, 2]
+    assert [each.partitions for each in driver.raised] == [1]
+
+
 def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None:
     driver = cluster(1, ClusterConfig(positions_partitions=2))
     driver.ask(asked())

@@ -33,6 +33,7 @@ def planned(
     *,
     replication_factor: int | None = None,
     replication_factor_max: int | None = None,
+    may_shrink: Collection[_K] = (),
     media: Mapping[_K, TopicMedia] | None = None,
     nothing_new: Collection[BrokerId] = (),
     other_replicas: Counter[BrokerId] | None = None,
@@ -45,6 +46,7 @@ def planned(
         candidates: the brokers that are to hold them.
         replication_factor: how many replicas each is to have; None: as many as it has.
         replication_factor_max: upper bound of that; partitions that have fewer get no more.
+        may_shrink: partitions that get fewer replicas where there are too few brokers for them.
         media: on which the replicas of a partition should lie; any, if it is not named.
         nothing_new: candidates that may keep what they have, and get no more.
         other_replicas: what each broker holds of partitions that are not to move.
@@ -60,8 +62,10 @@ def planned(
         count = len(replicas) if replication_factor is None else replication_factor
         if replication_factor_max is not None:
             count = min(count, replication_factor_max)
-        counts[key] = count
         there = plan.count_for(key, replicas)
+        if key in may_shrink:
+            count = min(count, max(there, 1))
+        counts[key] = count
         if not 1 <= count <= there:
             wanted = media.get(key, TopicMedia.ANY)
             kind = "" if wanted is TopicMedia.ANY else f" with a log directory on {wanted.needed}"

@@ -53,6 +53,19 @@ def test_at_the_most_so_many_replicas_are_no_more_for_those_that_have_fewer() ->
     assert [len(replicas) for replicas in after.values()] == [1, 2, 2]
 
 
+def test_partitions_that_may_shrink_have_as_many_replicas_as_there_are_brokers() -> None:
+    before = {"shrinks": ids(0, 1, 2), "fits": ids(1), "fills": ids(2, 1)}
+    after = before | planned(before, brokers("", "", "")[:2], may_shrink=[*before])
+    assert {key: len(replicas) for key, replicas in after.items()} == {
+        "shrinks": 2,
+        "fits": 1,
+        "fills": 2,
+    }
+    assert all(2 not in replicas for replicas in after.values())
+    with pytest.raises(InvalidReplicaAssignmentError, match="1 replica needs"):
+        planned(before, [], may_shrink=[*before])
+
+
 def test_where_fewer_replicas_stay_those_of_a_broker_that_is_away_go_first() -> None:
     plan = planned({0: ids(2, 0, 1)}, brokers("", "", ""), replication_factor=2, nothing_new=ids(2))
     assert set(plan[0]) == {0, 1}
