@@ -45,6 +45,7 @@ from millrace.core.errors import (
     ControllerNotAvailableError,
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
+    MalformedRequestError,
     MillraceError,
     NotControllerError,
     StaleControllerEpochError,
@@ -93,6 +94,34 @@ class Election(Protocol):
 
     async def held_elsewhere(self, address: str) -> None:
         """Return once the lease has a holder at another address."""
+
+
+class ForwardedRequest:
+    """A kind of clients' requests that go to the controller as they came.
+
+    One that the controller cannot decode would end the session. Protobuf bounds how deep messages
+    may nest, from the outermost one on, so a request is decoded within the messages that carry it.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name`: of its field in a `ControllerRequest`, as of the answer in the response."""
+        field = pb.ControllerRequest.DESCRIPTOR.fields_by_name[name]
+        self.name = name
+        self.DESCRIPTOR = field.message_type
+        self._number = field.number
+
+    def field(self, request: bytes) -> bytes:
+        """Return a request as the field of a `ControllerRequest`."""
+        return field_of(self._number, request)
+
+    def FromString(self, request: bytes) -> Any:
+        """Return a request.
+
+        Raises:
+            DecodeError: no such message, or one that nests too deep.
+        """
+        carried = field_of(pb.SessionRequest.REQUEST_FIELD_NUMBER, self.field(request))
+        return getattr(pb.SessionRequest.FromString(carried).request, self.name)
 
 
 class ControllerChannel:
@@ -241,8 +270,12 @@ class ControllerChannel:
                 await self._election.held_elsewhere(address)
 
     def _bears(self, refusal: InvalidRequestError) -> bool:
-        """Whether the broker goes on: a running one serves while the controller is upgraded."""
-        return isinstance(refusal, UnsupportedFeatureError) and self._is_registered
+        """Whether the broker goes on: a running one serves while the controller is upgraded.
+
+        No message that the controller cannot decode ends a running broker, either.
+        """
+        is_of_the_protocol = isinstance(refusal, UnsupportedFeatureError | MalformedRequestError)
+        return is_of_the_protocol and self._is_registered
 
     def _on_no_session(self, address: str, said: str, refusal: MillraceError | None) -> None:
         """Log the controller's own answer, once, but not gRPC's errors of the connection.
@@ -331,16 +364,17 @@ class ControllerChannel:
         """
         return response_from_proto(await self._ask_for(caller, request_to_proto(request)))
 
-    async def forward(self, name: str, request: bytes, caller: Caller) -> pb.ControllerResponse:
+    async def forward(
+        self, kind: ForwardedRequest, request: bytes, caller: Caller
+    ) -> pb.ControllerResponse:
         """Pass a client's request on as it came; return its answer. See `request_for_client`.
 
         Args:
-            name: of the request's field in a `ControllerRequest`.
-            request: the bytes, which must be valid: the session would end otherwise.
+            kind: of the request.
+            request: the bytes, which `kind` has decoded.
             caller: the client.
         """
-        number = pb.ControllerRequest.DESCRIPTOR.fields_by_name[name].number
-        response = await self._ask_for(caller, pb.ControllerRequest(), field_of(number, request))
+        response = await self._ask_for(caller, pb.ControllerRequest(), kind.field(request))
         response_from_proto(response)  # Raises the error, if it is one.
         return response
 
@@ -388,6 +422,7 @@ class ControllerChannel:
             return await answer
         finally:
             self._waiting.pop(message.correlation_id, None)
+            del answer  # The trace of its error refers to this frame, and so to the request.
 
     # --- The session -------------------------------------------------------------------------
 

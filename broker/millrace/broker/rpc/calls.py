@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.refusals import Refusals
-from millrace.broker.rpc.requests import Request, decode_request
+from millrace.broker.rpc.requests import RequestKind, decode_request
 from millrace.broker.runtime.loop_time import LoopTime
 from millrace.broker.runtime.quotas import Quotas
 from millrace.broker.runtime.turns import Turns
@@ -31,12 +31,12 @@ from millrace.proto.callers import client_id_from_metadata
 
 Stream = grpc.aio.ServicerContext[bytes, bytes]
 """A call with a stream in each direction; its messages are bytes."""
-UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], type[Any]]
+UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], RequestKind[Any]]
 """A method with one request and one response, and the class of its request."""
 ForwardMethod = tuple[
-    Callable[[bytes, Caller], Awaitable[Message]], type[Any], Callable[[Any], None]
+    Callable[[bytes, Caller], Awaitable[Message]], RequestKind[Any], Callable[[Any], None]
 ]
-"""A method that passes its request on as it came, the class of the request, and what refuses one
+"""A method that passes its request on as it came, what decodes the request, and what refuses one
 before."""
 StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
 """A method with a stream in each direction."""
@@ -45,7 +45,7 @@ _SOFTWARE_CHARACTERS_MAX: Final = 100
 _CALL_DELAY_SECONDS_MAX: Final = 1.0
 """Longest delay of a call by a quota: its client waits for the answer, and not for long."""
 
-_R = TypeVar("_R", bound=Request)
+_R = TypeVar("_R")
 
 
 class Calls:
@@ -115,7 +115,7 @@ class Calls:
         self,
         name: str,
         method: Callable[[Any, Caller], Awaitable[Message]],
-        kind: type[_R],
+        kind: RequestKind[_R],
         check: Callable[[_R], None] | None = None,
     ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
         async def call(data: bytes, context: Stream) -> bytes:

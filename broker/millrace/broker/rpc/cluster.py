@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import grpc
 from google.protobuf.message import Message
 
-from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.peers.controller_channel import ControllerChannel, ForwardedRequest
 from millrace.broker.rpc.broker_settings import describe_settings
 from millrace.broker.rpc.calls import Calls, ForwardMethod
 from millrace.broker.rpc.partition_errors import wire_error
@@ -64,36 +64,31 @@ class _Forwarded:
     """A method that the controller answers.
 
     Attributes:
-        field: of the request in the controller's messages.
-        wire: class of the request.
+        kind: of the request.
         request: as the controller knows it.
         entries: the field of the request with its topics, partitions or quotas; empty: it has none.
     """
 
-    field: str
-    wire: type[Message]
+    kind: ForwardedRequest
     request: type[Request]
-    entries: str = ""
+    entries: str
 
 
 _FORWARDED: Final = {
-    "CreateTopics": _Forwarded("create_topics", pb.CreateTopicsRequest, CreateTopics, "topics"),
-    "AlterTopics": _Forwarded("alter_topics", pb.AlterTopicsRequest, AlterTopics, "topics"),
-    "DeleteTopics": _Forwarded("delete_topics", pb.DeleteTopicsRequest, DeleteTopics, "topics"),
-    "UndeleteTopics": _Forwarded(
-        "undelete_topics", pb.UndeleteTopicsRequest, UndeleteTopics, "topics"
-    ),
-    "PurgeTopics": _Forwarded("purge_topics", pb.PurgeTopicsRequest, PurgeTopics, "topics"),
-    "DrainBroker": _Forwarded("drain_broker", pb.DrainBrokerRequest, DrainBroker),
-    "UnregisterBroker": _Forwarded(
-        "unregister_broker", pb.UnregisterBrokerRequest, UnregisterBroker
-    ),
-    "ReassignPartitions": _Forwarded(
-        "reassign_partitions", pb.ReassignPartitionsRequest, ReassignPartitions, "reassignments"
-    ),
-    "ElectLeaders": _Forwarded("elect_leaders", pb.ElectLeadersRequest, ElectLeaders, "partitions"),
-    "SetQuotas": _Forwarded("set_quotas", pb.SetQuotasRequest, SetQuotas, "quotas"),
-    "DeleteQuotas": _Forwarded("delete_quotas", pb.DeleteQuotasRequest, DeleteQuotas, "names"),
+    method: _Forwarded(ForwardedRequest(field), request, entries)
+    for method, field, request, entries in (
+        ("CreateTopics", "create_topics", CreateTopics, "topics"),
+        ("AlterTopics", "alter_topics", AlterTopics, "topics"),
+        ("DeleteTopics", "delete_topics", DeleteTopics, "topics"),
+        ("UndeleteTopics", "undelete_topics", UndeleteTopics, "topics"),
+        ("PurgeTopics", "purge_topics", PurgeTopics, "topics"),
+        ("DrainBroker", "drain_broker", DrainBroker, ""),
+        ("UnregisterBroker", "unregister_broker", UnregisterBroker, ""),
+        ("ReassignPartitions", "reassign_partitions", ReassignPartitions, "reassignments"),
+        ("ElectLeaders", "elect_leaders", ElectLeaders, "partitions"),
+        ("SetQuotas", "set_quotas", SetQuotas, "quotas"),
+        ("DeleteQuotas", "delete_quotas", DeleteQuotas, "names"),
+    )
 }
 _QUOTA_USES_MAX: Final = 10_000
 _WITH_TOPICS: Final = (
@@ -282,7 +277,7 @@ class ClusterService:
 
         A request that the controller would refuse for its size is refused here, for less.
         """
-        name = forwarded.field
+        kind = forwarded.kind
 
         def check(request: Message) -> None:
             count = len(getattr(request, forwarded.entries)) if forwarded.entries else 0
@@ -291,16 +286,16 @@ class ClusterService:
                 raise MalformedRequestError(problem)
 
         async def forward(request: bytes, caller: Caller) -> Message:
-            response = await self._channel.forward(name, request, caller)
+            response = await self._channel.forward(kind, request, caller)
             # Wait until this broker has applied it, too: the client's next request depends on it.
             await self._partitions.settled()
-            answer = getattr(response, name)
+            answer = getattr(response, kind.name)
             if self._listener is not Listener.CLIENTS and isinstance(answer, _WITH_TOPICS):
                 await self._address(answer)
             answer.metadata_epoch = self._channel.metadata.epoch
             return cast(Message, answer)
 
-        return forward, forwarded.wire, check
+        return forward, kind, check
 
     async def _address(self, answer: Any) -> None:
         """Add leaders' addresses for the clients of this listener: the controller names none."""

@@ -6,7 +6,7 @@ counted before it is decoded: a refusal must cost less than an answer. Its answe
 large; an answer beyond the largest message is not sent (`calls`).
 """
 
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
@@ -18,23 +18,20 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 """Bytes of a request that carries no records."""
 
 
-class Request(Protocol):
-    """The message of a request."""
-
-    DESCRIPTOR: Any
-
-    @classmethod
-    def FromString(cls, data: bytes) -> Self: ...
+_MessageT_co = TypeVar("_MessageT_co", covariant=True)
 
 
-_R = TypeVar("_R", bound=Request)
+class RequestKind(Protocol[_MessageT_co]):
+    """The class of a request's message, or what decodes it likewise; it has a `DESCRIPTOR`, too."""
+
+    def FromString(self, data: bytes, /) -> _MessageT_co: ...
 
 
-def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
+def decode_request(kind: RequestKind[_MessageT_co], data: bytes, entries_max: int) -> _MessageT_co:
     """Return a request.
 
     Args:
-        kind: class of the message.
+        kind: of the message.
         data: its bytes.
         entries_max: how many entries each of its lists and maps may have; nested ones together.
 
@@ -46,7 +43,7 @@ def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
             f"a request without records is at most {REQUEST_BYTES_MAX} bytes, but {len(data)} came"
         )
     try:
-        if (found := too_many_entries(kind.DESCRIPTOR, data, entries_max)) is not None:
+        if (found := too_many_entries(cast(Any, kind).DESCRIPTOR, data, entries_max)) is not None:
             raise MalformedRequestError(
                 f"the request has {found}; at most {entries_max} may be asked for at once: send "
                 "several requests"

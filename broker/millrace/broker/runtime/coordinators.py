@@ -454,6 +454,8 @@ class _Ready(Generic[MachineT, RecordT]):
                 f"the in-sync replicas did not commit the request within {seconds:g} s: a retry is "
                 "safe"
             ) from None
+        finally:
+            del done  # The trace of its error refers to this frame: a cycle.
 
     def on_append_done(self, waiter: Waiter) -> None:
         """Implement `AppendOwner`: the records of a failed append may be in the log, or not."""

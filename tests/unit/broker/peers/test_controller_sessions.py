@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 from tests.fakes.call_context import CALLER, CallContext, calls_of, serve_call
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
@@ -18,7 +21,7 @@ from tests.fakes.quotas import no_quotas
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
-from millrace.broker.peers.controller_channel import ControllerChannel, Election
+from millrace.broker.peers.controller_channel import ControllerChannel, Election, ForwardedRequest
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.server import make_server
@@ -28,6 +31,8 @@ from millrace.core.controller.controller import no_controller
 from millrace.core.errors import (
     Appended,
     ControllerNotAvailableError,
+    MillraceError,
+    NotControllerError,
     TopicAlreadyExistsError,
     UnsupportedFeatureError,
 )
@@ -50,6 +55,7 @@ from millrace.proto.v1 import controller_pb2 as pb
 from millrace.proto.v1.common_pb2 import Feature
 
 LIMITS = LimitsConfig(controller_lag_bytes_max=64 << 10)
+CREATE_TOPICS = ForwardedRequest("create_topics")
 LEASE_MS = 60_000
 SHORT_LEASE_MS = 250
 
@@ -88,7 +94,7 @@ class Running:
 
     async def create(self, name: str) -> cluster_pb2.TopicResult:
         request = cluster_pb2.CreateTopicsRequest(topics=[cluster_pb2.NewTopic(name=name)])
-        response = await self.channel.forward("create_topics", request.SerializeToString(), CALLER)
+        response = await self.channel.forward(CREATE_TOPICS, request.SerializeToString(), CALLER)
         return response.create_topics.results[0]
 
     @contextlib.asynccontextmanager
@@ -370,6 +376,66 @@ def test_what_is_no_message_is_refused_with_the_reason() -> None:
     asyncio.run(scenario())
 
 
+def test_a_request_that_nests_too_deep_for_the_controller_does_not_reach_it() -> None:
+    """Protobuf decodes a hundred levels of messages, also of fields that it does not know."""
+    begin, end = b"\x7b", b"\x7c"  # Of a group with the number 15.
+
+    async def scenario() -> None:
+        async with running() as the:
+            depths = []
+            for depth in range(90, 105):
+                request = begin * depth + end * depth
+                with contextlib.suppress(DecodeError):
+                    CREATE_TOPICS.FromString(request)
+                    response = await the.channel.forward(CREATE_TOPICS, request, CALLER)
+                    assert not response.create_topics.results
+                    depths.append(depth)
+            assert 90 < len(depths) + 90 < 100
+
+    asyncio.run(scenario())
+
+
+def test_no_message_that_the_controller_cannot_decode_ends_a_running_broker() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            the.channel._outgoing.append(b"\xff")
+            the.channel._has_outgoing.set()
+            await until(lambda: not the.channel._is_up.is_set())
+            await the.channel.ready()
+            assert (await the.create("t")).topic.name == "t"
+
+    asyncio.run(scenario())
+
+
+def test_of_a_refused_request_nothing_stays() -> None:
+    """Without the collector: it looks at the oldest objects seldom."""
+
+    async def fail(the: Running) -> "weakref.ref[MillraceError]":
+        the.store.gate.clear()
+        creation = asyncio.create_task(the.create("t"))
+        await until(lambda: bool(the.channel._waiting))
+        the.sessions.on_resigned()
+        try:
+            await creation
+        except NotControllerError as error:
+            return weakref.ref(error)
+        finally:
+            the.store.gate.set()
+            del creation  # It holds the error, whose trace refers to this frame.
+        pytest.fail("it was not refused")
+
+    async def scenario() -> None:
+        async with running() as the:
+            gc.disable()
+            try:
+                refused = await fail(the)
+                await until(lambda: refused() is None)
+            finally:
+                gc.enable()
+
+    asyncio.run(scenario())
+
+
 async def opened(the: Running, seen: StoreVersions) -> "Call":
     """Open a session as a broker that has seen this; return what came of it."""
     call = Call()
@@ -488,7 +554,7 @@ def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:
             for number in range(60):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=30)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward("create_topics", request.SerializeToString(), CALLER)
+                await the.channel.forward(CREATE_TOPICS, request.SerializeToString(), CALLER)
             for _ in range(1000):
                 call.room.release()
             newest = {key: stored.version for key, stored in the.shell.objects().items()}
@@ -576,7 +642,7 @@ def test_metadata_is_sent_whole_however_large_it_is() -> None:
             for number in range(20):
                 topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=200)
                 request = cluster_pb2.CreateTopicsRequest(topics=[topic])
-                await the.channel.forward("create_topics", request.SerializeToString(), CALLER)
+                await the.channel.forward(CREATE_TOPICS, request.SerializeToString(), CALLER)
             whole = sum(len(stored.value) for stored in the.shell.objects().values())
             assert whole > limits.message_bytes_max
             async with the.another_channel(the.shell, limits) as another:

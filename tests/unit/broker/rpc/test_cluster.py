@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 from tests.fakes.quotas import no_quotas
 
+from millrace.broker.peers.controller_channel import ForwardedRequest
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
 from millrace.core.broker_config import LimitsConfig
@@ -36,8 +37,8 @@ class Channel:
     def __init__(self) -> None:
         self.forwarded: list[tuple[str, bytes]] = []
 
-    async def forward(self, name: str, request: bytes, _: object) -> Any:
-        self.forwarded.append((name, request))
+    async def forward(self, kind: ForwardedRequest, request: bytes, _: object) -> Any:
+        self.forwarded.append((kind.name, request))
         return controller_pb2.ControllerResponse()
 
 
