@@ -528,7 +528,11 @@ class _Draft:
         if self.group.is_empty:
             sizes = epochs.topics
         is_same = sizes == epochs.topics
+        names, patterns = _kept_subscriptions(self.group)
         if is_same and epochs.target_epoch == epochs.epoch:
+            if not self.group.is_empty and (names, patterns) != (epochs.names, epochs.patterns):
+                # Of an earlier release, whose record does not say which topics are waited for.
+                self._store_epochs(replace(epochs, names=names, patterns=patterns))
             return
         epoch = epochs.epoch + (not is_same and epochs.target_epoch == epochs.epoch)
         subscribers = {
@@ -546,7 +550,6 @@ class _Draft:
                 self._add(record)
         computed = replace(epochs, epoch=epoch, target_epoch=epoch)
         if not self.group.is_empty:
-            names, patterns = _kept_subscriptions(self.group)
             left_names, left_patterns = _left_subscriptions(epochs, names, patterns, self._now)
             computed = replace(
                 computed,

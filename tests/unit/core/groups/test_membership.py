@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -501,6 +502,18 @@ def test_a_group_of_an_earlier_release_goes_on_with_the_partitions_that_it_had()
     group.machine.replay(decode(key, value, NOW))
     group.join("a")
     assert first_later(group) == {TOPIC_ID: 2}
+
+
+def test_a_topic_that_the_members_of_an_earlier_release_wait_for_is_later_when_it_comes() -> None:
+    group = Coordinator()
+    group.join("a", Member(topics=("orders",), pattern="metrics/.*"))
+    epochs = group.machine.groups["g"].epochs
+    group.machine.replay(GroupRecord("g", replace(epochs, names=(), patterns=()), NOW))
+    group.beat("a", 1)
+    assert group.machine.groups["g"].epochs == epochs
+    group.topics.found["metrics/cpu"] = found(OTHER_ID, 1)
+    group.beat("a", 1)
+    assert first_later(group) == {OTHER_ID: 0}
 
 
 def test_what_is_later_is_in_the_log() -> None:
