@@ -137,8 +137,9 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
             loop.add_signal_handler(number, duties.stop_soon)
     garbage = Garbage()
-    garbage.begin()
     async with AsyncExitStack() as endings:
+        garbage.begin()
+        endings.callback(garbage.end)
         broker = Broker(
             config,
             duties,

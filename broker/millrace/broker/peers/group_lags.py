@@ -82,7 +82,7 @@ class GroupLags:
         self._limits = limits
         self._turns = turns
         self._metrics = metrics
-        metrics.is_kept = groups.coordinates
+        metrics.kept = groups.coordinated
         self._tasks = Tasks(on_failure)
         self._asking: set[BrokerId] = set()
         self._connections: dict[BrokerId, _Connection] = {}

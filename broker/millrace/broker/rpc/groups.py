@@ -1,8 +1,7 @@
 """The Groups service: heartbeats of members, at the leader of the group's partition."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
-from types import MappingProxyType
 
 import grpc
 
@@ -68,7 +67,9 @@ class GroupsService:
             return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
         return pb.GroupHeartbeatResponse(
             epoch=told.current.epoch,
-            assigned=_to_wire(told.current.assigned, self._groups.topic_name, told.later),
+            assigned=_to_wire(
+                told.current.assigned, self._groups.topic_name, told.epochs.first_later
+            ),
             revoking=_to_wire(told.current.revoking, self._groups.topic_name),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
@@ -165,14 +166,14 @@ def _described(group: Group, after: str) -> pb.DescribeGroupResponse:
 def _to_wire(
     partitions: Partitions,
     name_of: Callable[[TopicId], str] = lambda _: "",
-    later: Mapping[TopicId, int] = MappingProxyType({}),
+    first_later: Callable[[TopicId], int | None] = lambda _: None,
 ) -> Iterable[pb.TopicPartitions]:
     by_topic: dict[TopicId, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
     return [
         pb.TopicPartitions(
-            topic_id=each, partitions=some, topic=name_of(each), later_from=later.get(each)
+            topic_id=each, partitions=some, topic=name_of(each), later_from=first_later(each)
         )
         for each, some in by_topic.items()
     ]

@@ -11,7 +11,7 @@ has ended is removed, and so is one that does not confirm its assignment in time
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -34,7 +34,7 @@ from millrace.core.groups import coordinator
 from millrace.core.groups.assignors import SubscribedTopic
 from millrace.core.groups.config import GroupsConfig
 from millrace.core.groups.coordinator import CoordinatorRecord, GroupCoordinator
-from millrace.core.groups.group import Current, Group, concerned
+from millrace.core.groups.group import Current, Epochs, Group, concerned
 from millrace.core.groups.membership import FoundTopic, Heartbeat
 from millrace.core.groups.patterns import matching
 from millrace.core.groups.sessions import Sessions
@@ -46,6 +46,8 @@ from millrace.core.topics import POSITIONS_TOPIC, parse_topic_name
 _EXPIRE_SECONDS: Final = 60.0
 _EXPIRE_AT_ONCE: Final = 10
 """Names that one request looks at."""
+_LOOKED_AT_ONCE: Final = 500
+"""Members that one look takes before others get a turn of the loop."""
 _END_AT_ONCE: Final = 500
 """Members that one request removes."""
 _SILENT_AT_ONCE: Final = 100
@@ -71,12 +73,12 @@ class Assignment(NamedTuple):
 
     Attributes:
         current: what it owns.
-        later: the first later partition of each topic that has some (`core/groups/group.py`).
+        epochs: of its group, which tell its later partitions.
         waited_seconds: how long the heartbeat waited; the session of the member begins after that.
     """
 
     current: Current
-    later: Mapping[TopicId, int]
+    epochs: Epochs
     waited_seconds: float = 0.0
 
 
@@ -103,8 +105,8 @@ class _Look(NamedTuple):
     """
 
     name: str
-    ended: Sequence[str]
-    silent: Sequence[str]
+    ended: list[str]
+    silent: list[str]
 
 
 class Groups:
@@ -157,9 +159,10 @@ class Groups:
         """Return how many positions the loaded coordinators keep; from any thread."""
         return sum(len(machine) for _, machine in self.runtime.machines())
 
-    def coordinates(self, name: str) -> bool:
-        """Whether a loaded coordinator keeps a group or another reader; from any thread."""
-        return any(machine.has(name) for _, machine in self.runtime.machines())
+    def coordinated(self, names: Iterable[str]) -> set[str]:
+        """Return the groups and other readers that a loaded coordinator keeps; from any thread."""
+        machines = [machine for _, machine in self.runtime.machines()]
+        return {name for name in names if any(machine.has(name) for machine in machines)}
 
     # --- Members -----------------------------------------------------------------------------
 
@@ -266,7 +269,7 @@ class Groups:
         current = await self._change(place, name, handle, by=heartbeat.member_id)
         # This is right even if the broker no longer leads: the answer rests on committed records.
         group = asked[-1].membership.groups.get(name)
-        return Assignment(current, {} if group is None else dict(group.epochs.later))
+        return Assignment(current, Epochs() if group is None else group.epochs)
 
     async def leave(
         self,
@@ -414,18 +417,24 @@ class Groups:
         membership = machine.membership
         room = _SILENT_AT_ONCE
         for name in list(membership.occupied):
-            if self.runtime.machine(place) is not machine:
-                return []  # Another broker leads it.
-            group = membership.occupied.get(name)
-            if group is None:
-                continue  # All members have left meanwhile.
-            now, sessions = self._look_at_clock(), self._sessions_of(place)
-            ended = sessions.ended(group, group.members, now)
-            silent = list(sessions.silent(group, group.members, now))[:room]
-            room -= len(silent)
-            if ended or silent:
-                found.append(_Look(name, ended, silent))
-            await work.give_way(len(group.members))
+            look = _Look(name, [], [])
+            members = list(membership.occupied[name].members) if name in membership.occupied else []
+            for at in range(0, len(members), _LOOKED_AT_ONCE):
+                if self.runtime.machine(place) is not machine:
+                    return []  # Another broker leads it.
+                group = membership.occupied.get(name)
+                if group is None:
+                    break  # All members have left meanwhile.
+                some = members[at : at + _LOOKED_AT_ONCE]
+                now, sessions = self._look_at_clock(), self._sessions_of(place)
+                look.ended.extend(sessions.ended(group, some, now))
+                if room:
+                    silent = list(sessions.silent(group, some, now))[:room]
+                    look.silent.extend(silent)
+                    room -= len(silent)
+                await work.give_way(len(some))
+            if look.ended or look.silent:
+                found.append(look)
         if place in self._sessions and len(self._sessions[place]) > membership.members:
             self._sessions[place].retain(membership.groups)
         return found

@@ -5,7 +5,7 @@ A lag that is not known has no sample: 0 would say that the group has read every
 Labels are bounded by `groups.lag_series_max`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -20,12 +20,12 @@ class GroupLagMetrics(Collector):
     """See the module. The threads of the metrics page read what the event loop has put here.
 
     Attributes:
-        is_kept: says whether this broker coordinates a group now: a round may last for minutes, and
-            another coordinator shows the group meanwhile. Called from any thread.
+        kept: returns those of some groups that this broker coordinates now: a round may last for
+            minutes, and another coordinator shows the group meanwhile. Called from any thread.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.is_kept: Callable[[str], bool] = lambda _: True
+        self.kept: Callable[[Iterable[str]], Container[str]] = frozenset
         self._shown: tuple[Sequence[GroupLag], int] = ((), 0)
         registry.register(self)
 
@@ -41,7 +41,8 @@ class GroupLagMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
         found, left_out = self._shown
-        lags = [each for each in found if self.is_kept(each.group)]
+        kept = self.kept(dict.fromkeys(each.group for each in found))
+        lags = [each for each in found if each.group in kept]
         yield _family(
             "millrace_group_lag_records",
             "Records that a group, Spark query or other reader has not read, by topic; all of a "

@@ -369,6 +369,12 @@ def _brokers_for(
             f"cluster has {count(len(brokers), 'broker that is', 'brokers that are')} not drained: "
             "ask for fewer replicas or add brokers"
         )
+    if 1 <= replication_factor <= brokers_for_replicas(cluster, media):
+        raise BrokerBusyError(
+            f"topic {str(name)!r}: {_replicas_need(replication_factor)} as many brokers that have "
+            f"{media}, and a broker that has just registered has not told its media yet: "
+            f"{_media_of_brokers(cluster)}. Try again"
+        )
     is_tiered = media is TopicMedia.TIERED
     it = "both ssd and hdd" if is_tiered else "it"
     with_media = f" with media={media}"

@@ -31,6 +31,7 @@ Source: KIP-848, "Server-side assignor"; Kafka's ConsumerGroup. KIP-1282 and KAF
 partitions.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
@@ -143,6 +144,13 @@ class Epochs:
     left: tuple[tuple[TopicId, LeftTopic], ...] = ()
     left_names: tuple[tuple[str, WallMs], ...] = ()
     left_patterns: tuple[tuple[str, WallMs], ...] = ()
+
+    def first_later(self, topic_id: TopicId) -> int | None:
+        """Return the first later partition of a topic; None: it has none."""
+        at = bisect_left(self.later, (topic_id,))
+        if at == len(self.later) or self.later[at][0] != topic_id:
+            return None
+        return self.later[at][1]
 
 
 class GroupRecord(NamedTuple):

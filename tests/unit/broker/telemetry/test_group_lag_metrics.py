@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
@@ -22,6 +24,23 @@ def test_a_lag_is_shown_until_the_next_round() -> None:
     }  # fmt: skip
     metrics.show([], 0)
     assert samples(registry) == {"left_out_groups": 0}
+
+
+def test_a_group_that_another_broker_coordinates_now_is_not_shown() -> None:
+    metrics = GroupLagMetrics(registry := CollectorRegistry())
+    asked: list[str] = []
+
+    def kept(groups: Iterable[str]) -> set[str]:
+        asked.extend(groups)
+        return {"kept"}
+
+    metrics.kept = kept
+    lags = [(group, topic) for group in ("gone", "kept") for topic in ("t", "u")]
+    metrics.show([GroupLag(*each, LagSums(8, 6, 24, 600, 0)) for each in lags], 0)
+    (records,) = (each for each in registry.collect() if each.name.endswith("lag_records"))
+    assert {each.labels["group"] for each in records.samples} == {"kept"}
+    assert sorted({*asked}) == ["gone", "kept"]
+    assert len(asked) == asked.count("gone") * 2, "once for all topics of a group"
 
 
 def test_what_is_unknown_has_no_sample() -> None:

@@ -514,6 +514,8 @@ def test_a_topic_that_the_members_of_an_earlier_release_wait_for_is_later_when_i
     group.topics.found["metrics/cpu"] = found(OTHER_ID, 1)
     group.beat("a", 1)
     assert first_later(group) == {OTHER_ID: 0}
+    found_later = group.machine.groups["g"].epochs.first_later
+    assert [found_later(TOPIC_ID), found_later(OTHER_ID)] == [None, 0]
 
 
 def test_what_is_later_is_in_the_log() -> None:

@@ -108,8 +108,11 @@ def _able(
     must_be_there = len(chosen) == replication_factor - 1 and not any(
         each.is_there for each in chosen
     )
+    taken = {each.broker_id for each in chosen}
     return [
-        each for each in candidates if each not in chosen and (each.is_there or not must_be_there)
+        each
+        for each in candidates
+        if each.broker_id not in taken and (each.is_there or not must_be_there)
     ]
 
 
@@ -117,5 +120,7 @@ def _is_missed(
     candidate: Candidate, chosen: Sequence[Candidate], replication_factor: int, in_sync_min: int
 ) -> bool:
     """Whether writes would have to wait for this broker."""
+    if candidate.is_there:
+        return False
     there = sum(each.is_there for each in chosen)
-    return not candidate.is_there and in_sync_min - there >= replication_factor - len(chosen)
+    return in_sync_min - there >= replication_factor - len(chosen)

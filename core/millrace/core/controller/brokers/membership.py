@@ -128,10 +128,6 @@ class Membership:
             return Decision(error, is_refusal=True)
         if known is not None and is_retry and known.broker_id not in self._starting:
             return Decision(known, [CLUSTER_KEY])
-        if known is not None and registration.is_older_copy(known, request):
-            epoch = request.directory_epoch
-            assert epoch is not None
-            self.accepted.append((known.broker_id, epoch, known.directory_epoch))
         self._decided.cluster, life = registration.reserved_life(cluster, known, request.level)
         self._starting[life.broker_id] = life
         grant = GrantEpoch(request=request, life=life)
@@ -167,6 +163,11 @@ class Membership:
             )
             return Decision(error, is_refusal=True)
         del self._starting[grant.life.broker_id]
+        known = self._decided.cluster.brokers.get(grant.life.broker_id)
+        epoch = grant.request.directory_epoch
+        if known is not None and registration.is_older_copy(known, grant.request):
+            assert epoch is not None
+            self.accepted.append((known.broker_id, epoch, known.directory_epoch))
         self._decided.cluster, granted = registration.granted(
             self._decided.cluster, grant.request, grant.life
         )
