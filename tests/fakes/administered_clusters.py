@@ -174,6 +174,7 @@ class _FakeAdmin:
     async def describe_logs(self, topic: str) -> list[LogDescription]:
         if not self._cluster.is_alive:
             raise ConnectionFailedError("no broker answers")
+        away = {each.broker_id for each in self._cluster.brokers.values() if each.is_fenced}
         zero = Offset(0)
         tier = TierDescription("", zero, 0, self._cluster.hdd_problem)
         return [
@@ -184,6 +185,7 @@ class _FakeAdmin:
             )
             for number, replicas in enumerate(self._cluster.topics[topic].replicas)
             for broker in replicas
+            if broker not in away
         ]
 
     async def drain_broker(self, broker: BrokerId) -> None:

@@ -304,6 +304,32 @@ def test_a_tiered_topic_says_whether_its_segments_move_to_the_hdds(operated: Ope
     operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
 
 
+def test_a_topic_is_not_known_to_be_placed_before_every_broker_has_said_on_which_disks(
+    operated: Operated,
+) -> None:
+    volumes = [{**VOLUME, "media": media, "name": media} for media in ("ssd", "hdd")]
+    operated.apply("clusters", "c", {"pools": [pool(volumes=volumes)]})
+    operated.until(lambda: operated.conditions("clusters", "c")["Ready"][0] == "True")
+    operated.fake().leave("c-b-1")
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "media": "tiered", "replicas": 3})
+    for _ in range(2):
+        operated.look()
+    unknown = ("Unknown", "NoBrokerAnswers")
+    assert operated.conditions("topics", "t") == {
+        "Ready": ("True", "Ready"),
+        "Placed": unknown,
+        "Tiered": unknown,
+    }
+    for condition in ("Placed", "Tiered"):
+        said = operated.told("topics", "t")[condition][2]
+        assert "no word from c-b-1 about the disks of 1 replica" in said
+    settled = {**SETTLED, "Tiered": ("True", "SegmentsMove")}
+    operated.until(lambda: operated.conditions("topics", "t") == settled)
+    operated.fake().leave("c-b-1")
+    operated.look()
+    assert operated.conditions("topics", "t") == settled, "what is known counts while it is away"
+
+
 def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
     operated: Operated,
 ) -> None:

@@ -18,6 +18,7 @@ from millrace.operator.plan.topics import (
     MoveReplicas,
     RefusedMove,
     misplaced,
+    silent,
     tiered,
     topic_name,
 )
@@ -229,3 +230,11 @@ def test_segments_that_cannot_move_are_told_with_the_broker_and_what_to_do() -> 
     assert "segments of 2 replicas" in said.message
     assert "partition 1 on broker 4: it is gone" in said.message
     assert "make the HDD's volume larger" in said.message
+
+
+def test_brokers_that_have_not_told_of_each_replica_are_found() -> None:
+    replicas = [(0, 1, 2), (1, 2), (2, 0)]
+    told = {(number, broker) for number, each in enumerate(replicas) for broker in each}
+    assert silent(replicas, told) == {}
+    assert silent(replicas, told - {(0, 1), (2, 0), (1, 1)}) == {0: 1, 1: 2}
+    assert silent(replicas, []) == {0: 2, 1: 2, 2: 3}

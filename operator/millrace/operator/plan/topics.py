@@ -9,6 +9,7 @@ follows from the brokers that the Cluster asks for (P77). A topic that was made 
 fewer gets more; one that has more than the default keeps them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -212,6 +213,19 @@ def misplaced(
     """
     lacking = {each for each, there in brokers.items() if there and not media.is_among(there)}
     return sum(not lacking.isdisjoint(each) for each in replicas)
+
+
+def silent(
+    replicas: Sequence[Collection[int]], told: Collection[tuple[int, int]]
+) -> dict[int, int]:
+    """Return the brokers that have not told of all their replicas, with how many are missing.
+
+    Args:
+        replicas: broker ids of each partition.
+        told: partition and broker of each replica that a broker told of.
+    """
+    missing = {(number, broker) for number, each in enumerate(replicas) for broker in each}
+    return dict(sorted(Counter(broker for _, broker in missing.difference(told)).items()))
 
 
 def tiered(refused: Sequence[RefusedMove]) -> Condition:

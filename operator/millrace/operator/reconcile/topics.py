@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.client import Admin, TopicDescription
+from millrace.client import Admin, LogDescription, TopicDescription
 from millrace.core.controller.balancing.placement import Candidate
 from millrace.core.controller.balancing.reassignment_plan import planned
 from millrace.core.errors import (
@@ -52,6 +52,7 @@ from millrace.operator.plan.topics import (
     actions,
     misplaced,
     protects,
+    silent,
     tiered,
     topic_name,
 )
@@ -250,7 +251,7 @@ class _Work:
             conditions.append(placed)
             is_settled = is_settled and placed.is_true is True
         if described is not None and described.media is TopicMedia.TIERED:
-            conditions.append(await self._tiered(name))
+            conditions.append(await self._tiered(document, described))
             is_settled = is_settled and conditions[-1].is_true is not None
         await self._tell(document, *conditions, described=described)
         return is_settled
@@ -331,24 +332,41 @@ class _Work:
                 told = count(wrong, "replica is", "replicas are")
                 message = f"{told} still to be moved to another disk of the same broker"
                 return Condition("Placed", False, Reason.MOVING, message)
+            if unknown := self._unknown(described, logs):
+                return Condition("Placed", None, Reason.NO_BROKER_ANSWERS, unknown)
         return Condition("Placed", True, Reason.AS_WANTED, "every replica is where it should be")
 
-    async def _tiered(self, name: str) -> Condition:
+    def _unknown(self, described: TopicDescription, logs: Sequence[LogDescription]) -> str:
+        """Return what is not known of a topic's disks, as brokers are away; empty: nothing."""
+        assert self.found is not None
+        told = {(each.partition, each.broker_id) for each in logs}
+        missing = silent([each.target_replicas for each in described.partitions], told)
+        if not missing:
+            return ""
+        names = [self.found.names.get(each, f"broker {each}") for each in missing]
+        return (
+            f"no word from {_some(names)} about the disks of "
+            f"{count(sum(missing.values()), 'replica')}: they are away, or the replicas are offline"
+        )
+
+    async def _tiered(self, document: Document, described: TopicDescription) -> Condition:
         try:
-            logs = await self.admin.describe_logs(name)
+            logs = await self.admin.describe_logs(described.name)
         except MillraceError as error:
             return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, str(error))
         if unaware := sum(each.tier is None for each in logs):
             replicas = count(unaware, "replica")
             message = f"the brokers of {replicas} have yet to hear that the topic is tiered"
             return Condition("Tiered", None, Reason.WAITING, message)
-        return tiered(
-            [
-                RefusedMove(each.partition, each.broker_id, each.tier.problem)
-                for each in logs
-                if each.tier is not None and each.tier.problem
-            ]
-        )
+        refused = [
+            RefusedMove(each.partition, each.broker_id, each.tier.problem)
+            for each in logs
+            if each.tier is not None and each.tier.problem
+        ]
+        unknown = self._unknown(described, logs)
+        if unknown and not refused and not is_true(document, "Tiered"):
+            return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, unknown)
+        return tiered(refused)  # What was known counts until brokers say more.
 
     @property
     def _media(self) -> Mapping[int, tuple[Media, ...]]:
