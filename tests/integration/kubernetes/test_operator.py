@@ -365,6 +365,19 @@ def test_a_topic_without_a_number_of_replicas_gets_more_when_its_cluster_grows(
     operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
 
 
+def test_only_partitions_with_too_few_replicas_get_more(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=5)]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "partitions": 3})
+    operated.until(lambda: is_all_settled(operated))
+    more = tuple(map(BrokerId, range(4)))
+    held(operated)[:2] = [more, (BrokerId(4),)]
+    untouched = held(operated)[2]
+    operated.until(lambda: len(held(operated)[1]) == 3)
+    operated.until(lambda: is_all_settled(operated))
+    assert [len(each) for each in held(operated)] == [4, 3, 3]
+    assert (held(operated)[0], held(operated)[2]) == (more, untouched)
+
+
 def test_what_goes_to_a_broker_that_is_away_waits_for_it_and_the_rest_is_done(
     operated: Operated,
 ) -> None:

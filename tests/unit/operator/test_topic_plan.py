@@ -73,6 +73,7 @@ def found(**facts: Any) -> FoundTopic:
             "partitions": 3,
             "replication_factor": 3,
             "overrides": {},
+            "replicas": ((0, 1, 2),) * 3,
             **facts,
         }
     )
@@ -119,8 +120,16 @@ def test_another_number_of_replicas_is_moved_to_once_nothing_else_moves() -> Non
     assert actions(topic(replicas=2), found(moving=1)) == []
 
 
-def moves_to(count: int) -> list[MoveReplicas]:
-    return [MoveReplicas(name="shop/orders", replication_factor=count, media=TopicMedia.ANY)]
+def moves_to(count: int, *partitions: int) -> list[MoveReplicas]:
+    """Return a move of these partitions, or of all."""
+    return [
+        MoveReplicas(
+            name="shop/orders",
+            replication_factor=count,
+            media=TopicMedia.ANY,
+            partitions=partitions or None,
+        )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +140,7 @@ def moves_to(count: int) -> list[MoveReplicas]:
         (asks_for(2), ((0,),), 2),
         (asks_for(1), ((0,),), None),
         (asks_for(3), ((0, 1, 2), (1,)), 3),  # Partitions that were added in an outage.
+        (asks_for(5), ((0, 1, 2, 3), (1,), (0, 1, 2)), 3),  # A person gave one more.
         (asks_for(3, default_replication_factor=2), ((0,),), 2),
         (asks_for(3, default_replication_factor=1), ((0, 1),), None),
         (asks_for(3), ((0, 1, 2),), None),
@@ -140,7 +150,8 @@ def test_a_number_of_replicas_that_is_not_named_is_raised_to_the_default(
     cluster: Cluster, replicas: tuple[tuple[int, ...], ...], wanted: int | None
 ) -> None:
     there = found(replication_factor=max(map(len, replicas)), replicas=replicas)
-    expected = [] if wanted is None else moves_to(wanted)
+    few = [number for number, each in enumerate(replicas) if len(each) < (wanted or 0)]
+    expected = [] if wanted is None else moves_to(wanted, *few)
     assert actions(topic(), there, cluster=cluster) == expected
     assert actions(topic(), replace(there, moving=1), cluster=cluster) == []
 
@@ -148,7 +159,7 @@ def test_a_number_of_replicas_that_is_not_named_is_raised_to_the_default(
 def test_the_default_waits_for_brokers_that_can_hold_replicas() -> None:
     there = found(replicas=((0,),))
     assert actions(topic(), there, {0: SSD}) == []
-    assert actions(topic(), there, {0: SSD, 1: SSD}) == moves_to(2)
+    assert actions(topic(), there, {0: SSD, 1: SSD}) == moves_to(2, 0)
 
 
 def test_the_default_counts_the_brokers_with_the_media_of_the_topic() -> None:
@@ -192,6 +203,15 @@ def test_another_media_moves_the_replicas_that_lie_on_brokers_without_it() -> No
     assert actions(asked, altered, brokers) == [move]
     assert actions(asked, replace(altered, moving=1), brokers) == []
     assert actions(asked, replace(altered, replicas=((1,), (2,))), brokers) == []
+
+
+def test_partitions_with_few_replicas_get_more_before_others_move_to_another_media() -> None:
+    there = found(replicas=((0,), (1, 2, 3)), overrides={"media": "ssd"})
+    brokers = {0: SSD, 1: SSD, 2: SSD, 3: HDD}
+    (raised,) = actions(topic(media="ssd"), there, brokers)
+    assert (raised.replication_factor, raised.partitions) == (3, (0,))
+    (moved,) = actions(topic(media="ssd"), replace(there, replicas=((0, 1, 2), (1, 2, 3))), brokers)
+    assert (moved.replication_factor, moved.partitions) == (None, None)
 
 
 def test_a_broker_that_does_not_say_what_it_has_gives_nothing_up() -> None:

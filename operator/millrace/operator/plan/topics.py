@@ -6,7 +6,8 @@ left alone.
 
 The number of replicas that a resource does not name follows the cluster's default, too, and that
 follows from the brokers that the Cluster asks for (P77). A topic that was made when there were
-fewer gets more; one that has more than the default keeps them.
+fewer gets more. Each partition counts by itself: those that have more than the default keep them,
+and are no reason to give the others more.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ class FoundTopic:
 
     Attributes:
         overrides: settings that differ from the default, in canonical form.
-        replication_factor: of the partition with the most, if `replicas` is not known.
+        replication_factor: of the partition with the most.
         replicas: broker ids of each partition, without those that are about to go.
         moving: partitions whose replicas are being moved.
         media: on which the replicas should lie, from any source.
@@ -39,7 +40,7 @@ class FoundTopic:
     partitions: int
     replication_factor: int
     overrides: Mapping[str, str]
-    replicas: tuple[tuple[int, ...], ...] = ()
+    replicas: tuple[tuple[int, ...], ...]
     moving: int = 0
     media: TopicMedia = TopicMedia.ANY
 
@@ -66,15 +67,17 @@ class Alter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReplicas:
-    """Give each partition this many replicas, on brokers that have the media.
+    """Give partitions this many replicas, on brokers that have the media.
 
     Attributes:
         replication_factor: None: as many as now.
+        partitions: None: all of them.
     """
 
     name: str
     replication_factor: int | None
     media: TopicMedia
+    partitions: tuple[int, ...] | None = None
 
 
 class RefusedMove(NamedTuple):
@@ -166,27 +169,17 @@ def actions(
     if changed or gone or more:
         steps.append(Alter(name=name, set_config=changed, unset_config=gone, partitions=more))
     media = TopicMedia(wanted.get(MEDIA_SETTING, found.media))
-    count = _other_count(topic, found, media, brokers, cluster)
-    is_misplaced = MEDIA_SETTING not in gone and misplaced(found.replicas, media, brokers)
-    if (count is not None or is_misplaced) and not found.moving:
-        steps.append(MoveReplicas(name=name, replication_factor=count, media=media))
-    return steps
-
-
-def _other_count(
-    topic: Topic,
-    found: FoundTopic,
-    media: TopicMedia,
-    brokers: Mapping[int, Collection[Media]],
-    cluster: Cluster,
-) -> int | None:
-    """Return how many replicas each partition should have; None: as many as now."""
-    counts = {len(each) for each in found.replicas} or {found.replication_factor}
-    asked = topic.spec.replicas
-    if asked is not None:
-        return None if counts == {asked} else asked
+    if found.moving:
+        return steps
     usual = min(default_replicas(cluster, media), _able(brokers, media))
-    return max(usual, *counts) if min(counts) < usual else None
+    few = tuple(number for number, each in enumerate(found.replicas) if len(each) < usual)
+    if spec.replicas is not None and any(len(each) != spec.replicas for each in found.replicas):
+        steps.append(MoveReplicas(name=name, replication_factor=spec.replicas, media=media))
+    elif spec.replicas is None and few:  # Others on a wrong media move at a later look.
+        steps.append(MoveReplicas(name=name, replication_factor=usual, media=media, partitions=few))
+    elif MEDIA_SETTING not in gone and misplaced(found.replicas, media, brokers):
+        steps.append(MoveReplicas(name=name, replication_factor=None, media=media))
+    return steps
 
 
 def _able(brokers: Mapping[int, Collection[Media]], media: TopicMedia) -> int:

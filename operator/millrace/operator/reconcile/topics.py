@@ -419,6 +419,7 @@ class _Work:
         before = {
             (name, each.partition): each.target_replicas
             for each in self.found.topics[name].partitions
+            if step.partitions is None or each.partition in step.partitions
         }
         for each in before.values():
             self.loads.remove(each)
