@@ -793,5 +793,12 @@ def test_work_that_fails_for_now_is_told_and_no_condition_is_true_meanwhile(
     operated.look()
     assert operated.conditions() == dict.fromkeys(CONDITIONS, ("Unknown", "NotNow"))
     assert "the disk is full" in operated.told()["Ready"][2]
+    error = ApiError(500, "etcd has no leader", request="GET /x")
+    operated.look()
+    assert "the disk is full" in operated.told()["Ready"][2], "no report causes the next look"
+    operated.ahead = timedelta(seconds=11)
+    operated.look()
+    assert operated.conditions() == dict.fromkeys(CONDITIONS, ("Unknown", "NotNow"))
+    assert "etcd has no leader" in operated.told()["Ready"][2]
     fake.on_write = operated.api.on_write
     operated.settle()

@@ -76,6 +76,7 @@ from millrace.operator.reconcile.outside import (
 )
 from millrace.operator.reconcile.resources import (
     cluster_of,
+    has_reason,
     is_observed,
     known_before,
     now,
@@ -95,6 +96,8 @@ PLACING_S = 0.3
 GROWTH_PENDING_MAX = timedelta(minutes=3)
 """How long a file system may wait to grow before its pod is restarted. A node's kubelet looks every
 minute or two."""
+FAILURE_TOLD_AGAIN = timedelta(seconds=10)
+"""Shortest time between two reports of failures of one generation of a Cluster."""
 
 _REFUSED = (400, 403, 422)
 """Statuses of requests that must not be repeated without a change."""
@@ -133,6 +136,7 @@ class ClusterReconciler:
         self._clock = clock
         self._applied = Applied(api)
         self._outside = OutsideReconciler(api, self._applied)
+        self._failures_told: dict[tuple[str, str], datetime] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """Bring a cluster a step nearer to its wanted state.
@@ -146,6 +150,7 @@ class ClusterReconciler:
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
             await self._brokers.forget(namespace, name)  # Its objects are deleted with it.
+            self._failures_told.pop((namespace, name), None)
             return None
         try:
             cluster = cluster_of(document)
@@ -170,8 +175,7 @@ class ClusterReconciler:
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
             if error.status not in _REFUSED:
-                if not is_observed(document):  # Else the last look's conditions still count.
-                    await self._say_failed(document, error)
+                await self._say_failed(document, error)
                 raise
             message = f"the API server refuses what the Cluster asks for: {error.message}"
             await self._refuse(document, Reason.REFUSED, f"{message}; correct the Cluster's spec")
@@ -483,6 +487,17 @@ class ClusterReconciler:
         await self._say(document, Condition("Ready", False, reason, message))
 
     async def _say_failed(self, document: Document, error: ApiError) -> None:
+        """Report a failure, unless the conditions of a look that succeeded still count."""
+        metadata, at = document["metadata"], self._clock()
+        key = metadata["namespace"], metadata["name"]
+        if is_observed(document):
+            # Each report is an event that causes a look at once. Where the text of the failure is
+            # another one each time, that must not replace the pauses of the retries.
+            told = self._failures_told.get(key)
+            is_soon = told is not None and at - told < FAILURE_TOLD_AGAIN
+            if is_soon or not has_reason(document, "Ready", Reason.NOT_NOW):
+                return
+        self._failures_told[key] = at
         message = f"the work on the Cluster failed, and is tried again: {error}"
         with suppress(ApiError):  # The first failure is the one to report.
             await self._say(document, Condition("Ready", None, Reason.NOT_NOW, message))

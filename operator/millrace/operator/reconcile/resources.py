@@ -8,7 +8,7 @@ import msgspec
 
 from millrace.operator.kube.api import Api
 from millrace.operator.model.cluster import Cluster, ClusterSpec
-from millrace.operator.model.conditions import Condition, merged
+from millrace.operator.model.conditions import Condition, Reason, merged
 from millrace.operator.model.objects import Document
 from millrace.operator.model.quota import Quota, QuotaSpec
 from millrace.operator.model.topic import Topic, TopicSpec
@@ -58,6 +58,12 @@ def is_true(document: Document, type: str) -> bool:
     return is_observed(document) and any(
         each["type"] == type and each["status"] == "True" for each in conditions
     )
+
+
+def has_reason(document: Document, type: str, reason: Reason) -> bool:
+    """Whether a condition has this reason."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == type and each["reason"] == reason for each in conditions)
 
 
 def known_before(document: Document) -> dict[str, object]:
