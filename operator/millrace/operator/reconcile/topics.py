@@ -172,9 +172,6 @@ class TopicsReconciler:
             return True
         if not has_finalizer(document, FINALIZER):
             return True
-        if document["spec"].get("deletionPolicy") == Deletion.RETAIN:
-            await release(self._api, document, FINALIZER)
-            return True
         return await _cannot_delete(self._api, document, because.message, going)
 
 
@@ -458,24 +455,30 @@ class _Work:
         if not has_finalizer(document, FINALIZER):
             return True
         if is_ours and topic.spec.deletion_policy is Deletion.DELETE:
-            if protects(topic.spec.config):
-                await self._tell(document, _PROTECTED)
-                return True  # Its next change is looked at.
-            if self.found is None:
-                why = "none of the brokers answers"
+            why = await self._delete_topic(topic, name)
+            if why:
                 return await _cannot_delete(self.api, document, why, self.going)
-            described = self.found.topics.get(name)
-            if described is not None:
-                try:
-                    if found_topic(described).overrides.get(PROTECTION_SETTING) == "true":
-                        # The resource has ceased to ask for it.
-                        await self.admin.alter_topic(name, unset_config=[PROTECTION_SETTING])
-                    await self.admin.delete_topic(name)
-                    events.TOPIC_DELETED.log(_audit, topic=name)
-                except MillraceError as error:
-                    return await _cannot_delete(self.api, document, str(error), self.going)
         await release(self.api, document, FINALIZER)
         return True
+
+    async def _delete_topic(self, topic: Topic, name: str) -> str:
+        """Delete a topic of the cluster; return why that cannot be; empty: it is gone."""
+        if protects(topic.spec.config):
+            return _PROTECTED.message
+        if self.found is None:
+            return "none of the brokers answers"
+        described = self.found.topics.get(name)
+        if described is None:
+            return ""
+        try:
+            if found_topic(described).overrides.get(PROTECTION_SETTING) == "true":
+                # The resource has ceased to ask for it.
+                await self.admin.alter_topic(name, unset_config=[PROTECTION_SETTING])
+            await self.admin.delete_topic(name)
+        except MillraceError as error:
+            return str(error)
+        events.TOPIC_DELETED.log(_audit, topic=name)
+        return ""
 
     def _why_not(self, topic: Topic) -> Condition:
         if self.owners[topic_name(topic)] != topic.uid:
@@ -516,10 +519,19 @@ class _Work:
 
 
 async def _cannot_delete(api: Api, document: Document, why: str, going: Collection[str]) -> bool:
-    """Say why a topic cannot be deleted, unless its namespace goes; return whether all is done."""
-    if document["metadata"]["namespace"] in going and not protects(
-        document["spec"].get("config") or {}
-    ):
+    """Decide about a deleted Topic whose topic cannot be deleted; return whether it is settled.
+
+    The resource alone says that, also one of a form that this release does not know: one that is to
+    be retained goes, and a protected one stays. Any other one waits, and says for what, until its
+    namespace has waited for long enough.
+    """
+    if document["spec"].get("deletionPolicy") == Deletion.RETAIN:
+        await release(api, document, FINALIZER)
+        return True
+    if protects(document["spec"].get("config") or {}):
+        await say_why_not(api, document, _PROTECTED, types=[PLACED])
+        return True  # Its next change is looked at.
+    if document["metadata"]["namespace"] in going:
         events.TOPIC_KEPT.log(_audit, topic=_full_name(document), reason=why)
         await release(api, document, FINALIZER)
         return True
