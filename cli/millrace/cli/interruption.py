@@ -19,8 +19,10 @@ _EXIT_CODES: Final = {
     signal.SIGHUP: ExitCode.HUNG_UP,
 }
 
-END_S: Final = 4.0
+END_S: Final = 3.0
 """How long a command may still wait for brokers after a signal."""
+LAST_STEP_S: Final = 2.0
+"""How much longer the step may take that stores how far the command came."""
 _AGAIN_S: Final = 0.2
 """Interval at which the alarm repeats: it also ends what the command does after the first alarm and
 what may wait for a broker as well, such as `close()` of a client."""
@@ -96,6 +98,18 @@ class Interruption:
         """End the command if a signal has come."""
         if self._number is not None:
             raise Interrupted(self._number)
+
+    def allow(self, seconds: float) -> None:
+        """Give what follows at least so long: from now, or from a signal that comes later.
+
+        The alarm may have come before, and a step such as storing positions still needs its time.
+        """
+        if self._within_s is None:
+            return
+        self._within_s = max(self._within_s, seconds)
+        if self.came:
+            left, _ = signal.getitimer(signal.ITIMER_REAL)
+            signal.setitimer(signal.ITIMER_REAL, max(left, seconds), _AGAIN_S)
 
     def __enter__(self) -> Self:
         self._before = {each: signal.signal(each, self.on_signal) for each in stop_signals()}

@@ -2,15 +2,19 @@
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from millrace.cli.commands.consume import _opened, _write_file
+from millrace.cli.commands.consume import _opened, _read_as_member, _write_file
 from millrace.cli.failures import Failure
+from millrace.cli.interruption import Interrupted, Interruption
 from millrace.cli.reading import Reader
 from millrace.client import FetchedRecords, SyncConsumer
 from millrace.core.ids import LeaderEpoch, Offset, TopicId
@@ -40,11 +44,35 @@ class Consumer:
             self._then()
             return []
         self._position = 3
-        row: dict[str, Any] = {"timestamp": 1000, "key": None, "value": b"v", "headers": []}
-        records = pa.RecordBatch.from_pylist([{"offset": i, **row} for i in range(3)], SCHEMA)
-        return [
-            FetchedRecords(*PLACE, records, LeaderEpoch(0), Offset(3), TopicId(bytes(16)), False)
-        ]
+        return [fetched(0)]
+
+
+class Member(Consumer):
+    """A member of a group: has three records at each poll, and its coordinator takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.committed: dict[tuple[str, int], int] = {}
+
+    def poll_batches(self, timeout_ms: int) -> list[FetchedRecords]:
+        self._position += 3
+        return [fetched(self._position - 3)]
+
+    def subscribe(self, topics: object, **_: object) -> None:
+        pass
+
+    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+        threading.Event().wait(0.5)  # For longer than the alarm repeats.
+        self.committed |= positions
+
+
+def fetched(first: int) -> FetchedRecords:
+    """Return three records."""
+    row: dict[str, Any] = {"timestamp": 1000, "key": None, "value": b"v", "headers": []}
+    rows = [{"offset": i, **row} for i in range(first, first + 3)]
+    records = pa.RecordBatch.from_pylist(rows, SCHEMA)
+    end = Offset(first + 3)
+    return FetchedRecords(*PLACE, records, LeaderEpoch(0), end, TopicId(bytes(16)), False)
 
 
 def interrupt() -> None:
@@ -109,3 +137,33 @@ def test_what_has_no_end_is_whole_however_it_ended(
     with pytest.raises(error):
         write(path, Consumer(then), None, timeout_s)
     assert path.read_bytes() == b"v\nv\nv\n"
+
+
+def test_a_member_whose_output_is_stuck_still_commits_what_was_taken_of_it() -> None:
+    member = Member()
+
+    class StuckWriter:
+        """Its reader takes the records of one batch, and stops to read."""
+
+        taken = 0
+
+        def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+            if self.taken:
+                interrupt()
+                threading.Event().wait(20)
+            self.taken += records.num_rows
+
+    @contextmanager
+    def opened(stream: Any) -> Iterator[Any]:
+        yield StuckWriter()
+
+    with Interruption(within_s=0.05) as interruption, pytest.raises(Interrupted):
+        _read_as_member(
+            cast(SyncConsumer, member),
+            ("flights",),
+            opened,
+            partial(Reader, records_max=None),
+            interruption,
+            is_regex=False,
+        )
+    assert member.committed == {PLACE: 3}

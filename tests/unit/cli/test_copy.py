@@ -1,17 +1,20 @@
 """From where a copy goes on: behind what is acknowledged, and behind what was not to be copied."""
 
+import os
 import signal
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from millrace.cli.commands.copy import _Copier
+from millrace.cli.commands.copy import _Copier, _Keeper, _run
 from millrace.cli.failures import Failure
-from millrace.cli.interruption import Interruption
+from millrace.cli.interruption import Interrupted, Interruption
 from millrace.cli.reading import Reader
+from millrace.client import Position
 from millrace.core.errors import MessageTooLargeError, MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName
 
@@ -136,3 +139,85 @@ def test_records_beyond_the_wanted_number_are_left_for_the_next_copy() -> None:
     copy.copier.settle_all(None)
     assert copy.copier.copied.records == 2
     assert copy.copier.next_offsets == {ZERO: 8, ONE: 0}
+
+
+class Positions:
+    """Keeps the positions of a named copy, as a client for administration does.
+
+    Args:
+        before_commit: called first by each commit; may wait.
+    """
+
+    def __init__(self, before_commit: Callable[[], object] = lambda: None) -> None:
+        self._before_commit = before_commit
+        self.offsets: dict[PartitionName, int] = {}
+
+    def commit_positions(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
+        self._before_commit()
+        self.offsets |= {place: each.offset for place, each in positions.items()}
+
+
+class Unanswered(Batch):
+    """A batch that a dead broker has."""
+
+    def result(self, timeout_s: float | None) -> None:
+        if not self.done():
+            threading.Event().wait(timeout_s)
+        super().result(timeout_s)
+
+
+class Stuck(Copy):
+    """A copy whose destination acknowledges one batch, and is dead from then on."""
+
+    def send_batch(self, topic: str, records: pa.RecordBatch, partition: int | None) -> Batch:
+        if len(self.sent) == 2:  # The producer's memory is full.
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(20)
+        self.sent.append(Unanswered())
+        self.sent[0].refused = {}
+        return self.sent[-1]
+
+    def run(self, positions: Positions) -> None:
+        self.polls = [[fetched(ZERO, 5, "aa"), fetched(ZERO, 7, "a"), fetched(ZERO, 8, "a")]]
+        keeper = _Keeper(positions, "name", "mark", self.copier)  # type: ignore[arg-type]
+        with pytest.raises(Interrupted):
+            _run(self.reader, self.copier, keeper, Interruption(within_s=0.05), "title")
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "later than the alarm repeats"])
+def test_a_copy_that_a_signal_ends_keeps_what_a_dead_destination_had_acknowledged(
+    seconds: float,
+) -> None:
+    positions = Positions(lambda: threading.Event().wait(seconds))
+    Stuck().run(positions)
+    assert positions.offsets == {ZERO: 7, ONE: 0}
+
+
+class Impatient(Copy):
+    """A copy whose source fails; then its user presses Ctrl-C twice."""
+
+    def poll_batches(self, _: int) -> list[Any]:
+        if not self.polls:
+            raise MessageTooLargeError("the source fails")
+        return super().poll_batches(_)
+
+    def send_batch(self, topic: str, records: pa.RecordBatch, partition: int | None) -> Batch:
+        self.sent.append(CtrlCTwice())
+        return self.sent[-1]
+
+
+class CtrlCTwice(Batch):
+    def result(self, timeout_s: float | None) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_signals_that_end_the_wait_for_the_last_answers_leave_positions_and_the_first_error() -> (
+    None
+):
+    copy, positions = Impatient(), Positions()
+    copy.polls = [[fetched(ONE, 0, "bb"), fetched(ZERO, 5, "a")]]
+    keeper = _Keeper(positions, "name", "mark", copy.copier)  # type: ignore[arg-type]
+    with pytest.raises(MessageTooLargeError):
+        _run(copy.reader, copy.copier, keeper, Interruption(within_s=60), "title")
+    assert positions.offsets == {ZERO: 5, ONE: 2}

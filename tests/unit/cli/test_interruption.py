@@ -30,6 +30,26 @@ def test_a_wait_for_a_dead_broker_ends_soon_after_a_signal_and_so_do_the_steps_b
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_a_step_behind_the_alarm_gets_the_time_that_it_is_allowed_and_no_more() -> None:
+    answer = threading.Event()
+    with Interruption(within_s=0.01) as interruption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            answer.wait(60)
+        interruption.allow(0.5)
+        assert not answer.wait(0.3), "the alarm would have come again by now"
+        with pytest.raises(Interrupted):
+            answer.wait(60)
+
+
+def test_time_that_is_allowed_before_a_signal_counts_from_the_signal() -> None:
+    with Interruption(within_s=0.01) as interruption:
+        interruption.allow(60)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 1
+
+
 def test_an_error_that_came_of_a_signal_has_its_exit_code() -> None:
     error = RuntimeError("release unlocked lock")  # As Python's locks raise it.
     error.__context__ = Interrupted(signal.SIGHUP)

@@ -13,7 +13,7 @@ from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import Failure
 from millrace.cli.group_reading import Membership, reset_of
 from millrace.cli.inputs import is_regular
-from millrace.cli.interruption import END_S, Interruption
+from millrace.cli.interruption import END_S, LAST_STEP_S, Interruption
 from millrace.cli.output import say
 from millrace.cli.read_start import Position, from_option, to_option
 from millrace.cli.reading import Reader, ends_of, place
@@ -263,6 +263,7 @@ def _read_as_member(
             _write(reader, writer, stream, flush, interruption)
         flush()
     finally:
+        interruption.allow(LAST_STEP_S)
         membership.leave()
     interruption.raise_if_came()
 

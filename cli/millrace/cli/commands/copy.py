@@ -13,7 +13,7 @@ import click
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.interruption import END_S, Interruption
+from millrace.cli.interruption import END_S, LAST_STEP_S, Interrupted, Interruption
 from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.old_records import OldRecords
 from millrace.cli.output import print_json, say
@@ -34,7 +34,7 @@ _BATCHES_IN_FLIGHT_MAX: Final = 64
 """Batches that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
 _COMMIT_SECONDS: Final = 1.0
 """How often positions are stored."""
-_LAST_ANSWERS_SECONDS: Final = 3.0
+_LAST_ANSWERS_SECONDS: Final = END_S
 """How long answers that are on their way are waited for when the copy ends early."""
 _LOOK_SECONDS: Final = 0.5
 """How often a wait for answers looks whether it is interrupted."""
@@ -277,7 +277,11 @@ def _run(
     interruption: Interruption,
     title: str,
 ) -> None:
-    """Copy everything or until it is interrupted, and keep how far it came."""
+    """Copy everything or until it is interrupted, and keep how far it came.
+
+    An alarm ends any wait for the destination `END_S` after a signal. The positions are stored even
+    then: the next copy repeats what is acknowledged behind the stored ones.
+    """
 
     def flush() -> None:
         taker.settle_done()
@@ -292,11 +296,15 @@ def _run(
             taker.settle_all(_LAST_ANSWERS_SECONDS if interruption.came else None)
             if taker.problem is not None:
                 raise taker.problem
-        except BaseException:
-            with suppress(MillraceError):
-                taker.settle_all(_LAST_ANSWERS_SECONDS)
+            interruption.allow(LAST_STEP_S)
+        except BaseException as error:
+            patience_s = 0 if isinstance(error, Interrupted) else _LAST_ANSWERS_SECONDS
+            # A signal, or the alarm, ends one step. The first error is the one to report.
+            with suppress(MillraceError, Interrupted):
+                interruption.allow(patience_s + LAST_STEP_S)
+                taker.settle_all(patience_s)
             if keeper is not None:
-                with suppress(MillraceError):  # The first error is the one to report.
+                with suppress(MillraceError, Interrupted):
                     keeper.store()
             raise
         if keeper is not None:
@@ -408,7 +416,6 @@ class _Copier:
         sent = self._in_flight[0]
         with suppress(MillraceError):  # `errors` has the records.
             sent.handle.result(timeout_s)
-        self._in_flight.popleft()
         errors = sent.handle.errors()
         offsets = sent.records.column("offset")
         if sent.place not in self._failed:
@@ -416,11 +423,13 @@ class _Copier:
             self._acknowledged[sent.place] = (
                 offsets[-1].as_py() + 1 if first is None else offsets[first].as_py()
             )
-        self.copied.records += len(offsets) - len(errors)
         if errors:
             self._failed.add(sent.place)
             self.problem = self.problem or self._explained(errors[min(errors)], sent.place)
-        else:
+        # Not before: an alarm in between would let `next_offsets` pass over what was refused.
+        self._in_flight.popleft()
+        self.copied.records += len(offsets) - len(errors)
+        if not errors:
             self.copied.size_bytes += payload_bytes(sent.records)
 
     def _explained(self, error: MillraceError, place: PartitionName) -> MillraceError | Failure:
