@@ -34,7 +34,11 @@ find_python() {
         "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
 }
 
-# install_packages PACKAGES WHY: from the system's package manager, where its rights allow that; else exits with $NO_RIGHTS.
+# has_package NAME: whether the lists of the system's package manager have it.
+has_package() { apt-cache show "$1" >/dev/null 2>&1; }
+
+# install_packages PACKAGES WHY [OPTIONAL]: from the system's package manager, where its rights allow that; else exits with
+# $NO_RIGHTS. One name that the system does not know, and apt-get installs nothing: OPTIONAL is one that not every system has.
 install_packages() {
     if ! command -v apt-get >/dev/null 2>&1; then
         say "$2. Install your system's package of it, then try again."
@@ -47,11 +51,14 @@ install_packages() {
         say "$2. Install what is missing, then try again: sudo apt-get install $1"
         exit $NO_RIGHTS
     fi
-    say "installing from the system's packages: $1"
     $sudo apt-get update -qq >/dev/null
+    names=$1
+    [ -n "${3:-}" ] && has_package "$3" && names="${1:+$1 }$3"
+    [ -z "$names" ] && return
+    say "installing from the system's packages: $names"
     # shellcheck disable=SC2086  # A list of names without spaces.
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null ||
-        fail "could not install $1. Install it yourself, then try again: sudo apt-get install $1"
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $names >/dev/null ||
+        fail "could not install $names. Install it yourself, then try again: sudo apt-get install $names"
 }
 
 # Debian keeps what `python -m venv` needs in a package of its own.
@@ -99,10 +106,14 @@ ensure_cluster_tools() {
     missing=$(list_missing containerd:containerd runc:runc iptables:iptables conntrack:conntrack ip:iproute2 \
         mkfs.xfs:xfsprogs debootstrap:debootstrap buildah:buildah openssl:openssl cc:gcc | sort -u | xargs)
     [ -x /usr/lib/cni/ptp ] || missing="$missing containernetworking-plugins"
-    # Debian 13's buildah does not start without netavark, which its package only recommends.
-    [ -x /usr/lib/podman/netavark ] || missing="$missing netavark"
-    [ -z "$missing" ] && return
-    (install_packages "$missing" "no $missing: no cluster without them") || true
+    # Debian 13's buildah does not start without netavark, which its package only recommends. Some systems have no
+    # such package.
+    optional=netavark
+    [ -x /usr/lib/podman/netavark ] && optional=
+    # The lists know buildah and not netavark: to renew them each time would change nothing.
+    [ -z "$missing" ] && has_package buildah && ! has_package netavark && optional=
+    [ -z "$missing$optional" ] && return
+    (install_packages "$missing" "no ${missing:-$optional}: no cluster without them" "$optional") || true
 }
 
 # Tests of the web page are left out without one. As root a browser is installed for them, and else that is said.

@@ -4,7 +4,6 @@
 other programs than the test's and some of the system that only read and write texts.
 """
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,6 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT_PROGRAMS = (
     *("cat", "chmod", "cp", "cut", "dirname", "echo", "env", "head", "make", "rm", "sed", "sh"),
     *("sha256sum", "sort", "xargs"),
+)
+CLUSTER_PROGRAMS = (
+    *("buildah", "cc", "conntrack", "containerd", "debootstrap", "ip", "iptables", "mkfs.xfs"),
+    *("openssl", "runc"),
 )
 NO_RIGHTS = 3
 ROOT_ID, USER_ID = 0, 1000
@@ -46,6 +49,18 @@ class Machine:
     def has_java(self, version: int) -> None:
         """Give it a Java."""
         self.has("java", _java(version))
+
+    def looks_for(self, path: str, *, is_there: bool) -> None:
+        """Let it have a file, or not, that `install.sh` looks for in a folder of the system."""
+        script = self.folder / "requirements" / "install.sh"
+        text = script.read_text()
+        assert path in text
+        found = self.programs / "sh" if is_there else self.folder / "missing"
+        script.write_text(text.replace(path, str(found)))
+
+    def knows(self, *packages: str) -> None:
+        """Give it apt-cache, whose lists have these packages."""
+        self.has("apt-cache", f'case "$2" in {"|".join(packages)}) exit 0 ;; esac\nexit 100')
 
     def has_packages(self, does: str) -> None:
         """Give it apt-get, that notes how it is called; `does` is what its `install` does."""
@@ -187,20 +202,54 @@ def test_the_demo_fails_where_java_cannot_be_installed_and_runs_where_nothing_ma
 
 def test_a_cluster_gets_its_programs_and_buildahs_netavark(machine: NewMachine) -> None:
     here = machine(ROOT_ID)
+    here.looks_for("/usr/lib/podman/netavark", is_there=False)
+    here.looks_for("/usr/lib/cni/ptp", is_there=False)
     here.has_packages("exit 100")
+    here.knows("buildah", "netavark")
     here.has("openssl", "")
     code, said = here.install("cluster")
     assert code == 0, "what is missing is told, and the tests that need it are left out"
     assert "could not install" in said
     asked = here.called("apt-get")[-1].split()
-    assert {"buildah", "containerd", "runc", "xfsprogs"} < {*asked}
+    assert {"buildah", "containerd", "netavark", "runc", "xfsprogs"} < {*asked}
+    assert "containernetworking-plugins" in asked
     assert "openssl" not in asked, "it is there"
-    # These are looked for in the system's folders, and may be there.
-    for path, package in (
-        ("/usr/lib/podman/netavark", "netavark"),
-        ("/usr/lib/cni/ptp", "containernetworking-plugins"),
-    ):
-        assert (package in asked) is not os.access(path, os.X_OK)
+
+
+def test_a_cluster_gets_its_programs_where_the_system_has_no_netavark(machine: NewMachine) -> None:
+    here = machine(ROOT_ID)
+    here.looks_for("/usr/lib/podman/netavark", is_there=False)
+    here.has_packages("exit 0")
+    here.knows("buildah")
+    assert here.install("cluster")[0] == 0
+    asked = here.called("apt-get")[-1].split()
+    assert {"buildah", "containerd"} < {*asked}
+    assert "netavark" not in asked
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        (["buildah", "netavark"], ["update", "install"]),
+        (["buildah"], []),
+        (["none"], ["update"]),  # There are no lists yet, and netavark is not in those that come.
+    ],
+)
+def test_netavark_alone_is_installed_only_where_the_system_has_it(
+    machine: NewMachine, known: list[str], asked: list[str]
+) -> None:
+    here = machine(ROOT_ID)
+    here.looks_for("/usr/lib/podman/netavark", is_there=False)
+    for path in ("/usr/lib/cni/ptp", "/usr/include/dlfcn.h"):
+        here.looks_for(path, is_there=True)
+    for program in CLUSTER_PROGRAMS:
+        here.has(program, "")
+    here.has_packages("exit 0")
+    here.knows(*known)
+    assert here.install("cluster")[0] == 0
+    calls = [each.split() for each in here.called("apt-get")]
+    assert [each[0] for each in calls] == asked
+    assert all(each[-1] == "netavark" for each in calls if each[0] == "install")
 
 
 def test_requirements_are_installed_by_their_hashes_with_the_locked_back_end(
