@@ -124,10 +124,11 @@ def test_our_helm_knows_its_version_and_renders_for_the_kubernetes_of_today() ->
     assert done.returncode == 0, done.stderr
 
 
-def test_the_operators_stand_on_two_nodes_and_a_drain_takes_one_at_a_time() -> None:
+def test_the_operators_prefer_two_nodes_and_a_drain_takes_one_at_a_time() -> None:
     made = {each["kind"]: each for each in documents(rendered("--set", "definitions=false"))}
     (spread,) = made["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node is enough for both"
     budget = made["PodDisruptionBudget"]["spec"]
     assert budget["maxUnavailable"] == 1
     pods = made["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
