@@ -21,6 +21,7 @@ from millrace.core.ids import LeaderEpoch, Offset, TopicId
 from millrace.core.records.columns import SCHEMA
 
 PLACE = ("flights", 0)
+DELETED = ("ships", 0)
 
 
 class Consumer:
@@ -79,11 +80,19 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def write(path: Path, consumer: Consumer, end: int | None, timeout_s: float | None = None) -> None:
+def write(
+    path: Path,
+    consumer: Consumer,
+    end: int | None,
+    timeout_s: float | None = None,
+    *,
+    more_ends: Mapping[tuple[str, int], int] | None = None,
+    is_regex: bool = False,
+) -> None:
     """Read up to an end, or for ever."""
     reader = Reader(
         cast(SyncConsumer, consumer),
-        None if end is None else {PLACE: end},
+        None if end is None else {PLACE: end, **(more_ends or {})},
         records_max=None,
         timeout_s=timeout_s,
     )
@@ -91,7 +100,7 @@ def write(path: Path, consumer: Consumer, end: int | None, timeout_s: float | No
     def opened(stream: Any, name: str) -> Any:
         return _opened(stream, name, output="lines", key_separator=None, null_value=None)
 
-    _write_file(reader, str(path), opened, is_endless=end is None)
+    _write_file(reader, str(path), opened, is_endless=end is None, is_regex=is_regex)
 
 
 def test_a_file_is_there_when_all_of_it_is(
@@ -121,6 +130,24 @@ def test_what_was_not_read_to_its_end_leaves_what_was_there(tmp_path: Path) -> N
     with pytest.raises(Failure, match="nothing came for 0 s"):
         write(path, Consumer(lambda: None), 10, timeout_s=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_that_is_deleted_meanwhile_leaves_what_was_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flights.txt"
+    path.write_bytes(b"old")
+    with pytest.raises(Failure, match="ships was deleted before it was read to its end"):
+        write(path, Consumer(interrupt), 3, more_ends={DELETED: 5})
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert capsys.readouterr().err == f"3 records read, and {path} left as it was\n"
+
+
+def test_a_topic_of_a_pattern_may_be_deleted_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "flights.txt"
+    write(path, Consumer(interrupt), 3, more_ends={DELETED: 5}, is_regex=True)
+    assert path.read_bytes() == b"v\nv\nv\n"
 
 
 @pytest.mark.parametrize(

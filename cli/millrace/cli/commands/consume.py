@@ -227,13 +227,11 @@ def command(
         place(consumer, ranges, start, ends, grows=grows, pattern=pattern)
         reader = new_reader(consumer, ends)
         if path:
-            _write_file(reader, path, opened, is_endless=ends is None)
+            _write_file(reader, path, opened, is_endless=ends is None, is_regex=is_regex)
         else:
             with opened(sys.stdout.buffer) as writer:
                 _write(reader, writer, sys.stdout.buffer, check_output)
-    if reader.gone and not is_regex:
-        gone = ", ".join(sorted({topic for topic, _ in reader.gone}))
-        raise Failure(f"{gone} was deleted before it was read to its end")
+            _check_all_read(reader, is_regex=is_regex)
     if not reader.transfer.records and not follow:
         what = "such " if keys or until is not None else ""
         say(f"no {what}records there; --follow waits for new ones")
@@ -304,7 +302,20 @@ def _write(
     reader.run(writer, flush, is_shown=is_regular(stream), interruption=interruption)
 
 
-def _write_file(reader: Reader, path: str, opened: _OpenWriter, *, is_endless: bool) -> None:
+def _check_all_read(reader: Reader, *, is_regex: bool) -> None:
+    """Check that no topic was deleted meanwhile; those of a pattern may come and go.
+
+    Raises:
+        Failure: a topic was deleted before it was read to its end.
+    """
+    if reader.gone and not is_regex:
+        gone = ", ".join(sorted({topic for topic, _ in reader.gone}))
+        raise Failure(f"{gone} was deleted before it was read to its end")
+
+
+def _write_file(
+    reader: Reader, path: str, opened: _OpenWriter, *, is_endless: bool, is_regex: bool
+) -> None:
     """Write records into a file, which appears when it is complete; raise the error that ended it.
 
     Endless output counts as complete at any end.
@@ -314,6 +325,7 @@ def _write_file(reader: Reader, path: str, opened: _OpenWriter, *, is_endless: b
         with opened(file.stream, path) as writer:
             try:
                 _write(reader, writer, file.stream, file.stream.flush, interruption)
+                _check_all_read(reader, is_regex=is_regex)
             except (MillraceError, Failure) as error:
                 problem = error
         is_whole = is_endless or not (problem or interruption.came)
