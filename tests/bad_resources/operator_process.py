@@ -5,6 +5,7 @@
 No name server knows the Service of a Cluster where no node is.
 """
 
+import signal
 import sys
 from unittest.mock import patch
 
@@ -34,7 +35,7 @@ def main() -> None:
     )
     configure_logging(LoggingConfig())
     with patch.object(brokers, "bootstrap_address", address_of):
-        app.run(config)
+        app.run(config, [signal.SIGTERM])
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ app.RESYNC_S /= {FACTOR}  # Alerts about its age are as much quicker.
 config = app.OperatorConfig(
     image="millrace:1", namespace="default", holder="one", port=int(sys.argv[1])
 )
-app.run(config)
+app.run(config, stop_signals=[])
 """
 
 

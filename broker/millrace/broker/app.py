@@ -110,12 +110,17 @@ class BrokerAddress:
     metrics_address: str
 
 
-def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
-    """Run a broker until SIGTERM, SIGINT or SIGHUP; return the process's exit code.
+def run(
+    config: BrokerConfig,
+    on_ready: Callable[[BrokerAddress], None],
+    stop_signals: Sequence[signal.Signals],
+) -> int:
+    """Run a broker until a signal; return the process's exit code.
 
     Args:
         config: of this process.
         on_ready: called once clients can connect.
+        stop_signals: each stops the broker gracefully.
 
     Raises:
         MillraceError: the broker could not start; says why and what to do.
@@ -126,16 +131,19 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, on_ready))
+        return runner.run(_serve(config, on_ready, stop_signals))
 
 
-async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
+async def _serve(
+    config: BrokerConfig,
+    on_ready: Callable[[BrokerAddress], None],
+    stop_signals: Sequence[signal.Signals],
+) -> int:
     duties = Duties()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: duties.on_unexpected(context))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
-            loop.add_signal_handler(number, duties.stop_soon)
+    for number in stop_signals:
+        loop.add_signal_handler(number, duties.stop_soon)
     garbage = Garbage()
     async with AsyncExitStack() as endings:
         garbage.begin()

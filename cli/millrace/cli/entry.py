@@ -11,6 +11,8 @@ import os
 import signal
 from types import FrameType
 
+from millrace.cli.stop_signals import STOP_SIGNALS, stop_signals
+
 
 def millrace() -> None:
     """Run `millrace`."""
@@ -30,12 +32,9 @@ def kubectl_millrace() -> None:
 
 def end_at_once() -> None:
     """Let signals end this process without a word; its exit code names the signal."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        # Shells ignore Ctrl-C for what runs in the background, and `nohup` ignores SIGHUP.
-        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    for number in stop_signals():
+        signal.signal(number, _end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP end every command in order while it runs.
 
 All three raise a `KeyboardInterrupt`. Each has a handler, since a command in a container is
-process 1, and the kernel delivers no signal without a handler to that process. A SIGHUP that was
-ignored at the start stays ignored: `nohup` asks for that.
+process 1, and the kernel delivers no signal without a handler to that process. What was ignored at
+the start stays ignored (`stop_signals`).
 """
 
 import signal
@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from millrace.cli.failures import ExitCode
+from millrace.cli.stop_signals import stop_signals
 
 _EXIT_CODES: Final = {
     signal.SIGINT: ExitCode.INTERRUPTED,
@@ -36,27 +37,16 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = _EXIT_CODES[signal.Signals(number)]
 
 
-def stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a command."""
-    return [
-        number
-        for number in _EXIT_CODES
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    ]
-
-
 @contextmanager
 def ending_in_order() -> Iterator[None]:
     """Let each of the signals raise a `KeyboardInterrupt` here."""
     before: dict[signal.Signals, Any] = {}
     try:
         for number in stop_signals():
-            before[number] = signal.getsignal(number)
-            if number != signal.SIGINT:
-                signal.signal(number, _raise)
-            elif before[number] is not signal.SIG_IGN:  # In a shell's background.
-                # `asyncio.run` and `click` know Python's own handler.
-                signal.signal(number, signal.default_int_handler)
+            # `asyncio.run` and `click` know Python's own handler of Ctrl-C.
+            is_ctrl_c = number == signal.SIGINT
+            handler = signal.default_int_handler if is_ctrl_c else _raise
+            before[number] = signal.signal(number, handler)
         yield
     finally:
         for number, handler in before.items():

@@ -22,7 +22,7 @@ from typing import Final
 
 import click
 
-from millrace.cli.interruption import stop_signals
+from millrace.cli.stop_signals import stop_signals
 
 PORTS_APART: Final = 10
 """Between the ports of one broker and those of the next."""

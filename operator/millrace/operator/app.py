@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +84,10 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
     return OperatorConfig(image=image, namespace=namespace, holder=holder, page_names=names)
 
 
-def run(config: OperatorConfig) -> None:
-    """Run the operator until SIGTERM, SIGINT or SIGHUP."""
+def run(config: OperatorConfig, stop_signals: Sequence[signal.Signals]) -> None:
+    """Run the operator until one of the signals comes, which stops it gracefully."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    asyncio.run(Operator(config).run())
+    asyncio.run(Operator(config).run(stop_signals))
 
 
 class Operator:
@@ -106,13 +106,12 @@ class Operator:
         self._unheard: dict[str, int] = {}
         self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {}
 
-    async def run(self) -> None:
-        """Run until SIGTERM, SIGINT or SIGHUP."""
+    async def run(self, stop_signals: Sequence[signal.Signals]) -> None:
+        """Run until one of the signals comes."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup`.
-                loop.add_signal_handler(number, stop.set)
+        for number in stop_signals:
+            loop.add_signal_handler(number, stop.set)
         async with AsyncExitStack() as endings:
             page = TelemetryPage(
                 self._metrics, self._signs, self._config.port, self._config.page_names

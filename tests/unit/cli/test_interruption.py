@@ -1,11 +1,47 @@
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from millrace.cli.failures import ExitCode
-from millrace.cli.interruption import Interrupted, Interruption, exit_code_of
+from millrace.cli.interruption import Interrupted, Interruption, ending_in_order, exit_code_of
+from millrace.cli.stop_signals import STOP_SIGNALS, stop_signals
+
+
+@pytest.fixture
+def ignored() -> Iterator[None]:
+    """Ignore all three signals, as a process may have to from its start."""
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def nothing(*_: object) -> None:
+    """Handle a signal."""
+
+
+@pytest.mark.parametrize("around", [ending_in_order, Interruption], ids=lambda each: each.__name__)
+@pytest.mark.usefixtures("ignored")
+def test_what_a_shell_and_nohup_ignore_stays_ignored(
+    around: Callable[[], AbstractContextManager[object]],
+) -> None:
+    with around():
+        assert stop_signals() == [signal.SIGTERM]
+        handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGHUP)]
+        assert handlers == [signal.SIG_IGN] * 2
+        assert callable(signal.getsignal(signal.SIGTERM))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("ignored")
+def test_signals_that_nobody_ignores_end_a_command() -> None:
+    for number in STOP_SIGNALS:
+        signal.signal(number, nothing)
+    assert stop_signals() == list(STOP_SIGNALS)
 
 
 def test_the_first_signal_is_noted_and_the_second_one_ends_the_work() -> None:

@@ -6,6 +6,7 @@ from millrace.cli import parent_process
 from millrace.cli.announcement import announce
 from millrace.cli.command import Command, output_option
 from millrace.cli.output import print_json, say
+from millrace.cli.stop_signals import stop_signals
 
 
 @click.command(
@@ -52,6 +53,5 @@ def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
     from millrace.broker import app
 
     form = "json" if stop_with_stdin else output
-    raise SystemExit(
-        app.run(settings, announce(form, data=", ".join(settings.log_dirs), teach=False))
-    )
+    on_ready = announce(form, data=", ".join(settings.log_dirs), teach=False)
+    raise SystemExit(app.run(settings, on_ready, stop_signals()))

@@ -4,6 +4,7 @@ import click
 
 from millrace.cli.command import Command
 from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.stop_signals import stop_signals
 
 
 @click.command(
@@ -57,7 +58,7 @@ def command(image: str, namespace: str | None, log_level: str, check: bool) -> N
     config = app.config_from_environment(image, namespace)
     if not check:
         configure_logging(LoggingConfig(level=LogLevel(log_level)))
-        app.run(config)
+        app.run(config, stop_signals())
         return
     problem = installation.problem(config.namespace)
     if problem is not None:

@@ -14,6 +14,7 @@ from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import announce_json, announce_line
+from millrace.cli.stop_signals import stop_signals
 from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import InvalidConfigError
 
@@ -156,7 +157,7 @@ def command(
             tell(address)
 
         try:
-            exit_code = app.run(settings, on_ready)
+            exit_code = app.run(settings, on_ready, stop_signals())
         except InvalidConfigError as error:
             hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
             raise Failure(error.message, hint, code_name=error.name()) from error

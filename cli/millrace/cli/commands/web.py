@@ -8,8 +8,8 @@ import click
 from millrace.cli import parent_process
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.interruption import stop_signals
 from millrace.cli.output import announce_json, announce_line
+from millrace.cli.stop_signals import stop_signals
 from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import ConnectionFailedError
 
