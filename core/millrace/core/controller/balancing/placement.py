@@ -63,10 +63,11 @@ def place(
     placed = []
     for _ in range(partitions):
         chosen: list[Candidate] = []
+        waits = _waits(chosen, replication_factor, in_sync_min)
         leader = min(
             _able(candidates, chosen, replication_factor),
             key=lambda each: (
-                _is_missed(each, chosen, replication_factor, in_sync_min),
+                waits and not each.is_there,
                 each.has_bad_disk,
                 leaders_by_broker[each.broker_id],
                 replicas_by_broker[each.broker_id],
@@ -76,11 +77,12 @@ def place(
         chosen.append(leader)
         while len(chosen) < replication_factor:
             zones = Counter(each.zone for each in chosen)
+            waits = _waits(chosen, replication_factor, in_sync_min)
             follower = min(
                 _able(candidates, chosen, replication_factor),
                 key=lambda each: (
                     zones[each.zone],
-                    _is_missed(each, chosen, replication_factor, in_sync_min),
+                    waits and not each.is_there,
                     each.has_bad_disk,
                     replicas_by_broker[each.broker_id],
                     followed[leader.broker_id, each.broker_id],
@@ -116,11 +118,7 @@ def _able(
     ]
 
 
-def _is_missed(
-    candidate: Candidate, chosen: Sequence[Candidate], replication_factor: int, in_sync_min: int
-) -> bool:
-    """Whether writes would have to wait for this broker."""
-    if candidate.is_there:
-        return False
+def _waits(chosen: Sequence[Candidate], replication_factor: int, in_sync_min: int) -> bool:
+    """Whether writes would have to wait for the next broker if that is away."""
     there = sum(each.is_there for each in chosen)
     return in_sync_min - there >= replication_factor - len(chosen)
