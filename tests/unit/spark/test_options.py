@@ -130,7 +130,7 @@ def test_units() -> None:
         ("startingOffsets", '{"a":{"0":-2.0}}', "-2.0 is no whole number"),
         ("startingOffsets", '{"a":{"0":true}}', "True is no whole number"),
         ("startingOffsets", f'{{"a":{{"0":{"9" * 5000}}}}}', "startingOffsets = "),
-        ("startingOffsets", '{"a":' * 5000 + "1" + "}" * 5000, "it is nested too deeply"),
+        ("startingOffsets", '{"a":' * 100_000 + "1" + "}" * 100_000, "it is nested too deeply"),
         ("assign", '{"a":[1.0]}', "1.0 is no whole number"),
         ("assign", "[" * 100_000, "it is nested too deeply"),
         ("startingTimestamp", "١٢", "give ms since 1970 UTC"),

@@ -182,7 +182,8 @@ class Calls:
             yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)
-            await abort(context, error)
+            # The error is in a frame that its trace refers to, by way of `asynccontextmanager`.
+            await abort(context, error.with_traceback(None))
 
     def _checked_size(self, response: Message) -> int:
         """Return the bytes of an answer.
