@@ -374,7 +374,7 @@ NO_TIMES = [
     datetime(2026, 7, 4, tzinfo=UTC),
     2**63,
     2**70,
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "ms"),
 ]
 
 
