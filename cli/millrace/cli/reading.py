@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from millrace.client import FetchedRecords, SyncAdmin, SyncConsumer
 
+LOOK_MS: Final = 10_000
+"""How often to look for new partitions, and for new topics of a pattern."""
 POLL_MS: Final = 500
 
 Ranges = Mapping[PartitionName, tuple[int, int]]

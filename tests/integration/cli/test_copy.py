@@ -132,6 +132,24 @@ def test_following_copies_what_comes_until_ctrl_c_and_says_how_far_it_came(
     assert millrace.ok("consume", "mirror") == "1\n2\n3\n"
 
 
+def test_following_soon_copies_partitions_that_come_later(
+    millrace: CommandLine,
+) -> None:
+    for topic in ("growing", "growing-copied"):
+        millrace.ok("topic", "create", topic, "--partitions", "1")
+    with millrace.start("copy", "growing", "growing-copied", "--follow") as command:
+        try:
+            millrace.ok("produce", "growing", stdin="1\n")
+            assert millrace.ok("consume", "growing-copied", "--follow", "--max", "1") == "1\n"
+            for topic in ("growing-copied", "growing"):
+                millrace.ok("topic", "alter", topic, "--partitions", "2")
+            millrace.ok("produce", "growing", "--partition", "1", stdin="2\n")
+            one = ("--partition", "1", "--follow", "--max", "1", "--timeout", "60")
+            assert millrace.ok("consume", "growing-copied", *one) == "2\n"
+        finally:
+            command.kill()
+
+
 def test_a_copy_of_what_comes_leaves_nothing_out_that_comes_while_it_is_not_running(
     millrace: CommandLine, topic: str
 ) -> None:

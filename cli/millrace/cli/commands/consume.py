@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -16,7 +16,7 @@ from millrace.cli.inputs import is_regular
 from millrace.cli.interruption import END_S, LAST_STEP_S, Interruption
 from millrace.cli.output import say
 from millrace.cli.read_start import Position, from_option, to_option
-from millrace.cli.reading import Reader, ends_of, place
+from millrace.cli.reading import LOOK_MS, Reader, ends_of, place
 from millrace.cli.standard_streams import check_output
 from millrace.cli.topic_selection import joined, selected, topics_argument
 from millrace.cli.whole_file import WholeFile
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from millrace.client import SyncConsumer
 
 FORMATS = ("lines", "json", "csv", "arrow", "parquet", "table")
-
-_LOOK_MS: Final = 10_000
-"""How often to look for new partitions, and for new topics of a pattern."""
 
 _OpenWriter = Callable[..., AbstractContextManager["RecordWriter"]]
 
@@ -221,7 +218,7 @@ def command(
         ends = ends_of(admin, ranges, until, follow=follow)
     grows = ends is None and not partitions
     with SyncConsumer(
-        bootstrap, client_id=CLIENT_ID, client_rack=rack, metadata_max_age_ms=_LOOK_MS
+        bootstrap, client_id=CLIENT_ID, client_rack=rack, metadata_max_age_ms=LOOK_MS
     ) as consumer:
         pattern = joined(topics) if is_regex else ""
         place(consumer, ranges, start, ends, grows=grows, pattern=pattern)

@@ -19,7 +19,7 @@ from millrace.cli.old_records import OldRecords
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import compression_option, open_producer
 from millrace.cli.read_start import Position, from_option, to_option
-from millrace.cli.reading import Ranges, Reader, ends_of, place
+from millrace.cli.reading import LOOK_MS, Ranges, Reader, ends_of, place
 from millrace.cli.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName, parse_topic_name
@@ -121,7 +121,7 @@ def command(
         kept = _kept_offsets(admin, name, source, mark) if name else {}
         with (
             open_producer(to_bootstrap, compression=compression) as producer,
-            SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer,
+            SyncConsumer(bootstrap, client_id=CLIENT_ID, metadata_max_age_ms=LOOK_MS) as consumer,
         ):
             partitions = len(producer.partitions_for(destination))
             keeps_partitions = partitions == len(ranges)
