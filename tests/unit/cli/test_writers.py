@@ -100,6 +100,12 @@ CELLS = [
 ]
 
 
+@pytest.mark.parametrize("null_value", ["a,b", '"q"', 'a"', "a\nb", "\r"])
+def test_csv_refuses_a_text_for_null_that_needs_quotes_as_null_has_none(null_value: str) -> None:
+    with pytest.raises(Failure, match="cannot stand for null in CSV"):
+        written("csv", null_value=null_value)
+
+
 @pytest.mark.parametrize("null_value", [None, "NULL", "7"])
 @pytest.mark.parametrize("file_format", ["csv", "json"])
 def test_text_files_of_records_give_the_bytes_of_keys_and_values_back(

@@ -6,12 +6,14 @@ that are not UTF-8 are shown as base64, never with replaced characters.
 
 import base64
 import json
+import re
 import shutil
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.read_start import show_time
 from millrace.cli.records.json_cells import json_cells
 from millrace.cli.records.record_columns import BASE64, RECORD_COLUMNS
@@ -21,6 +23,7 @@ from millrace.core.records.columns import SCHEMA
 
 _NEEDS_QUOTES: Final = '^$|^ | $|[",\r\n]'
 """Without quotes an empty text would be null, and some programs strip spaces at the ends."""
+_PARTS_CSV: Final = re.compile('[",\r\n]')
 FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 _PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
@@ -51,6 +54,9 @@ def open_writer(
         stream: where the bytes go.
         key_separator: in lines, written between key and value; None: values alone.
         null_value: what stands for null in lines (default `null`) and CSV (default: nothing).
+
+    Raises:
+        Failure: `null_value` cannot stand for null in this format.
     """
     match file_format:
         case "lines":
@@ -138,9 +144,18 @@ class CsvWriter:
 
     As in PostgreSQL's COPY, an empty text has quotes and null has none. So has a text that equals
     the one for null.
+
+    Raises:
+        Failure: the text for null would be no cell without quotes.
     """
 
     def __init__(self, stream: BinaryIO, null: str) -> None:
+        if _PARTS_CSV.search(null):
+            raise Failure(
+                f"{null!r} cannot stand for null in CSV, where null has no quotes",
+                "choose a --null-value without quotes, commas and line ends",
+                exit_code=ExitCode.USAGE,
+            )
         self._stream, self._null = stream, pa.scalar(null, pa.string())
         self._header: bytes = (",".join(RECORD_COLUMNS) + "\n").encode()
 
