@@ -119,6 +119,13 @@ def test_rows_of_a_batch_without_columns_or_rows_are_empty() -> None:
     assert json_rows(pa.record_batch({"a": pa.array([], pa.int64())})).to_pylist() == []
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_plain_cells_that_are_no_numbers_of_json_are_null(kind: pa.DataType) -> None:
+    column = pa.array([1.5, float("nan"), float("inf"), -float("inf"), None], kind)
+    for each in (column, column.dictionary_encode()):
+        assert plain_cells(each).to_pylist() == [b"1.5", None, None, None, None]
+
+
 def test_plain_cells_are_unquoted_text_and_keep_nulls() -> None:
     assert plain_cells(pa.array(["a", None])).to_pylist() == [b"a", None]
     assert plain_cells(pa.array([7, None])).to_pylist() == [b"7", None]
@@ -127,6 +134,7 @@ def test_plain_cells_are_unquoted_text_and_keep_nulls() -> None:
         UUID.encode(),
         None,
     ]
+    assert plain_cells(pa.array([[float("nan")]])).to_pylist() == [b"[null]"]
     assert plain_cells(pa.array([b"\xff"], pa.binary(1))).to_pylist() == [b"\xff"]
     assert plain_cells(pa.array([True])).to_pylist() == [b"true"]
     assert plain_cells(pa.array([0], pa.timestamp("s", "UTC"))).to_pylist() == [

@@ -65,8 +65,6 @@ def json_cells(column: pa.Array) -> pa.Array:
         return pa.array([], pa.string())  # No validation looks at the offsets of an empty column.
     column = _decoded(column)
     kind = column.type
-    if pa.types.is_floating(kind):
-        column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
     if pa.types.is_boolean(kind) or _is_number(kind) or pa.types.is_null(kind):
         return pc.coalesce(column.cast(pa.string()), pa.scalar("null"))
     if pa.types.is_duration(kind):
@@ -88,7 +86,7 @@ def json_cells(column: pa.Array) -> pa.Array:
 def plain_cells(column: pa.Array) -> pa.Array:
     """Return each cell as the bytes that a key or a value should have: text is not quoted.
 
-    Nulls stay null.
+    Nulls stay null, and NaN and the infinities become null.
     """
     column = _decoded(column)
     if _is_bytes(column.type):
@@ -114,7 +112,10 @@ def quoted(texts: pa.Array) -> pa.Array:
 
 
 def _decoded(column: pa.Array) -> pa.Array:
-    """Return a column without an encoding or an extension around its cells, except UUIDs."""
+    """Return a column without an encoding or an extension around its cells, except UUIDs.
+
+    NaN and the infinities, which JSON does not have, are null.
+    """
     while True:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -124,6 +125,8 @@ def _decoded(column: pa.Array) -> pa.Array:
             column = column.storage.cast(pa.bool_())
         elif isinstance(column, pa.ExtensionArray) and not _is_extension(column, "arrow.uuid"):
             column = column.storage
+        elif pa.types.is_floating(column.type):
+            return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
         else:
             return column
 
