@@ -2,6 +2,8 @@
 
 import signal
 
+import millrace.client  # noqa: F401  # Before gRPC, whose handlers of forks it switches off.
+
 
 def pytest_configure() -> None:
     """Let programs that a test starts be ended by SIGINT and SIGHUP.

@@ -12,12 +12,17 @@
 
 `Producer`, `Consumer` and `Admin` are the same for event loops. All errors are `MillraceError`s;
 their `appended` tells whether a failed write may be in the log. A client belongs to the process
-that made it: fork first and make clients afterwards, or start processes by "spawn".
+that made it: fork first and make clients afterwards, or start processes by "spawn". A program that
+imports `grpc` before this package, and starts others by a fork, as PySpark starts Java, needs
+`GRPC_ENABLE_FORK_SUPPORT=false` in its environment; else this package sees to that.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+import millrace.client._runtime.fork  # noqa: F401  # First: gRPC reads what it sets.
+
+# isort: split
 from millrace.client._admin.admin import Admin
 from millrace.client._admin.descriptions import (
     ClusterDescription,

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.integration.running_broker import RunningBroker
 
 _PREPARED = """
 import gc, os, signal, sys, warnings
@@ -74,6 +75,31 @@ consumer._core._user.release()
 assert not consumer.poll(0)
 """
 
+_STARTED = """
+import subprocess, threading
+from concurrent.futures import ThreadPoolExecutor
+
+address = sys.argv[1]
+is_over = threading.Event()
+
+def produce():
+    with SyncProducer(address, linger_ms=0) as producer:
+        while not is_over.is_set():
+            producer.send("forks", b"v").result(10)
+
+with SyncAdmin(address) as admin:
+    admin.create_topic("forks")
+with ThreadPoolExecutor() as pool:
+    producers = [pool.submit(produce) for _ in range(2)]
+    try:
+        for _ in range(100):
+            subprocess.run(["true"], check=True, preexec_fn=lambda: None)  # So it forks.
+    finally:
+        is_over.set()
+    for each in producers:
+        each.result()
+"""
+
 _NEW = """
 SyncProducer(NOBODY)
 
@@ -125,3 +151,10 @@ def test_a_copy_that_a_fork_made_says_so(story: str) -> None:
     program = f"{_PREPARED}{story}\nos._exit(0)\n"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100, env=environment)
+
+
+def test_programs_start_by_forks_while_clients_are_at_work(shared_broker: RunningBroker) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("GRPC_ENABLE_FORK_SUPPORT", None)  # The client sets it, and not this process.
+    command = (sys.executable, "-c", _PREPARED + _STARTED, shared_broker.address)
+    subprocess.run(command, check=True, timeout=100, env=environment)

@@ -9,6 +9,11 @@ own, which are not started again, and its calls would wait for them for ever. So
 destructors of its objects; so the child never collects the parent's objects.
 
 Nothing of this costs anything before a process forks.
+
+A program that is started by a fork, as Spark's Java is, needs nothing of this. But from grpcio 1.80
+on, gRPC's own handlers of forks abort one in four of such children while calls are under way
+(grpc/grpc issue 43055). They would let a child use gRPC, which a child cannot do here anyway, so
+they are switched off, unless the environment says otherwise.
 """
 
 import gc
@@ -17,6 +22,8 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from millrace.core.errors import ClosedError
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # gRPC reads it as it is imported.
 
 FORKED: Final = (
     "a client does not survive fork(): fork first and make clients afterwards, or start processes "
