@@ -220,6 +220,7 @@ CLIENT_SCENARIOS: Final = (
     Scenario(
         about="P16, P36",
         name="clients do not hear that their topic was made, and nobody can say so",
+        by_day=True,
         seeds=4,
         quiet_s=15,
         cluster=Makers,
@@ -276,6 +277,7 @@ CLIENT_SCENARIOS: Final = (
     Scenario(
         about="P30",
         name="all machines lose power, and the first ones back may lead",
+        by_day=True,
         seeds=2,
         quiet_s=15,
         cluster=Unclean,
@@ -296,6 +298,7 @@ CLIENT_SCENARIOS: Final = (
     Scenario(
         about="P33",
         name="logs move to the other media and back, while power goes in the middle of writes",
+        by_day=True,
         seeds=2,
         quiet_s=25,
         cluster=OnTwoMedia,

@@ -143,6 +143,7 @@ COMPACTION_SCENARIOS: Final = (
     Scenario(
         about="P57",
         name="logs are cut below what was compacted",
+        by_day=True,
         cluster=CompactedUncleanly,
         steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
         mutants=["a cut leaves the cleaner point where it was"],

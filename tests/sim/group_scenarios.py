@@ -331,6 +331,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P61, P62",
         name="members work for longer than a heartbeat waits, and others come and go",
+        by_day=True,
         seeds=4,
         quiet_s=70,
         cluster=Working,
@@ -380,6 +381,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P58",
         name="what members say and hear comes late",
+        by_day=True,
         seeds=3,
         quiet_s=25,
         cluster=Grouped,
@@ -404,6 +406,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P59",
         name="coordinators are killed again and again",
+        by_day=True,
         seeds=3,
         quiet_s=25,
         cluster=Undisturbed,
@@ -428,6 +431,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P55: resignations",
         name="coordinators hand their group over and take it back, and nobody restarts",
+        by_day=True,
         seeds=2,
         quiet_s=25,
         cluster=Undisturbed,
@@ -446,6 +450,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P61: kills in a row",
         name="a member dies while its coordinators are killed one after the other",
+        by_day=True,
         seeds=3,
         quiet_s=25,
         cluster=Abandoned,
@@ -493,6 +498,7 @@ GROUP_SCENARIOS: Final = (
     Scenario(
         about="P60",
         name="a group reads nothing for longer than positions are kept",
+        by_day=True,
         seeds=2,
         quiet_s=140,
         cluster=Idle,

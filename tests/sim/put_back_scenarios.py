@@ -201,6 +201,7 @@ PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P26",
         name="damage cuts the last committed record of an eligible replica off",
+        by_day=True,
         cluster=LedAgain,
         steps=again(CUT_TAIL, 6, 60, 2, 35),
         mutants=[
@@ -211,6 +212,7 @@ PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P39",
         name="the store is put back to an older state while its controller dies",
+        by_day=True,
         cluster=Busy,
         steps=[
             step

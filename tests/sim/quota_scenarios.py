@@ -349,6 +349,7 @@ QUOTA_SCENARIOS: Final = (
     Scenario(
         about="P74",
         name="a small limit ends while clients wait for long",
+        by_day=True,
         seeds=2,
         quiet_s=20,
         cluster=Freed,
@@ -384,6 +385,7 @@ QUOTA_SCENARIOS: Final = (
     Scenario(
         about="P73: order",
         name="several quotas could count for a client",
+        by_day=True,
         seeds=2,
         quiet_s=20,
         cluster=Ordered,

@@ -810,6 +810,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P28, P37",
         name="leaders are back at once, and hear of themselves before they hear of others",
+        by_day=True,
         cluster=Busy,
         steps=again("F02", 6, 2.5, 10, 0.15),
         seeds=6,
@@ -821,6 +822,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P34 to P39",
         name="controllers do not notice that others have taken over",
+        by_day=True,
         cluster=Heedless,
         steps=[*again("F01", 7, 2.1, 8, 0.3), *again("F02", 8, 4, 4, 0.4), (24, "F17", 2.5)],
         seeds=6,
@@ -847,6 +849,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P9, P11, P26, P37",
         name="a follower dies, then its leader; the third has more than the follower that is back",
+        by_day=True,
         cluster=Restless,
         steps=again(TWO_DIE, 6, 12, 2, 9),
         mutants=[
@@ -867,6 +870,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P25",
         name="a leader dies while one of its followers is out of touch with it",
+        by_day=True,
         cluster=Busy,
         steps=[AWAY, (10, CUT_A_FOLLOWER, 5), (13, "F02", 1.5)],
         seeds=6,
@@ -875,6 +879,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P3, P4, P5, P45",
         name="a leader goes on alone for long, and has to cut what it has",
+        by_day=True,
         cluster=Forward,
         steps=again("F11", 6, 13, 2, 8),
         mutants=[
@@ -888,6 +893,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P4, P22",
         name="all was given up, who missed it is elected uncleanly, and the others are back",
+        by_day=True,
         cluster=SoonGivenUp,
         steps=again(OLDEST_IS_BACK, 8, 18, 3, 15),
         seeds=6,
@@ -896,6 +902,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P71",
         name="brokers are away while records are deleted, and are back",
+        by_day=True,
         cluster=SoonDeleted,
         steps=[*again("F01", 6, 4, 8, 3), *again(TRIMMED, 39, 6, 4, 5)],
         seeds=6,
@@ -914,6 +921,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P31",
         name="all die, and the best one loses its disk when it has said where its log ends",
+        by_day=True,
         cluster=Ahead,
         steps=[(4.5, LEASE_GIVEN, 0.1), (8, BEST_IS_EMPTY, 15)],
         mutants=["a replica is as good as its broker's earlier life said"],
@@ -921,6 +929,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P12",
         name="a reader is ahead of the follower that it is sent to",
+        by_day=True,
         cluster=Neighbours,
         steps=[(5, SLOW_BETWEEN_BROKERS, 20), *again(RESET_THE_NEIGHBOUR, 6, 1.3, 14, 0.1)],
         mutants=["a follower tells a reader that is ahead of it that its offset does not exist"],
@@ -960,6 +969,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P32",
         name="one follower lags, and the other one wants to stop",
+        by_day=True,
         cluster=NeverShort,
         steps=[AWAY, (12, LAG_AND_STOP, 5)],
         seeds=6,
@@ -968,6 +978,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P65",
         name="the last segment is gone",
+        by_day=True,
         cluster=Witnesses,
         steps=again(LOST_LAST, *_WHEN_THE_LAST_HAS_AN_INDEX, 0.3),
         mutants=["a log that lost flushed batches is cut to what is left"],
@@ -982,6 +993,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P68",
         name="a closed segment is cut short",
+        by_day=True,
         cluster=Busy,
         steps=[(10, CUT_CLOSED, 0.3)],
         mutants=["a closed segment is what its index says, whatever the file is"],
@@ -997,6 +1009,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P75",
         name="topics are deleted and brought back, and brokers die meanwhile",
+        by_day=True,
         cluster=BroughtBack,
         steps=again("F74", 6, 9, 5, 6),
         seeds=6,
@@ -1012,6 +1025,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P77",
         name="a topic and the first position are made while most brokers are away",
+        by_day=True,
         cluster=MadeInAnOutage,
         steps=[(6, TWO_ARE_AWAY, 8)],
         mutants=["only living brokers count for the usual number of replicas"],

@@ -73,6 +73,7 @@ class Scenario:
     Attributes:
         about: the bug, or the rule.
         name: the situation.
+        by_day: `make test` runs it, one for each family of rules; `make nightly` runs all.
         cluster: the cluster that it needs.
         steps: the faults.
         quiet_s: the length of the quiet window at the end.
@@ -82,6 +83,7 @@ class Scenario:
 
     about: str
     name: str
+    by_day: bool = False
     cluster: type[ScenarioCluster] = ScenarioCluster
     steps: Sequence[Step] = ()
     quiet_s: float = 22
@@ -1008,6 +1010,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="B18",
         name="flushes fail, and the page cache is dropped",
+        by_day=True,
         cluster=Busy,
         steps=again("F24", 6, 1.5, 16, 0.4),
         mutants=[
@@ -1018,6 +1021,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="B22",
         name="one broker alone loses power",
+        by_day=True,
         cluster=Alone,
         steps=again("F04", 6, 3, 8, 0.5),
         mutants=["a leader counts what it has not flushed"],
@@ -1032,6 +1036,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P14, P15",
         name="too few are in sync, before an append and after it",
+        by_day=True,
         cluster=TooFewInSync,
         steps=again(FREEZE_FOLLOWERS, 6, 12, 2, 9),
         mutants=[
@@ -1042,6 +1047,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P19",
         name="a leader that is cut off proposes, and is heard when another one leads",
+        by_day=True,
         cluster=Busy,
         steps=again("F11", 6, 9, 3, 6),
     ),
@@ -1062,6 +1068,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P23",
         name="a follower does not see its leader, but the controller does",
+        by_day=True,
         cluster=WithoutALaggard,
         steps=[AWAY, (11, CUT_A_FOLLOWER, 15)],
         mutants=["who lags stays in sync"],
@@ -1090,6 +1097,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P27",
         name="a machine is restarted in order, and loses power soon after",
+        by_day=True,
         cluster=Written,
         steps=[*again("F47", 6, 4, 8, 1), *again("F04", 7.4, 4, 8, 0.4)],
         seeds=6,
@@ -1112,6 +1120,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P42",
         name="connections of leaders are reset, and bursts are repeated",
+        by_day=True,
         cluster=Busy,
         steps=again("F17", 6, 0.3, 60, 0.1),
         mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
@@ -1137,6 +1146,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P64",
         name="disks are full, between batches and within them",
+        by_day=True,
         cluster=Busy,
         steps=[*again("F22", 6, 2, 12, 0.7), *again("F23", 7, 1, 24, 0.6)],
         mutants=[
@@ -1155,6 +1165,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P69",
         name="power goes in the middle of a write",
+        by_day=True,
         cluster=Busy,
         steps=again("F27", 6, 1.2, 20, 0.8),
         mutants=[
@@ -1166,6 +1177,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P38",
         name="controllers lose touch with the store, and stop before others begin",
+        by_day=True,
         cluster=LeaseSeen,
         steps=[*again("F13", 6, 5, 4, 3), *again("F39", 8, 5, 4, 2.9)],
         mutants=["a controller goes on when its lease has run out"],

@@ -21,7 +21,13 @@ def id_of(scenario: Scenario) -> str:
     return f"{scenario.about} {scenario.name}"
 
 
-@pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=id_of)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, marks=() if each.by_day else pytest.mark.nightly, id=id_of(each))
+        for each in ALL_SCENARIOS
+    ],
+)
 def test_it_is_survived(scenario: Scenario) -> None:
     outcome = scenario.run(0)
     assert outcome.violation is None, describe(outcome, scenario.command(0))

@@ -74,6 +74,7 @@ TIER_SCENARIOS: Final = (
     Scenario(
         about="P76",
         name="power goes while segments move to another disk",
+        by_day=True,
         cluster=Tiered,
         steps=[*again(MOVE_CUT, 6, 2.9, 10, 2.5)],
         mutants=[
