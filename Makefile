@@ -22,14 +22,16 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 
 # Rates and waits of clients: these tests need the machine for themselves.
 TESTS_ALONE := tests/integration/test_quotas.py tests/integration/test_large_calls.py
+# Printed after each layer, for whoever adds a test.
+SLOWEST := --durations=40 --durations-min=2
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
-	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
-	@$(PYTHON_RUN) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
+	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
+	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
 		tests/interop tests/integration $(addprefix --ignore=,$(TESTS_ALONE))
-	@$(PYTHON_RUN) -m pytest $(TESTS_ALONE)
-	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
+	@$(PYTHON_RUN) -m pytest $(SLOWEST) $(TESTS_ALONE)
+	@$(PYTHON_RUN) -m pytest $(SLOWEST) e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
 	$(INSTALL) spark demo java

@@ -1,8 +1,8 @@
 """The jobs' output is exact although a broker and the driver are killed on the way.
 
 One kill of each here; `python -m tests.spark_jobs` and the figure `spark_kills` do any number.
-Each job takes a minute or two, so `make test` runs three, which differ most; `make test-spark` and
-`make nightly` run all.
+Each job takes a minute or two, so `make test` runs one; `make test-spark` and `make nightly` run
+all. `demo/test_pipeline.py` kills jobs by day, too.
 """
 
 import subprocess
@@ -23,8 +23,7 @@ PLANS = {
     "airport_events": [Kill("broker", Moment.WRITING), Kill("driver", Moment.WRITING)],
     "ingest_flights": [Kill("broker", Moment.COMMITTED), Kill("driver", Moment.WRITING)],
 }
-NIGHTLY = ("carrier_delays", "carrier_delays_topic", "aircraft_sessions")
-"""`demo/test_pipeline.py` kills a job of windows, too."""
+BY_DAY = "flights_with_weather"
 
 
 def test_every_job_is_killed() -> None:
@@ -37,7 +36,7 @@ def test_every_job_is_killed() -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        pytest.param(job, marks=[pytest.mark.nightly] if job in NIGHTLY else [])
+        pytest.param(job, marks=() if job == BY_DAY else pytest.mark.nightly)
         for job in kills.RUNS
     ],
 )
