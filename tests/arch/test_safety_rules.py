@@ -8,6 +8,7 @@ import pytest
 from docs.generate import SAFETY
 from docs.safety_page import RULE, safety
 from tests.arch.repository import ROOT, files
+from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
 
 REFERENCE = re.compile(r"(?<!\w)(?:P\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
@@ -88,6 +89,21 @@ def test_rules_without_a_mutant_are_explained_in_the_catalogue() -> None:
     assert catalogue.__doc__ is not None
     with_mutants = {each.rule for each in catalogue.MUTANTS}
     assert kept_by(DOCUMENT).keys() - with_mutants - references(catalogue.__doc__) == set()
+
+
+def test_every_rule_has_a_test_by_day(referred: dict[Path, set[str]]) -> None:
+    mutants = {each.name: each for each in catalogue.MUTANTS}
+    of_tests = {path: ids for path, ids in referred.items() if path.parts[0] == "tests"}
+    by_day = {
+        rule
+        for path, ids in of_tests.items()
+        if path.parts[1] not in ("faults", "sim")  # Most of these run at night.
+        for rule in ids
+    }
+    for each in ALL_SCENARIOS:
+        if each.by_day:
+            by_day |= references(each.about) | {mutants[name].rule for name in each.mutants}
+    assert kept_by(DOCUMENT).keys() - by_day == set()
 
 
 @pytest.mark.parametrize(

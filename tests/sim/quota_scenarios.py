@@ -398,6 +398,7 @@ QUOTA_SCENARIOS: Final = (
     Scenario(
         about="P72",
         name="readers may fetch little of a topic",
+        by_day=True,
         seeds=2,
         quiet_s=22,
         cluster=ReadersLimited,

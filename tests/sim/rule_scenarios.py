@@ -737,6 +737,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P1 to P45",
         name="brokers bounce, connections are reset and replicas are moved",
+        by_day=True,
         cluster=Everyday,
         steps=_BOUNCES,
         seeds=4,
@@ -937,6 +938,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="P8",
         name="what a follower has yet to fetch is damaged at its leader",
+        by_day=True,
         cluster=Busy,
         steps=[(7, FLIP_BEHIND, 4)],
         mutants=["a follower keeps batches whose checksums do not hold"],

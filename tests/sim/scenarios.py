@@ -866,6 +866,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         about="B3",
         name="all lose power, and other leaders write other records at the same offsets",
+        by_day=True,
         cluster=Written,
         steps=again("F06", 6, 5, 6, 0.5),
         mutants=[

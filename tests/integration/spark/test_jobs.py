@@ -35,10 +35,7 @@ def test_every_job_is_killed() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "job",
-    [
-        pytest.param(job, marks=() if job == BY_DAY else pytest.mark.nightly)
-        for job in kills.RUNS
-    ],
+    [pytest.param(job, marks=() if job == BY_DAY else pytest.mark.nightly) for job in kills.RUNS],
 )
 def test_the_output_is_exact_after_kills_of_a_broker_and_of_the_driver(
     job: str, source: Source, tmp_path: Path

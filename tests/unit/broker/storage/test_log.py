@@ -760,6 +760,7 @@ def test_closing_a_log_writes_no_snapshot_that_is_there_already() -> None:
 
 
 def test_damage_in_a_closed_segment_is_found_by_the_scrub_and_ends_the_partition() -> None:
+    """P67."""
     opened = filled()
     assert scrubbed(opened) == 9 * 4 * LENGTH
     opened.disk.flip_bit(f"{PARTITION}/{8:020}.log", 400)
