@@ -59,7 +59,10 @@ def disks(tmp_path: Path, library: Path) -> Iterator[BadDisks]:
 
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
-    [("sync_delay", 3 * SLOW_MS * 10**6, "slow disk"), ("write_room", 0, "full disk")],
+    [
+        pytest.param("sync_delay", 3 * SLOW_MS * 10**6, "slow disk", marks=pytest.mark.nightly),
+        ("write_room", 0, "full disk"),
+    ],
 )
 def test_a_leader_with_a_bad_disk_hands_over_and_leads_again_when_it_is_well(
     disks: BadDisks, field: str, value: int, reason: str

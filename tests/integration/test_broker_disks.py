@@ -401,6 +401,7 @@ def test_a_lost_replica_directory_is_not_begun_anew(
         assert client.produce_batch(good, batch_of(good)).base_offset == 1
 
 
+@pytest.mark.nightly
 def test_what_was_on_a_directory_that_is_left_out_is_not_begun_anew_on_another(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -93,7 +93,9 @@ def assert_all_is_there_once(address: str, topic: str, load: Load) -> None:
         assert counts == sorted(counts)
 
 
-@pytest.mark.parametrize("durability", ["fsync", "replicated"])
+@pytest.mark.parametrize(
+    "durability", ["fsync", pytest.param("replicated", marks=pytest.mark.nightly)]
+)
 def test_what_was_acknowledged_survives_kill_9_once_and_in_order(
     start_broker: StartBroker, durability: str
 ) -> None:
@@ -191,6 +193,7 @@ def test_idle_clients_do_not_hold_up_a_stop(start_broker: StartBroker) -> None:
         assert consumer.poll(20_000).values() == [b"y"]
 
 
+@pytest.mark.nightly
 def test_streams_that_come_and_go_leave_nothing_behind(shared_broker: RunningBroker) -> None:
     with RawClient(shared_broker.address) as client:
         partition = TopicPartition(client.create_topic("comers-and-goers"), 0)

@@ -27,6 +27,7 @@ OF_A_DEAD_BROKER = {"MillraceBrokerDown", "MillraceUnderReplicated"}
 REFUSED = "MillraceWritesRefused"
 
 
+@pytest.mark.nightly
 def test_every_panel_has_data_and_alerts_fire_for_dead_brokers_alone(tmp_path: Path) -> None:
     rules = quick_rules(RULES, tmp_path / "rules")
     with watched_cluster(tmp_path, [rules]) as watched:

@@ -57,6 +57,7 @@ def kill_the_leader(cluster: RunningCluster, admin: SyncAdmin) -> RunningBroker:
     return cluster[leader]
 
 
+@pytest.mark.nightly
 def test_records_do_not_come_back_when_each_broker_in_turn_is_killed_after_the_answer(
     cluster: RunningCluster,
 ) -> None:

@@ -833,6 +833,7 @@ def test_requests_that_never_become_whole_hold_no_more_than_a_message_each(
         attack.assert_memory_is_bounded()
 
 
+@pytest.mark.nightly
 def test_silent_connections_to_the_metrics_page_make_room_for_who_asks(
     broker: RunningBroker,
 ) -> None:
@@ -860,6 +861,7 @@ def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:
     wait_until(lambda: broker.metrics()[CONNECTIONS] < 50, "the broker notices that they are gone")
 
 
+@pytest.mark.nightly
 def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
     broker: RunningBroker,
 ) -> None:

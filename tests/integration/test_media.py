@@ -221,6 +221,7 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
 
 
 @pytest.mark.timeout(300)  # It starts a broker several times.
+@pytest.mark.nightly
 def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_loses_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_topics_quota_is_for_all_its_producers_together(start_broker: StartBro
             assert third > 4 * RATE
 
 
+@pytest.mark.nightly
 def test_a_limit_for_the_cluster_is_one_limit_whoever_leads_and_outlives_the_controller(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import pytest
 from tests.integration.raw_client import (
     FETCH,
     RawClient,
@@ -94,6 +95,7 @@ def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: Runni
     assert read_all(cluster.bootstrap, "t", 4) == [b"before"] + [b"meanwhile"] * 3
 
 
+@pytest.mark.nightly
 def test_a_broker_that_clients_may_not_find_yet_leads_what_nobody_else_can(tmp_path: Path) -> None:
     cluster = RunningCluster(tmp_path, {"cluster.address_settle_ms": 5000})
     gauge = 'millrace_reluctance{reason="new address"}'
@@ -265,6 +267,7 @@ def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
     assert sorted(read_all(cluster.bootstrap, "t", 200)) == sorted(values)
 
 
+@pytest.mark.nightly
 def test_a_second_process_of_a_brokers_name_is_refused_and_the_first_goes_on(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

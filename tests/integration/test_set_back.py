@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
@@ -88,6 +89,7 @@ def test_no_broker_starts_on_a_store_that_was_set_back_however_often_it_tries(
     assert read(cluster.bootstrap, "b", 50) == 50
 
 
+@pytest.mark.nightly
 def test_a_store_that_is_set_back_under_a_running_cluster_stops_changes_and_nothing_else(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_store_that_is_set_back_under_a_running_cluster_stops_changes_and_noth
     assert read(cluster.bootstrap, "b", 100) == 100
 
 
+@pytest.mark.nightly
 def test_a_broker_that_remembers_nothing_does_not_overtake_those_that_do(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
@@ -225,6 +228,7 @@ def test_an_older_copy_that_somebody_lets_count_as_a_lost_disk_is_caught_up(
     assert files_of(cluster[2])
 
 
+@pytest.mark.nightly
 def test_a_lost_store_under_new_brokers_is_another_cluster_and_deletes_nothing(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_closed_segments_move_to_the_hdd_and_come_back(
         assert read_all(broker.address, TOPIC, 2 * COUNT) == VALUES
 
 
+@pytest.mark.nightly
 def test_a_broker_whose_hdd_is_missing_does_not_serve_a_part_of_the_log(
     broker: RunningBroker, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def has_files(broker: RunningBroker, topic_id: bytes) -> bool:
     return any(each.name.startswith(topic_id.hex()) for each in broker.log_dirs[0].iterdir())
 
 
+@pytest.mark.nightly
 def test_a_topic_comes_back_whichever_brokers_were_killed_meanwhile(
     cluster: RunningCluster,
 ) -> None:

@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(600)  # Spark starts twice.
+@pytest.mark.nightly
 def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

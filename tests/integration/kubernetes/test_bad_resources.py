@@ -25,6 +25,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_each_is_refused_or_explained_and_troubles_nobody_else(world: World) -> None:
     """One test for the table: all that is accepted stays, as it would beside what others run."""
     wrong = {}

@@ -98,6 +98,7 @@ def test_three_brokers_go_on_without_the_one_that_was_the_controller(
     assert sorted(read_all(bootstrap, "t", 60), key=int) == values
 
 
+@pytest.mark.nightly
 def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(
     api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_refused_older_copy_comes_with_the_command_that_accepts_it(
     assert "kubectl annotate --overwrite pod logs-b-0 millrace.dev/accept-older-copy=1/2" in said
 
 
+@pytest.mark.nightly
 def test_brokers_serve_on_while_the_definitions_and_all_objects_are_deleted(
     api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
 ) -> None:

@@ -283,7 +283,16 @@ def put(spec: Document, path: Path, value: Any) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("of", [ClusterSpec, Pool, Volume, PodTemplate])
+@pytest.mark.parametrize(
+    "of",
+    [
+        Volume,
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (ClusterSpec, Pool, PodTemplate)
+        ),
+    ],
+)
 def test_no_condition_of_a_cluster_is_true_before_its_work_is_done(
     operated: Operated, of: type
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_api_server_takes_the_prometheus_that_follows_annotations(
     assert [refused for each in found if (refused := apply(api_server, each))] == []
 
 
+@pytest.mark.nightly
 def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
     """With a definition all its objects go, and the records of clusters with them."""
     found = [each for each in documents(rendered()) if each["kind"] == "CustomResourceDefinition"]
@@ -432,6 +433,7 @@ def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
         assert (group, plural) in allowed, each["kind"]
 
 
+@pytest.mark.nightly
 def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
     """And a release that is installed again takes them up."""
     with started_api_server(tmp_path) as server:

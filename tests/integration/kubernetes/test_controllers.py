@@ -170,6 +170,7 @@ def test_answers_that_are_lost_lose_and_double_no_topic(
     assert sorted(names) == sorted(f"t{number}" for number in range(topics))
 
 
+@pytest.mark.nightly
 def test_a_controller_that_is_cut_off_is_replaced_and_comes_back_as_a_candidate(
     relay: ApiServerRelay, relayed: ApiAccess, open_store: OpenStore
 ) -> None:

@@ -505,7 +505,10 @@ def is_all_settled(operated: Operated) -> bool:
 
 
 @pytest.mark.timeout(300)  # Some forty lives, of which each looks at everything.
-@pytest.mark.parametrize("is_done", [True, False], ids=["with", "after"])
+@pytest.mark.parametrize(
+    "is_done",
+    [pytest.param(True, id="with", marks=pytest.mark.nightly), pytest.param(False, id="after")],
+)
 def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
     operated: Operated, is_done: bool
 ) -> None:

@@ -51,6 +51,7 @@ def written(folder: Path) -> pa.Table:
     return pyarrow.parquet.read_table(folder / "out")
 
 
+@pytest.mark.nightly
 def test_a_time_range_is_the_same_each_time_although_a_run_is_killed_and_more_comes(
     source: Source, cluster: RunningCluster, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def health(watch: QueryWatch) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.nightly
 def test_a_peer_of_the_pages_that_is_silent_is_cut_off(
     watch: QueryWatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +229,7 @@ def test_positions_are_reported_once_brokers_are_back(broker: RunningBroker) -> 
     assert committed(broker, "etl") == {("clicks", 0): 3}
 
 
+@pytest.mark.nightly
 def test_a_report_that_fails_again_and_again_does_not_hold_others_back(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ def run_for_a_while(broker: RunningBroker, folder: Path) -> None:
 
 
 @pytest.mark.timeout(START_SECONDS_MAX + 120)
+@pytest.mark.nightly
 def test_a_job_that_is_told_to_end_does_so_when_a_micro_batch_has_ended(
     has_spark: None, start_broker: StartBroker, tmp_path: Path
 ) -> None:

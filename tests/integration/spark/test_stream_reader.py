@@ -534,6 +534,7 @@ def test_a_trigger_that_waits_in_vain_returns_the_start(make_reader: MakeReader)
     assert time.monotonic() - began >= 0.06
 
 
+@pytest.mark.nightly
 def test_a_broker_that_restarts_is_waited_for(
     start_broker: StartBroker, open_reader: MakeReader
 ) -> None:

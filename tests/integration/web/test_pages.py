@@ -201,6 +201,7 @@ def test_silent_connections_do_not_keep_others_out(page: WebPage) -> None:
             each.close()
 
 
+@pytest.mark.nightly
 def test_a_request_that_comes_too_slowly_is_ended(page: WebPage) -> None:
     with socket.create_connection(("127.0.0.1", page.port)) as slow:
         slow.settimeout(1)
@@ -278,6 +279,7 @@ def test_a_dead_broker_is_shown_and_the_page_goes_on(
     wait_until(lambda: "Healthy" in shown(page, "/"), "the broker is back", 60)
 
 
+@pytest.mark.nightly
 def test_without_any_broker_the_page_says_so_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
