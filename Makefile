@@ -72,8 +72,8 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
 # Bounded: about five hours on two cores. Every part ends with an error when something is broken.
-nightly: setup ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
-	$(INSTALL) runtime bench faults spark demo java cluster
+nightly: setup api-server ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
+	$(INSTALL) runtime bench faults spark demo java cluster prometheus
 	@$(PYTHON_RUN) -m pytest -m nightly tests
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
 	@$(PYTHON_RUN) -m tests.sim scenarios

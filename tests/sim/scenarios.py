@@ -73,7 +73,7 @@ class Scenario:
     Attributes:
         about: the bug, or the rule.
         name: the situation.
-        by_day: `make test` runs it, one for each family of rules; `make nightly` runs all.
+        by_day: `make test` runs it. These are a few for each family of rules (`make nightly`: all).
         cluster: the cluster that it needs.
         steps: the faults.
         quiet_s: the length of the quiet window at the end.

@@ -157,6 +157,7 @@ def test_the_report_counts_what_is_caught_in_time() -> None:
     assert "2 of 2" in report.summary(found)
 
 
+@pytest.mark.nightly
 def test_a_hunt_for_many_goes_on_in_rounds_until_its_time_is_over() -> None:
     survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
     gone = mutant("gone", "P1", f"{EPOCHS}.gone", "a", "b")

@@ -81,6 +81,7 @@ def test_a_run_says_what_happened() -> None:
     assert outcome.handled > 1000
 
 
+@pytest.mark.nightly
 def test_a_violation_is_found_and_shrinks_to_the_faults_that_it_takes() -> None:
     with planted(BY_NAME["all replicas are asked for, and only the leader is waited for"]):
         outcomes = (run(OnePartition, plan_of(OnePartition, n, MINUTE // 2)) for n in range(2, 30))

@@ -112,6 +112,7 @@ def run_of_a_process(hash_seed: int) -> str:
     ).stdout
 
 
+@pytest.mark.nightly
 def test_a_seed_gives_the_same_trace_under_any_hash_seed() -> None:
     first, second = (
         [line for line in run_of_a_process(hash_seed).splitlines() if line.startswith("seed ")]
