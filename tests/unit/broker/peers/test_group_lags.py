@@ -69,7 +69,9 @@ class World:
         self.failures: list[BaseException] = []
         self.machines = [machine]
         groups = SimpleNamespace(
-            coordinates=lambda name: any(each.has(name) for each in self.machines),
+            coordinated=lambda names: {
+                name for name in names if any(each.has(name) for each in self.machines)
+            },
             config=GroupsConfig(lag_series_max=series_max),
             topic_name=lambda _: "orders",
             partitions_of=lambda _: 1,

@@ -10,7 +10,6 @@ from millrace.core.errors import (
     RetriableError,
 )
 from millrace.core.ids import BrokerId, TopicId
-from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import Reluctance, Topic
 from millrace.core.metadata.requests import (
@@ -132,23 +131,6 @@ def test_more_partitions_get_the_replicas_that_the_others_are_about_to_have() ->
     assert cluster.state(topic).is_reassigning
     cluster.ask_each(AlterTopics(changes=[TopicChange(topic=TopicRef(name="t"), partitions=2)]))
     assert sorted(cluster.state(topic, 1).replicas) == [0, 1, 2]
-
-
-def test_a_topic_waits_for_the_media_of_a_broker_that_has_just_registered() -> None:
-    cluster = Cluster(2)
-    for broker_id in range(2):
-        cluster.give_media(broker_id, Media.HDD)
-        cluster.driver.beat(cluster.life(broker_id))
-    cluster.driver.ask(registration(2))
-    new = NewTopic(name="t", config={"media": "hdd"})
-    request = CreateTopics(topics=[new], topic_ids=[TopicId(b"r" * 16)])
-    (error,) = cluster.ask_each(request)
-    assert isinstance(error, BrokerBusyError)
-    assert "broker 2 has none (fenced). Try again" in error.message
-    drain(cluster, 2)
-    (topic,) = cluster.ask_each(request)
-    assert isinstance(topic, Topic)
-    assert len(topic.partitions[0].replicas) == 2
 
 
 def test_a_broker_with_a_new_address_gets_its_part_of_the_replicas() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.fakes.cluster import Cluster, registration
 
 from millrace.core.errors import (
+    BrokerBusyError,
     InvalidConfigError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -96,8 +97,9 @@ def test_a_broker_that_has_not_told_its_media_yet_counts_for_the_default_factor(
     cluster.give_media(4, SSD)
     cluster.driver.ask(registration(6))
     error = refusal(cluster, replication_factor=0, config={"media": "hdd"})
-    assert isinstance(error, InvalidReplicationFactorError)
-    assert "3 replicas with media=hdd" in error.message
+    assert isinstance(error, BrokerBusyError), "it may have the media"
+    assert "3 replicas need as many brokers that have hdd" in error.message
+    assert "broker 6 has none (fenced). Try again" in error.message
 
 
 def test_too_few_brokers_with_the_media_are_refused_with_what_each_has(cluster: Cluster) -> None:
