@@ -27,7 +27,7 @@ This page is generated from the code by `make docs`.
 Everything that Millrace logs is an event with a name that does not change. Search and alert by the
 name: the text may be improved.
 
-On a terminal the name is behind the text. Elsewhere brokers and operator write a JSON object a
+On a terminal the name is after the text. Elsewhere brokers and operator write a JSON object a
 line ([`[logging]`](configuration.md#logging)):
 
 | key | what |

@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
     for name, dest, what in (
         ("--from", "begin", "of the first records: 2013-03-01, or 2013-03-01T06:00+01:00"),
-        ("--until", "end", "behind the last ones; UTC, unless it says a zone"),
+        ("--until", "end", "after the last ones; UTC, unless it says a zone"),
     ):
         add(name, dest=dest, type=parse_time, required=True, metavar="TIME", help=what)
     add(

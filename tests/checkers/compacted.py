@@ -47,7 +47,7 @@ def problems(sends: Sequence[Sent], read: Sequence[Read], *, is_whole: bool) -> 
     Args:
         sends: to one partition, in their order; a key has one writer at a time.
         read: what one reader got of it, in its order.
-        is_whole: whether it has read the log from its beginning to an end behind all sends.
+        is_whole: whether it has read the log from its beginning to an end after all sends.
     """
     by_number = {each.number: each for each in sends}
     last: dict[bytes, Read] = {}

@@ -33,7 +33,7 @@ class Coverage:
         """The greatest offset; -1 when there is none."""
         return self.lasts[-1] if self.lasts else -1
 
-    def has_between(self, before: int, behind: int) -> bool:
+    def has_between(self, before: int, after: int) -> bool:
         """Return whether any offset lies between two others, both exclusive."""
         at = bisect_right(self.lasts, before)
-        return at < len(self.lasts) and max(self.firsts[at], before + 1) < behind
+        return at < len(self.lasts) and max(self.firsts[at], before + 1) < after

@@ -12,7 +12,7 @@ from tests.checkers.history import OK, Op, Polled, Run
 from tests.checkers.report import Anomaly
 
 _Gap = tuple[int, int, int, Anomaly]
-"""(key, last offset before, first offset behind, the anomaly if a record in between was read)."""
+"""(key, last offset before, first offset after it, the anomaly if a record in between was read)."""
 
 
 def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
@@ -38,8 +38,8 @@ def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
         elif op.f == "seek":
             for key in op.details:
                 positions.pop(key, None)
-    for key, before, behind, anomaly in gaps:
-        if read[key].has_between(before, behind):
+    for key, before, after, anomaly in gaps:
+        if read[key].has_between(before, after):
             yield anomaly
 
 

@@ -27,7 +27,7 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "end-offset-regression": ("C16", "a client saw an end offset go back"),
     "commit-regression": (
         "C17",
-        "a position went back behind what a later owner of the partition had committed",
+        "a position went back to before what a later owner of the partition had committed",
     ),
     "late-commit": ("C17", "a commit counted that a former owner began"),
     "two-owners": ("C18", "a member got a partition while another one's session lived"),

@@ -29,7 +29,7 @@ def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
             if offset in final:
                 if value < before:
                     yield Anomaly(
-                        "nonmonotonic-send", f"key {key}: {value} at {offset} is behind {before}"
+                        "nonmonotonic-send", f"key {key}: {value} at {offset} comes after {before}"
                     )
                 before = value
             elif offset in contents.read[key]:

@@ -71,7 +71,7 @@ def tear_the_tail(scene: Scene) -> str:
     scene.cluster.wait_until_whole()
     after = active.read_bytes()[whole : whole + len(torn)]
     if after == torn and len(torn) > 8:
-        raise AssertionError(f"{active} kept {len(torn)} torn bytes behind {whole}")
+        raise AssertionError(f"{active} kept {len(torn)} torn bytes after {whole}")
     return f"{seen}; {len(torn)} torn bytes were cut off"
 
 

@@ -72,7 +72,7 @@ def cut_into_a_ring(scene: Scene) -> str:
 
 
 @fault(
-    "F16", "what leaves a broker has 256 kbit/s, 200 ms of queue, and loss behind it",
+    "F16", "what leaves a broker has 256 kbit/s, 200 ms of queue, and then loss",
     Need.NAMESPACES, Need.THROTTLE, seconds=12,
 )  # fmt: skip
 def throttle(scene: Scene) -> str:

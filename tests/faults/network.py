@@ -141,7 +141,7 @@ class BridgeHost(Host):
 
 
 def _make_room_for_rules(host: Host) -> None:
-    """Move the rule that delivers behind the rules that drop."""
+    """Move the rule that delivers after the rules that drop."""
     host.run("ip", "rule", "add", "pref", _LOCAL_RULE, "table", "local")
     host.run("ip", "rule", "del", "pref", "0")
 

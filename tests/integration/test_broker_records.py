@@ -201,7 +201,7 @@ def test_a_record_that_waits_is_sent_as_soon_as_it_is_there(
 
 
 @pytest.mark.parametrize(("end_offset", "read"), [(1, 2), (4, 4), (5, 6), (6, 6)])
-def test_a_reader_that_names_an_end_gets_no_batch_behind_it(
+def test_a_reader_that_names_an_end_gets_no_batch_after_it(
     shared_broker: RunningBroker, topic_name: str, end_offset: int, read: int
 ) -> None:
     with RawClient(shared_broker.address) as client:

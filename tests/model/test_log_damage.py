@@ -1,6 +1,6 @@
 """Every byte of a small log torn, flipped or missing: what is served was appended, or nothing is.
 
-After a crash, bytes at or behind the recovery point may end the log early; damage before it may
+After a crash, bytes at or beyond the recovery point may end the log early; damage before it may
 only make the partition refuse. No damage anywhere may make the log serve other bytes than were
 appended. Closed segments are looked at by the scrub, the active one by those who read it.
 """
@@ -103,7 +103,7 @@ def test_a_tail_torn_at_any_byte_ends_the_log_at_the_last_whole_batch(lost: int)
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 700, b"MRB\x01" + b"\xff" * 200, b"x"])
-def test_garbage_behind_the_tail_is_cut_off(garbage: bytes) -> None:
+def test_garbage_after_the_tail_is_cut_off(garbage: bytes) -> None:
     disk = CRASHED.copy()
     disk.write(ACTIVE, disk.contents(ACTIVE) + garbage)
     assert served(disk) == APPENDED
@@ -244,7 +244,7 @@ def test_what_a_killed_process_wrote_survives_a_power_cut_once_the_next_one_flus
     assert served(opened.disk) == {0: APPENDED[0]}
 
 
-def test_garbage_behind_a_log_that_was_closed_in_order_is_refused() -> None:
+def test_garbage_after_a_log_that_was_closed_in_order_is_refused() -> None:
     opened = LogOnDisk(CRASHED.copy(), CONFIG)
     opened.directory.close(clean=True)
     opened.disk.write(ACTIVE, opened.disk.contents(ACTIVE) + b"garbage")

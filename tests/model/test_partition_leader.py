@@ -118,7 +118,7 @@ class LeaderModel(RuleBasedStateMachine):
         acks=st.sampled_from(Acks),
     )
     def append(self, records: int, producer_id: int, acks: Acks) -> None:
-        """A new batch goes behind all others."""
+        """A new batch goes after all others."""
         sequence = -1 if producer_id < 0 else self.next_sequence(producer_id)
         expected = self.next_offset
         waiter = self._append(records, producer_id, sequence, acks)
@@ -186,7 +186,7 @@ class LeaderModel(RuleBasedStateMachine):
     @precondition(lambda self: self.written < len(self.log))
     @rule(data=st.data())
     def fail_to_write(self, data: st.DataObject) -> None:
-        """A batch that is not written yet, and all behind it, never will be."""
+        """A batch that is not written yet, and all after it, never will be."""
         first = data.draw(st.integers(self.written, len(self.log) - 1))
         lost, self.log = self.log[first:], self.log[:first]
         generation = self.leader.generation

@@ -323,7 +323,7 @@ CLIENT_SCENARIOS: Final = (
             *again("F23", 6, 8, 4, 2),
         ],
         mutants=[
-            "appends behind a failed one are written all the same",
+            "appends after a failed one are written all the same",
             "a directory whose flush failed takes appends",
         ],
     ),

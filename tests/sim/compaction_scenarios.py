@@ -178,7 +178,7 @@ COMPACTION_SCENARIOS: Final = (
         seeds=6,
         mutants=[
             "segments are removed before it is durable that their copy counts",
-            "the segment behind the replaced ones is removed with them",
+            "the segment after the replaced ones is removed with them",
             "a copy that was replacing segments is forgotten",
         ],
     ),

@@ -126,7 +126,7 @@ class End:
             self.network.world.after(link.delay(), link.label, self._release)
 
     def _release(self) -> None:
-        # Messages that arrive before this event queue behind those that were held back.
+        # Messages that arrive before this event queue after those that were held back.
         while self._held_back and not self._link().is_held:
             action, arguments = self._held_back.popleft()
             action(*arguments)

@@ -214,7 +214,7 @@ class SimulatedStore:
     # --- How calls are done ------------------------------------------------------------------
 
     def arrive(self, call: "Call") -> None:
-        """Queue a call that has reached the store behind those before it."""
+        """Queue a call that has reached the store after those before it."""
         weather, dice = self.weather, self.dice
         if weather.is_out:
             return

@@ -363,7 +363,7 @@ class ConsumerExplorer(Explorer):
         """Whether the consumer may start over.
 
         Records may have been truncated or deleted. Or a leader that does not know yet that it was
-        replaced refuses an offset behind its log: without a leader epoch it cannot know better.
+        replaced refuses an offset beyond its log: without a leader epoch it cannot know better.
         """
         if partition in self._sought and not self._is_calm:
             return True

@@ -563,7 +563,7 @@ def _segments(machine: BrokerMachine) -> list[str]:
 def _trusted_bytes(machine: BrokerMachine, path: str) -> int:
     """How much of a segment recovery trusts, so that it recognizes damage in it.
 
-    Damage behind the recovery point looks like a torn tail, and recovery truncates it. The product
+    Damage beyond the recovery point looks like a torn tail, and recovery truncates it. The product
     promises nothing for a replica that is damaged there and also crashes.
     """
     if path not in _active(machine):
@@ -658,7 +658,7 @@ def lose_file(scene: Scene) -> Undo | None:
 @family("F32", "a write goes to the wrong place")
 def misdirect_write(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    # Only whole ones: a batch that begins behind the trusted part would look like a torn tail.
+    # Only whole ones: a batch that begins after the trusted part would look like a torn tail.
     sectors = {
         path: size // SECTOR_BYTES
         for path, size in _sizes_known(scene.victim).items()

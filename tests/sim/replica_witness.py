@@ -383,7 +383,7 @@ class ReplicaWitness:
                 raise Violation(f"{what}, takes {header} for what it has not, of {given}")
             return
         if given and header.base_sequence != given[-1].last_sequence + 1:
-            raise Violation(f"{what}, appends {header} behind {given}")
+            raise Violation(f"{what}, appends {header} after {given}")
         if is_successor and not given:
             raise Violation(f"{what}, appends {header}, and not what its producer sent before")
         given.append(_Given(*sequences, waiter.base_offset))

@@ -475,7 +475,7 @@ def _flip_in_a_small_file(scene: Scene) -> Undo | None:
 FLIP_SMALL: Final = Family("F30", "a bit of a small file flips", _flip_in_a_small_file, _ANY)
 
 
-def _flip_behind_a_follower(scene: Scene) -> Undo | None:
+def _flip_after_a_follower(scene: Scene) -> Undo | None:
     """Damage records at the leader that a follower has yet to fetch."""
     leader, follower = scene.pick("leader"), _follower(scene)
     if leader is None or follower is None:
@@ -498,7 +498,7 @@ def _flip_behind_a_follower(scene: Scene) -> Undo | None:
 
 
 FLIP_BEHIND: Final = Family(
-    "F29", "a bit flips that a follower has yet to fetch", _flip_behind_a_follower, _ANY
+    "F29", "a bit flips that a follower has yet to fetch", _flip_after_a_follower, _ANY
 )
 
 

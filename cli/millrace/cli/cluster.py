@@ -79,7 +79,7 @@ def offsets_at(
     Args:
         admin: a client for administration.
         ranges: log start offset and end offset of each partition. A time is looked up now, after
-            them: a record of an earlier time that was appended meanwhile lies behind them.
+            them: a record of an earlier time that was appended meanwhile lies after them.
         position: what the user wrote.
     """
     times = {}

@@ -39,7 +39,7 @@ class PartitionLag:
 
     @property
     def lost(self) -> int | None:
-        """Records behind the position that retention has deleted; None: it is not known."""
+        """Records after the position that retention has deleted; None: it is not known."""
         lag = self.lag
         return None if lag is None else 0 if self.position is None else lag.lost
 

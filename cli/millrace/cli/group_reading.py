@@ -1,7 +1,7 @@
 """Reading as a member of a consumer group: what was written is committed, and nothing else.
 
 So the group gets each record at least once, also when the command is killed: the next member begins
-behind the last record whose output was flushed a second before.
+after the last record whose output was flushed a second before.
 """
 
 import time
@@ -60,7 +60,7 @@ class Membership:
         self._consumer = consumer
         self._passed = passed
         self._written: dict[PartitionName, int] = {}
-        """The next offset of each partition behind the records whose output was flushed."""
+        """The next offset of each partition after the records whose output was flushed."""
         self._committed: dict[PartitionName, int] = {}
         self._due = time.monotonic() + _COMMIT_SECONDS
 

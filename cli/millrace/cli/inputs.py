@@ -103,6 +103,6 @@ def is_regular(stream: BinaryIO) -> bool:
 def _size(stream: BinaryIO) -> int | None:
     try:
         status = os.fstat(stream.fileno())
-    except OSError:  # No file behind it, as in a test.
+    except OSError:  # It is no file, as in a test.
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -61,6 +61,6 @@ def standard_input() -> BinaryIO:
         raise Failure("standard input is closed", "name a file, or write into a pipe")
     try:
         descriptor = sys.stdin.fileno()
-    except OSError:  # No file behind it, as in a test.
+    except OSError:  # It is no file, as in a test.
         return sys.stdin.buffer
     return cast(BinaryIO, io.BufferedReader(PatientInput(descriptor), io.DEFAULT_BUFFER_SIZE))

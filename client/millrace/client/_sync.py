@@ -739,7 +739,7 @@ class SyncAdmin:
     def describe_lags(
         self, positions: Mapping[PartitionName, int]
     ) -> dict[PartitionName, Lag | MillraceError]:
-        """Return how much lies behind positions: see `Admin.describe_lags`."""
+        """Return how much follows positions: see `Admin.describe_lags`."""
         return self._thread.call(self._admin.describe_lags(positions))
 
     def forget_topics(self, name: str, topics: Collection[str]) -> None:

@@ -401,7 +401,7 @@ class StorageConfig:
     recovery_point_bytes: int = setting(
         64 << 20,
         "A partition is flushed after this many bytes at the latest, in both durability modes; the "
-        "records behind the last flush are checked completely after a crash.",
+        "records after the last flush are checked completely after a crash.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         visibility=Visibility.TUNING,

@@ -35,8 +35,8 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
     Args:
         number: how many there are.
-        noun: the words behind a 1.
-        plural: those behind any other number, as `batches`, or `files are` beside `file is`; empty:
+        noun: the words after a 1.
+        plural: those after any other number, as `batches`, or `files are` beside `file is`; empty:
             the noun with an `s`.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

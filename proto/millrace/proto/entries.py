@@ -8,7 +8,7 @@ several messages in a row are one message with all their entries. So a request i
 each level of its lists, and no element alone. That takes 7 ms for the worst megabyte, half a
 million empty elements, and 1 ms for 10,000 topics with a setting each.
 
-Bytes of an element that is no message may hide the entries of those behind it. That gains nothing,
+Bytes of an element that is no message may hide the entries of those after it. That gains nothing,
 as the decoding ends at this element.
 """
 

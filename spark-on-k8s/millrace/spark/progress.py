@@ -218,7 +218,7 @@ class _QueryMetrics(Collector):
 
 
 def _pages(seen: _Seen, metrics: CollectorRegistry, stale_after_s: float) -> type[PageHandler]:
-    """Return what answers behind the port."""
+    """Return what answers at the port."""
 
     class Handler(PageHandler):
         registry = metrics

@@ -97,7 +97,7 @@ def test_a_copy_under_a_name_goes_on_where_it_was(millrace: CommandLine, topic: 
     assert "'nightly' are not of this copy, but copied to named of cluster" in other.stderr
 
 
-def test_a_copy_of_some_keys_under_a_name_goes_on_behind_the_others(
+def test_a_copy_of_some_keys_under_a_name_goes_on_after_the_others(
     millrace: CommandLine, topic: str
 ) -> None:
     words = ("copy", topic, "of-b", "--create", "--name", "of-b", "--key", "b", "-o", "json")

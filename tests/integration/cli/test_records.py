@@ -284,7 +284,7 @@ def test_bad_input_is_refused_by_its_line_and_what_was_written_before_is_told(
     assert result.exit_code == ExitCode.FAILED
     assert "standard input, line 2: not JSON" in result.stderr
     assert "1 record written, the last from standard input, line 1\n" in result.stderr
-    assert "--from-row 2 goes on behind standard input, line 1" in result.stderr
+    assert "--from-row 2 goes on after standard input, line 1" in result.stderr
 
 
 def test_a_record_that_is_refused_is_named_by_its_line_and_what_was_written_is_told(

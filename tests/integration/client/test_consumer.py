@@ -381,7 +381,7 @@ def test_a_truncated_log_is_told(run: Run) -> None:
     run(story())
 
 
-def test_a_truncation_behind_the_pause_of_half_a_batch_is_told(run: Run) -> None:
+def test_a_truncation_after_the_pause_of_half_a_batch_is_told(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
             await fill(broker, 30)

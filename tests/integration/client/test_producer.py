@@ -1088,7 +1088,7 @@ def test_a_failure_of_records_that_no_handle_has_told_of_is_raised_when_the_prod
     run(story())
 
 
-def test_a_failure_behind_one_that_a_handle_has_told_is_raised_when_the_producer_closes(
+def test_a_failure_after_one_that_a_handle_has_told_is_raised_when_the_producer_closes(
     run: Run,
 ) -> None:
     async def story() -> None:

@@ -79,7 +79,7 @@ def test_a_time_range_is_the_same_each_time_although_a_run_is_killed_and_more_co
         run = start(tmp_path, bootstrap)
         assert run.wait(SECONDS_MAX) == 0, run.log_end()
         assert expected.difference(written(tmp_path), wanted) == ""
-        send(bootstrap, last.flights)  # All of them are behind the range.
+        send(bootstrap, last.flights)  # All of them come after the range.
 
 
 def test_a_range_that_is_not_over_is_refused(has_spark: None, tmp_path: Path) -> None:

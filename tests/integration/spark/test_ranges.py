@@ -122,7 +122,7 @@ def test_a_topic_that_was_made_anew_gives_nothing_to_a_task_of_the_one_before(
 ) -> None:
     lenient = options(shared_broker.address, failOnDataLoss="false")
     fill(shared_broker.address, topic_name, 20, partitions=2)
-    # The second range ends behind all that the new topic has.
+    # The second range ends after all that the new topic has.
     ranges = (Range(topic_name, 0, 0, 5), Range(topic_name, 1, 50, 60))
     assert rows(read_task(Task(ranges, {topic_name: "00" * 16}), lenient, SCHEMA)) == []
 

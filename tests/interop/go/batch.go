@@ -116,7 +116,7 @@ func BatchLength(data []byte) (int, error) {
 	return length, nil
 }
 
-// Open verifies a batch that a broker sent, and returns its records and the offset behind them.
+// Open verifies a batch that a broker sent, and returns its records and the offset after them.
 func Open(partition Partition, batch []byte) ([]Record, int64, error) {
 	if string(batch[:4]) != "MRB\x01" {
 		return nil, 0, fmt.Errorf("%q is no batch of version 1", batch[:4])

@@ -157,7 +157,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "pass",
     ),
     mutant(
-        "the segment behind the replaced ones is removed with them",
+        "the segment after the replaced ones is removed with them",
         "P57",
         f"{_SWAP}:Swap.covers",
         "base_offset < self.end_offset",

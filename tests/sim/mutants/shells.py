@@ -5,7 +5,7 @@ from typing import Final
 from tests.sim.mutants.mutant import Mutant, mutant
 
 NEWS_IS_LATE: Final[Mutant] = mutant(
-    # Each answer comes behind the metadata that it rests on. So a broker whose registration is
+    # Each answer comes after the metadata that it rests on. So a broker whose registration is
     # answered knows of it, and that its earlier life leads nothing: what guards against a broker
     # that does not know is never needed, unless this is left out, too.
     "a broker follows news a moment after the answers that rest on it",
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     # --- Broker: threads and disks -----------------------------------------------------------
     mutant(
-        "appends behind a failed one are written all the same",
+        "appends after a failed one are written all the same",
         "P64",
         "millrace.broker.runtime.appender:Appender._round",
         "if generation != target.generation_written:",
@@ -210,7 +210,7 @@ MUTANTS = (
         "pass",
     ),
     mutant(
-        "the position is behind what is left of a poll",
+        "the position is beyond what is left of a poll",
         "P7",
         "millrace.client._consumer.reading:ConsumerCore.position",
         "if rest is not None:",

@@ -11,7 +11,7 @@ spark_read = pytest.importorskip("bench.comparisons.spark_read", reason=_REASON)
 spark_latency = pytest.importorskip("bench.figures.spark_latency", reason=_REASON)
 
 
-def test_a_record_is_done_with_the_first_batch_that_ends_behind_it() -> None:
+def test_a_record_is_done_with_the_first_batch_that_ends_after_it() -> None:
     batches = [
         {"done_ms": 5000.0, "end": {"t": {"0": 2}}},
         {"done_ms": 6000.0, "end": {"t": {"0": 2, "1": 1}}},

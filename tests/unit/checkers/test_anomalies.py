@@ -74,7 +74,7 @@ def an_acknowledged_value_that_is_gone(cluster: PerfectCluster) -> None:
 
 
 @plant("unseen")
-def an_acknowledged_value_behind_the_end(cluster: PerfectCluster) -> None:
+def an_acknowledged_value_after_the_end(cluster: PerfectCluster) -> None:
     cluster.send("s", 0)
     cluster.logs[0].pop()
 
@@ -423,7 +423,7 @@ def test_a_member_whose_session_has_ended_is_no_owner_and_its_last_poll_is_none_
     assert report.is_good, report.text()
 
 
-def test_within_one_tenure_an_attempt_may_count_late_but_not_behind_its_first_one() -> None:
+def test_within_one_tenure_an_attempt_may_count_late_but_not_after_its_first_one() -> None:
     cluster = PerfectCluster()
     cluster.run(100)
     assigned(cluster, "m1")

@@ -1,4 +1,4 @@
-"""From where a copy goes on: behind what is acknowledged, and behind what was not to be copied."""
+"""From where a copy goes on: after what is acknowledged, and after what was not to be copied."""
 
 import os
 import signal
@@ -104,7 +104,7 @@ def test_records_with_other_keys_are_not_read_again() -> None:
     assert copy.copier.next_offsets == {ZERO: 8, ONE: 2}
 
 
-def test_what_is_on_its_way_holds_back_what_is_read_behind_it() -> None:
+def test_what_is_on_its_way_holds_back_what_is_read_after_it() -> None:
     copy = Copy()
     copy.read((ZERO, 5, "ba"), (ZERO, 7, "bb"))
     assert copy.copier.next_offsets[ZERO] == 5

@@ -34,7 +34,7 @@ MAKE_LINE = re.compile(r"(?:`|^ {4})make ([a-z0-9-]+)", re.MULTILINE)
 
 
 def command_lines(text: str) -> Iterator[str]:
-    """The words behind `millrace` in a document's code."""
+    """The words after `millrace` in a document's code."""
     for found in COMMAND_LINE.findall(text):
         yield found[0] or found[1]
 

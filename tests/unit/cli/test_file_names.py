@@ -65,7 +65,7 @@ def zipped(data: bytes, codec: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
-def test_streams_one_behind_the_other_are_one_file_also_with_empty_ones_among_them(
+def test_streams_one_after_the_other_are_one_file_also_with_empty_ones_among_them(
     ending: str,
 ) -> None:
     full, empty = COMPRESS[ending](TEXT), COMPRESS[ending](b"")
@@ -74,7 +74,7 @@ def test_streams_one_behind_the_other_are_one_file_also_with_empty_ones_among_th
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
-@pytest.mark.parametrize("damage", ["cut off", "something behind it"])
+@pytest.mark.parametrize("damage", ["cut off", "something after it"])
 def test_a_stream_that_ends_early_or_is_followed_by_something_else_is_refused(
     ending: str, damage: str
 ) -> None:

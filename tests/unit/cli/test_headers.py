@@ -16,7 +16,7 @@ def pairs(headers: pa.Array | None) -> list[list[tuple[str, bytes | None]]]:
     return [[(each["key"], each["value"]) for each in row] for row in headers.to_pylist()]
 
 
-def test_added_headers_stand_behind_the_own_ones_of_every_record() -> None:
+def test_added_headers_stand_after_the_own_ones_of_every_record() -> None:
     added = [("run", b"17"), ("dry", None)]
     assert pairs(with_added(OWN.slice(1), added, 3)) == [
         [("a", b"1"), *added],

@@ -53,7 +53,7 @@ def test_the_first_signal_is_noted_and_the_second_one_ends_the_work() -> None:
     assert exit_code_of(ended.value) == ExitCode.TERMINATED
 
 
-def test_a_wait_for_a_dead_broker_ends_soon_after_a_signal_and_so_do_the_steps_behind_it() -> None:
+def test_a_wait_for_a_dead_broker_ends_soon_after_a_signal_and_so_do_the_steps_after_it() -> None:
     ended = []
     answer = threading.Event()
     with Interruption(within_s=0.05):
@@ -66,7 +66,7 @@ def test_a_wait_for_a_dead_broker_ends_soon_after_a_signal_and_so_do_the_steps_b
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_step_behind_the_alarm_gets_the_time_that_it_is_allowed_and_no_more() -> None:
+def test_a_step_after_the_alarm_gets_the_time_that_it_is_allowed_and_no_more() -> None:
     answer = threading.Event()
     with Interruption(within_s=0.01) as interruption:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -40,12 +40,12 @@ def test_what_may_be_written_or_nobody_waits_for_is_not_known() -> None:
     )
 
 
-def test_an_input_goes_on_behind_its_last_record_only_if_all_before_it_are_written() -> None:
+def test_an_input_goes_on_after_its_last_record_only_if_all_before_it_are_written() -> None:
     outcomes = Outcomes()
     assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == ""
     outcomes.add(block(1, 3), {})
     assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == (
-        "--from-row 4 goes on behind x.txt, line 3"
+        "--from-row 4 goes on after x.txt, line 3"
     )
     outcomes.add(block(4, 2), {0: LARGE})
     assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == ""
@@ -54,11 +54,11 @@ def test_an_input_goes_on_behind_its_last_record_only_if_all_before_it_are_writt
 def test_of_several_inputs_those_are_named_that_are_left() -> None:
     outcomes = Outcomes()
     outcomes.add(block(1, 3), {})
-    behind = "goes on behind x.txt, line 3"
+    last = "goes on after x.txt, line 3"
     files = ["a.txt", "x.txt", "my file.txt"]
-    assert outcomes.how_to_go_on(files, files[1:]) == f"x.txt 'my file.txt' --from-row 4 {behind}"
-    assert outcomes.how_to_go_on(files, files[2:]) == f"'my file.txt' {behind}"
+    assert outcomes.how_to_go_on(files, files[1:]) == f"x.txt 'my file.txt' --from-row 4 {last}"
+    assert outcomes.how_to_go_on(files, files[2:]) == f"'my file.txt' {last}"
     files = [f"{number}.txt" for number in range(9)]
     assert outcomes.how_to_go_on(files, files) == (
-        f"0.txt 1.txt 2.txt 3.txt 4.txt (and the 4 files behind it) {behind}"
+        f"0.txt 1.txt 2.txt 3.txt 4.txt (and the 4 files after it) {last}"
     )

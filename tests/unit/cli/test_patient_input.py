@@ -44,7 +44,7 @@ def test_all_of_it_can_be_read_at_once() -> None:
     os.close(late.fileno())
 
 
-def test_a_file_behind_it_has_a_place_and_a_pipe_has_none() -> None:
+def test_a_file_after_it_has_a_place_and_a_pipe_has_none() -> None:
     with open(__file__, "rb") as file:
         stream = io.BufferedReader(PatientInput(file.fileno()))
         assert stream.seekable()

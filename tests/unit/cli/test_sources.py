@@ -358,7 +358,7 @@ def test_csv_cells_that_are_no_numbers_of_json_are_text_or_null() -> None:
 
 
 def many_rows(count: int, odd: bytes) -> bytes:
-    """Return more than a MiB of rows, each a number and an empty cell, and odd ones behind them."""
+    """Return more than a MiB of rows, each a number and an empty cell, and odd ones after them."""
     return b"n,rare\n" + b"".join(b"%d,\n" % (1_000_000 + n) for n in range(count)) + odd
 
 
@@ -530,7 +530,7 @@ def test_a_file_that_is_cut_off_is_told_with_the_last_row_that_was_read() -> Non
     data = arrow_bytes(pa.Table.from_batches(batches))
     values, problem = read_until_refused(data[: len(data) // 2], "arrow")
     assert 0 < len(values) < 100
-    assert f"input behind row {len(values)} cannot be read as arrow: " in problem.message
+    assert f"input after row {len(values)} cannot be read as arrow: " in problem.message
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "arrow"])
@@ -585,7 +585,7 @@ def test_a_column_of_json_that_an_object_has_had_may_be_missing_in_a_later_block
     assert keys[:2] == [b"a", None]
 
 
-def test_an_array_of_json_is_told_from_lines_behind_any_space() -> None:
+def test_an_array_of_json_is_told_from_lines_after_any_space() -> None:
     assert read(b" \n" * 500_000 + b'[{"n": 1}]', "json")["values"] == [b'{"n":1}']
     assert read(b"\n" * 5 + b'{"n": 1}', "json")["values"] == [b'{"n": 1}']
 
@@ -684,5 +684,5 @@ def test_a_disk_that_fails_is_told_with_the_file_and_the_last_row() -> None:
     stream: Any = Failing()
     records = read_records(stream, "input", "lines", RecordMapping())
     assert next(records).values.to_pylist() == [b"a", b"b"]
-    with pytest.raises(Failure, match="input behind line 2 cannot be read: Input/output error"):
+    with pytest.raises(Failure, match="input after line 2 cannot be read: Input/output error"):
         next(records)

@@ -81,7 +81,7 @@ def test_close_ends_in_time_though_parts_of_the_client_do_not_end(
         begun = host.monotonic_s()
         await client.close()
         assert host.monotonic_s() - begun <= CLOSE_MS / 1000 + 0.001
-        assert all(part.is_told for part in parts), "those behind one that is stuck end, too"
+        assert all(part.is_told for part in parts), "those after one that is stuck end, too"
 
     run_in_virtual_time(story())
 

@@ -67,9 +67,7 @@ def writing(producer: Producer) -> _Writing:
     return _Writing(given, OPTIONS)
 
 
-def test_acknowledged_rows_behind_one_that_waits_for_its_leader_are_not_held_without_bound() -> (
-    None
-):
+def test_acknowledged_rows_after_one_that_waits_for_its_leader_are_not_held_without_bound() -> None:
     before = pa.total_allocated_bytes()
     held = []
 

@@ -64,7 +64,7 @@ def test_json_that_is_laid_out_means_the_same(value: object, ascii_only: bool) -
         (b"[1, NaN]", "text"),
         (b"\xff\xfe\x00", "hex"),
         (b"\x00\x01\x02\x03", "hex"),
-        (b"\x1b[31mred\x1b[0m and a lot of text behind it", "text"),
+        (b"\x1b[31mred\x1b[0m and a lot of text after it", "text"),
         (b"", "text"),
     ],
 )

@@ -1,6 +1,6 @@
 """Measures how far the groups that this broker coordinates are behind, for its metrics.
 
-The coordinator knows the positions, and the leaders of partitions know what lies behind them. A
+The coordinator knows the positions, and the leaders of partitions know what follows them. A
 round takes up the positions (`LagRound`), asks each leader, and shows the sums. So each group is
 shown by one broker, and nothing outside the cluster has to ask for every partition.
 

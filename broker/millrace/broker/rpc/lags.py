@@ -1,4 +1,4 @@
-"""Lags, measured by the leaders of partitions: how much lies behind a position.
+"""Lags, measured by the leaders of partitions: how much follows a position.
 
 Readers ask on the listeners of clients, and coordinators of groups on the one of brokers.
 """

@@ -123,7 +123,7 @@ class Appender:
         self._thread = host.current.start_thread(f"{name}-append", self._run)
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
-        """Write a batch behind all that were submitted before; from the loop."""
+        """Write a batch after all that were submitted before; from the loop."""
         self._work.put((target, batch, generation))
 
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

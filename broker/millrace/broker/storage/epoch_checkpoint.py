@@ -73,7 +73,7 @@ class EpochCheckpoint:
             self._save(epochs)
 
     def truncate_from_end(self, offset: Offset) -> None:
-        """Forget the epochs that begin at `offset` or behind; the file says so after `save`."""
+        """Forget the epochs that begin at `offset` or after it; the file says so after `save`."""
         epochs = LeaderEpochs(self.current.entries)
         if epochs.truncate_from_end(offset):
             self.current, self.is_saved = epochs, False

@@ -2,7 +2,7 @@
 
 Closed segments are not read: their indexes describe them, and must fit one another and the sizes of
 the files. The active one is read from where its index ends. A damaged batch there is a torn tail,
-which is cut off, if it lies at or behind the recovery point and the stop was unclean; any other
+which is cut off, if it lies at or beyond the recovery point and the stop was unclean; any other
 damage is corruption, and then no batch is changed (P65).
 
 The recovery point is the highest that a witness knows: the directory's checkpoint, an index, a
@@ -13,7 +13,7 @@ epochs or indexes, is lost, and not new.
 
 The bytes of a failed flush may still be in the page cache, where they can be read but no later
 flush writes them (P63). A log that failed leaves a mark, which need not be durable: a power cut
-that loses it loses the page cache, too. With the mark, everything behind the recovery point is
+that loses it loses the page cache, too. With the mark, everything beyond the recovery point is
 written again.
 
 The files beside the batches are bound to their partition and segment (P66). Epochs, indexes and

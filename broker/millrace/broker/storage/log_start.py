@@ -3,7 +3,7 @@
 The recovery checkpoint has a line of every log with appends. A log without a line begins at 0. Only
 if the checkpoint itself is lost, the first leader epoch counts, also where the first segment begins
 at 0: its start is the first record's and moves with the log's, so no deleted record comes back
-(P71). A log that begins behind the recorded start has lost its first segments (P65).
+(P71). A log that begins after the recorded start has lost its first segments (P65).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """One file per log directory: where each partition's log starts, and up to where it is flushed.
 
-After a crash only batches behind the recovery point must be scanned, and only there may a damaged
+After a crash only batches beyond the recovery point must be scanned, and only there may a damaged
 tail be cut off. The points are lower bounds: a log is flushed before its point advances, and a
 point is durably lowered before its log is truncated.
 
@@ -8,7 +8,7 @@ The high watermark is stored with them, as far as it is flushed: it may be far b
 ahead (P68), as each cut of the log below it lowers the recovery point first.
 
 A partition has a line from when its directory is durable, so a line without files means that they
-are lost. One that begins behind offset 0 always has a line (see `log_start.py`).
+are lost. One that begins after offset 0 always has a line (see `log_start.py`).
 
 A line per partition: `topic id-partition log_start_offset recovery_point high_watermark`. If a line
 lacks the last number, nothing is known to be committed.

@@ -69,7 +69,7 @@ class Segment:
         topic_partition: the partition that the batches must belong to.
         folder: the directory of the file.
         size: bytes of whole batches; never more than the file has.
-        next_offset: offset behind the last batch.
+        next_offset: offset after the last batch.
         largest_timestamp: of all its batches, -1 when it is empty.
         created_at: when the first batch was appended, -1 when it is empty.
         closed_at: when it was closed, -1 while it is active.
@@ -142,7 +142,7 @@ class Segment:
         self.closed_at = coverage.closed_at
 
     def note(self, batch: BatchHeader, index_interval_bytes: int, now: WallMs) -> None:
-        """Take a batch that is in the file behind all others into account."""
+        """Take a batch that is in the file after all others into account."""
         self.extend(
             [(batch.base_offset, batch.length, batch.largest_timestamp)],
             batch.next_offset,
@@ -186,7 +186,7 @@ class Segment:
         index_interval_bytes: int,
         now: WallMs,
     ) -> Iterable[BatchHeader]:
-        """Verify the batches behind `size`, take them into account, and yield their headers.
+        """Verify the batches beyond `size`, take them into account, and yield their headers.
 
         Raises:
             ScanStop: a batch is damaged; the segment ends before it.
@@ -281,7 +281,7 @@ class Segment:
     def _first_behind(
         self, start: Place, offset: Offset, end_position: int, *, may_block: bool
     ) -> tuple[int, BatchHeader] | None:
-        """Return position and header of the first batch from `start` on that ends behind `offset`.
+        """Return position and header of the first batch from `start` on that ends after `offset`.
 
         None: there is none before `end_position`.
         """

@@ -1,4 +1,4 @@
-"""A batch from a leader for its log: the original body behind the stamped header."""
+"""A batch from a leader for its log: the original body after the stamped header."""
 
 import struct
 from dataclasses import dataclass

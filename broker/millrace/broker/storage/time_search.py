@@ -72,7 +72,7 @@ def latest_record(
     record = first_record(segment, segment.largest_timestamp, start_offset, limit_offset)
     if record is not None:
         return record
-    # The record of the segment's largest timestamp is deleted, or behind the limit.
+    # The record of the segment's largest timestamp is deleted, or beyond the limit.
     place, largest = segment.index.largest_before(limit_offset)
     if segment.base_offset < start_offset:
         place, largest = Place(segment.base_offset, 0), NO_TIMESTAMP

@@ -1,6 +1,6 @@
 """Structured logs: for people on a terminal, JSON lines otherwise.
 
-An event has its name in both forms: `[broker_ready]` behind the text, or as `event` beside
+An event has its name in both forms: `[broker_ready]` after the text, or as `event` beside
 `message`. Lines of libraries have no name.
 """
 
@@ -101,7 +101,7 @@ class RepeatsFilter:
 def _name_last(
     _logger: object, _method: str, event: structlog.types.EventDict
 ) -> structlog.types.EventDict:
-    """Let the console show the event's name where it shows loggers: behind the text."""
+    """Let the console show the event's name where it shows loggers: after the text."""
     if name := event.pop(NAME_ATTRIBUTE, ""):
         event["logger"] = name
     return event

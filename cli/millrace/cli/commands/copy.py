@@ -280,7 +280,7 @@ def _run(
     """Copy everything or until it is interrupted, and keep how far it came.
 
     An alarm ends any wait for the destination `END_S` after a signal. The positions are stored even
-    then: the next copy repeats what is acknowledged behind the stored ones.
+    then: the next copy repeats what is acknowledged after the stored ones.
     """
 
     def flush() -> None:

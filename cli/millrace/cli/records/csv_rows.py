@@ -1,6 +1,6 @@
 """Rows of CSV, read as text, and the JSON of their cells.
 
-A block is cut behind its last whole row, by Arrow's own rules of quoting, and each piece is parsed
+A block is cut after its last whole row, by Arrow's own rules of quoting, and each piece is parsed
 by itself. So a row may be larger than a block, rows of a pipe are produced as soon as they are
 whole, and each row has its number.
 
@@ -14,7 +14,7 @@ exponents and zeros stay. The first MiB of rows says of each column what it hold
 | anything else, such as 007 or +1 | text | the cell in quotes |
 
 An empty cell is null among numbers and truth values. A column that is empty in the first MiB holds
-what the first cell behind it is, and its empty cells stay null.
+what the first cell after it is, and its empty cells stay null.
 """
 
 import csv
@@ -297,7 +297,7 @@ def _fitting(chunk: bytes, expected: int) -> tuple[bytes, dict[int, _BadRow]]:
     text, at = chunk + b"\n", 0
     while at < len(chunk):
         found = _FIRST_ROW.match(text, at)
-        assert found is not None, "chunks end behind a row"
+        assert found is not None, "chunks end after a row"
         row, at = found[0].rstrip(b"\r\n"), found.end()
         if not row:
             continue

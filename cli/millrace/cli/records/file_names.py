@@ -128,7 +128,7 @@ class _Inflating(Unbuffered):
 
 
 class _Bzip2:
-    """The contents of streams of bzip2, one behind the other."""
+    """The contents of streams of bzip2, one after the other."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._compressed = Unbuffered(stream)

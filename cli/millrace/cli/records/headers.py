@@ -45,7 +45,7 @@ def headers_of(column: pa.Array | list[Any]) -> pa.Array:
 
 
 def with_added(headers: pa.Array | None, added: RecordHeaders, count: int) -> pa.Array | None:
-    """Return the headers of `count` records with further ones behind them."""
+    """Return the headers of `count` records with further ones after them."""
     if not added:
         return headers
     mine = pa.array([{"key": key, "value": value} for key, value in added], HEADERS_TYPE.value_type)

@@ -46,7 +46,7 @@ def blocks_of_elements(
         try:
             text += decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise Failure(f"{name}: not UTF-8 behind element {number - 1:,}") from error
+            raise Failure(f"{name}: not UTF-8 after element {number - 1:,}") from error
         at = _after_space(text, 0)
         if not is_open and at < len(text):
             is_open, at = True, _after_space(text, at + 1)

@@ -80,7 +80,7 @@ class Outcomes:
         if len(files) > 1:
             words = list(map(shlex.quote, left[:_FILES_NAMED_MAX]))
             if len(left) > len(words):
-                words.append(f"(and the {count(len(left) - len(words), 'file')} behind it)")
+                words.append(f"(and the {count(len(left) - len(words), 'file')} after it)")
         if self._last_file == shown_name(left[0]):
             words.append(f"--from-row {self._last_number + 1}")
-        return f"{' '.join(words)} goes on behind {self._last}"
+        return f"{' '.join(words)} goes on after {self._last}"

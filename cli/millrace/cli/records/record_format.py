@@ -50,7 +50,7 @@ def parse_format(text: str) -> list[Piece]:
 
 
 def formatted(pieces: list[Piece], batch: Batch) -> memoryview:
-    """Return the text of all records of a batch, one behind the other."""
+    """Return the text of all records of a batch, one after the other."""
     cells = [
         pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece(batch)
         for piece in pieces

@@ -77,7 +77,7 @@ class RecordMapping:
     as_text: bool = False
     """CSV: every cell is text, no numbers are recognised."""
     added_headers: RecordHeaders = ()
-    """Of every record, behind its own."""
+    """Of every record, after its own."""
 
     @property
     def columns(self) -> list[str]:
@@ -159,7 +159,7 @@ def read_records(
             columns, problem = _good(convert, rows)
             count = len(columns.values)
             if count:
-                place = f"{name} behind {block.unit} {numbers[count - 1]:,}"
+                place = f"{name} after {block.unit} {numbers[count - 1]:,}"
                 columns.numbers, columns.unit, columns.name = numbers[:count], block.unit, name
                 columns.headers = with_added(columns.headers, mapping.added_headers, count)
                 yield columns

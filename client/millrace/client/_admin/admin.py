@@ -1094,7 +1094,7 @@ class Admin:
     async def describe_lags(
         self, positions: Mapping[PartitionName, int]
     ) -> dict[PartitionName, Lag | MillraceError]:
-        """Return how much of each partition lies behind a position.
+        """Return how much of each partition follows a position.
 
         The leaders measure it, in records, bytes and time. A partition whose lag is not known has
         the error in its place.

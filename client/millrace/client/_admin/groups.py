@@ -2,7 +2,7 @@
 
 A name belongs to a consumer group, a Spark query or a reader that commits on its own. The
 coordinator of the name knows its members and positions; the leaders of the partitions know how much
-lies behind a position.
+follows a position.
 """
 
 from collections.abc import Iterable, Mapping
@@ -133,7 +133,7 @@ class GroupDescription:
 
 @dataclass(slots=True, frozen=True)
 class Lag:
-    """How much of a partition lies behind a position, as its leader has measured it."""
+    """How much of a partition follows a position, as its leader has measured it."""
 
     position: Offset
     """Offset of the record that is read next."""

@@ -380,7 +380,7 @@ class Cluster:
             except ConnectionFailedError as error:
                 last = error
                 in_doubt = True
-                # A connection that was there broke. There may be a new one behind the others.
+                # A connection that was there broke. There may be a new one, the last of all.
                 is_gone = address not in self._connections
                 is_cancelled = isinstance(error.__cause__, asyncio.CancelledError)
                 if (is_gone or is_cancelled) and address not in again:

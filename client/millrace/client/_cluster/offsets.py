@@ -50,7 +50,7 @@ class AfterBytes:
 
 OffsetSpec = LogEnd | Literal["max_timestamp"] | int | AfterBytes
 """An end of the log, its newest record by time, the first record at or after a time in ms, or so
-many bytes behind an offset."""
+many bytes after an offset."""
 
 _PAUSE_MS: Final = 100
 _PAUSE_MS_MAX: Final = 1_000
@@ -130,7 +130,7 @@ async def describe_lags(
     positions: Mapping[TopicPartition, int],
     refused: dict[TopicPartition, MillraceError],
 ) -> dict[TopicPartition, MeasuredLag]:
-    """Return how much of each partition lies behind a position; `refused` collects the errors."""
+    """Return how much of each partition follows a position; `refused` collects the errors."""
     return await ask_leaders(cluster, positions, _describe_lags, refused)
 
 

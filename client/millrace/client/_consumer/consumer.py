@@ -141,7 +141,7 @@ class Consumer:
         """Commit how far the group has read; return when it is durable.
 
         Args:
-            positions: the offset of the next record to process, by partition; None: behind all
+            positions: the offset of the next record to process, by partition; None: after all
                 records that were handed out.
 
         Raises:

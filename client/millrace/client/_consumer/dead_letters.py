@@ -1,6 +1,6 @@
 """The topic for records whose processing has failed, and the loop that processes records with it.
 
-Each record is processed at least once: it is behind the position of the consumer only when its
+Each record is processed at least once: the position of the consumer is beyond it only when its
 function has returned, or when the topic of the dead has acknowledged it. So what the consumer
 commits, by itself or for its user, never includes a record that waits for another attempt.
 

@@ -323,7 +323,7 @@ class ConsumerCore:
                 self._rest = opened
                 break
             self._rest = None
-            if not len(rows):  # A cleaner took them all; the position is behind them.
+            if not len(rows):  # A cleaner took them all; the position is beyond them.
                 continue
             size += batch.header.opened_bytes
             batches.append(

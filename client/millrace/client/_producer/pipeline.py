@@ -482,7 +482,7 @@ class Pipeline:
             return
         is_looked_up = is_looked_up or intake.topic in self._looked_up_lately
         if not is_looked_up and _last_named(intake) >= len(info.partitions):
-            self._parked[intake.topic] = deque([intake])  # Others wait behind it, in order.
+            self._parked[intake.topic] = deque([intake])  # Others wait until it is gone, in order.
             self._tasks.spawn(self._look_for_partition, intake.topic)
             return
         self.counters.records += intake.record_count

@@ -128,7 +128,7 @@ class RecordSink:
         Raises:
             BufferExhaustedError: `buffer_memory` is full (and stayed so for `max_block_ms`).
             SerializationError: a serializer raised, or there is none for this type.
-            InvalidRecordError: a negative partition, a timestamp that is negative or behind the
+            InvalidRecordError: a negative partition, a timestamp that is negative or beyond the
                 year 9999, a header's name that is not text.
             InvalidTopicError: not a topic's name.
             MessageTooLargeError: larger than `buffer_memory`.

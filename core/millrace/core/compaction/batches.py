@@ -6,7 +6,7 @@ batches from the log's start to the map's end:
 - a record stays if the map knows no later one of its key; one without a key always stays;
 - a tombstone, a record with a key and without a value, stays longer than what it deletes: the
   cleaning that first passes it gives its batch a *delete horizon*, `delete.retention.ms` later, and
-  the first cleaning after that takes it out. A tombstone at or behind the map's end is left as it
+  the first cleaning after that takes it out. A tombstone at or after the map's end is left as it
   is: older records of its key may still be there. While a replica is out of sync all tombstones
   stay: it may have a record that one of them deletes, and would never hear of the deletion;
 - the last batch of each producer keeps its header, even without records, so that a replica which
@@ -156,7 +156,7 @@ class CleaningRules:
         topic_partition: of the log.
         start_offset, end_offset: of the records that the map has taken.
         now: the time at the start.
-        delete_retention_ms: how long tombstones stay behind their first cleaning.
+        delete_retention_ms: how long tombstones stay after their first cleaning.
         keeps_tombstones: whether they stay whatever their horizon is.
         last_batches: the last offset that each known producer wrote.
         batch_bytes_max: of a batch that is put together.

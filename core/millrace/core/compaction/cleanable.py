@@ -3,7 +3,7 @@
 A log may be cleaned before its *first uncleanable offset*, at the beginning of a segment:
 
 - the active segment is never cleaned;
-- nothing at or behind the high watermark is (P57): it is not known to be the log's for good;
+- nothing at or beyond the high watermark is (P57): it is not known to be the log's for good;
 - a segment that was closed less than `min.compaction.lag.ms` ago is not: so each record can be read
   for at least as long after it was written, whatever time its producer gave it.
 

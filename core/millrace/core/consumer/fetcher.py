@@ -102,7 +102,7 @@ class JumpReason(Enum):
     """Why a position jumps."""
 
     RECORDS_DELETED = "records_deleted"
-    """The log starts behind it: retention or a request has deleted what was to be read next."""
+    """The log starts after it: retention or a request has deleted what was to be read next."""
     BEYOND_END = "beyond_end"
     """The log ends before it."""
 
@@ -309,7 +309,7 @@ class Fetcher:
         ):
             self._leave(partition)
         else:
-            # An error behind batches will occur again, as the batches are dropped here.
+            # An error after batches will occur again, as the batches are dropped here.
             self._forget_error(topic_partition)
             partition.error = None
             has_position = partition.position >= 0
@@ -356,7 +356,7 @@ class Fetcher:
         return offset if offset >= 0 else None
 
     def take(self) -> FetchedBatch | None:
-        """Return the next batch and move its partition's position behind it.
+        """Return the next batch and move its partition's position to its end.
 
         Raises:
             MillraceError: a partition cannot go on; each such error is raised once.

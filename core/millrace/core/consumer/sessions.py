@@ -171,7 +171,7 @@ class Sessions:
         """Keep received batches.
 
         Returns:
-            The problem of the bytes behind them, and their offset; None: there is none.
+            The problem of the bytes after them, and their offset; None: there is none.
         """
         session = self._of_handle[fetched.handle]
         kept = 0

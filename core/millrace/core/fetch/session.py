@@ -225,7 +225,7 @@ class FetchSession:
         next_offset: Offset,
         leader_epoch: LeaderEpoch,
     ) -> None:
-        """Move on behind what was sent; the partition goes to the end of the queue."""
+        """Move on to the end of what was sent; the partition goes to the end of the queue."""
         assert sent_bytes <= self.credit
         self.credit -= sent_bytes
         self._has_sent = True

@@ -47,7 +47,7 @@ class ReadableLog(Protocol):
 
 @dataclass(slots=True)
 class SendBatches:
-    """Send whole batches from the position on, none of which ends behind `end_offset`.
+    """Send whole batches from the position on, none of which ends beyond `end_offset`.
 
     The reader wants nothing from `until_offset` on: the batch that holds it is the last one.
     """

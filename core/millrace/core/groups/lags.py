@@ -25,7 +25,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Unread(NamedTuple):
-    """What lies behind a place, as the partition's leader has measured it.
+    """What follows a place, as the partition's leader has measured it.
 
     Attributes:
         records: that are there.

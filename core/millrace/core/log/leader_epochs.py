@@ -82,7 +82,7 @@ class LeaderEpochs:
     def append(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Note that `epoch` wrote `start_offset`; return whether that is news.
 
-        Entries that contradict the new one are removed: those at or behind its start, as after a
+        Entries that contradict the new one are removed: those at or after its start, as after a
         truncation, and those of a later epoch.
         """
         assert epoch >= 0
@@ -177,7 +177,7 @@ class LeaderEpochs:
         return self.end_at(end.end_offset) == end
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Forget what starts at or behind `end_offset`; return whether anything changed."""
+        """Forget what starts at or beyond `end_offset`; return whether anything changed."""
         kept = self.entries[: bisect_left(self.entries, end_offset, key=_START)]
         changed = len(kept) != len(self.entries)
         self.entries = kept

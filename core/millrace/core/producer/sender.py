@@ -399,7 +399,7 @@ class Sender:
                 partition.take(batch, broker.connection, leader.leader_epoch)
                 sizes[leader.broker_id] = size
                 parcels.setdefault(leader.broker_id, []).append((batch, leader.leader_epoch))
-                del self._to_send[topic_partition]  # Served: behind the others, if there is more.
+                del self._to_send[topic_partition]  # Served: after the others, if there is more.
                 self._keep_sending(partition)
             for broker_id, batches in parcels.items():
                 self._transmit(self._brokers[broker_id], batches, now)

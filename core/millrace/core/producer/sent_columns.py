@@ -103,7 +103,7 @@ def with_headers(
         return [
             each if any(known == name for known, _ in each) else (*each, *added) for each in headers
         ]
-    if headers.null_count:  # Null rows may have entries behind them.
+    if headers.null_count:  # Null rows may have entries after theirs.
         headers = headers.take(pa.array(np.arange(record_count)))
     assert isinstance(headers, pa.Array)
     ends = headers.offsets.to_numpy().astype(np.int64)

@@ -112,9 +112,9 @@ class _Cursor:
                 f"a buffer of {size} bytes is declared where {self.end - self.at} are left"
             )
         taken = self.buffer.slice(self.at, size)
-        behind = self.at + size
-        padded = behind + -size % 8
-        if self.canonical and padded != behind and any(self.view[behind:padded]):
+        after = self.at + size
+        padded = after + -size % 8
+        if self.canonical and padded != after and any(self.view[after:padded]):
             raise self.refusal("its padding is not zero")
         self.at = padded
         return taken
@@ -151,9 +151,9 @@ class _Cursor:
     def _check_nulls(self, bitmap: np.ndarray, offsets: np.ndarray, may_be_null: bool) -> None:
         count = len(offsets) - 1
         cells = np.unpackbits(bitmap, bitorder="little")
-        valid, behind = cells[:count], cells[count:]
-        if behind.any():
-            raise self.refusal("bits are set behind the last cell's")
+        valid, after = cells[:count], cells[count:]
+        if after.any():
+            raise self.refusal("bits are set after the last cell's")
         if valid.all():
             raise self.refusal("no cell is null, so the bitmap must be left out")
         if not (may_be_null or valid.any()):

@@ -21,7 +21,7 @@ Then the buffers, little-endian, each padded with zeros to 8 bytes, for `n` reco
 A column without information is omitted: offsets that are dense from the base offset, one timestamp
 for all, keys or values that are all null or all empty (an attribute says which), no headers at all.
 
-So the same records have only one form, and nothing can hide in it: padding and the bits behind the
+So the same records have only one form, and nothing can hide in it: padding and the bits after the
 last cell are zeros, a bitmap is present only when a cell is null, no bytes lie under a null cell.
 """
 

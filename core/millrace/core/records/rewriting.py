@@ -152,7 +152,7 @@ def cut(
         topic_partition: of the batch.
         header: of the batch.
         batch: all of it, as a broker keeps it.
-        offset: lies within the batch, behind its first one.
+        offset: lies within the batch, after its first one.
 
     Raises:
         CorruptBatchError, UnsupportedFormatError, InvalidRecordError: the batch is not what its

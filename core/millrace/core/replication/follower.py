@@ -208,7 +208,7 @@ class PartitionFollower:
 
     Attributes:
         durable_log_start_offset: the log's, as far as the disk has advanced it.
-        next_offset: behind the last batch that was handed over to be written.
+        next_offset: after the last batch that was handed over to be written.
         generation: counts failed writes: work of an earlier generation is void.
     """
 
@@ -335,7 +335,7 @@ class PartitionFollower:
 
         Raises:
             OffsetOutOfRangeError: it lies before the log's start.
-            OffsetNotAvailableError: it lies behind the high watermark, which may be late here.
+            OffsetNotAvailableError: it lies beyond the high watermark, which may be late here.
             NotLeaderError: the replica is halted.
         """
         if self.phase is Phase.HALTED:
@@ -480,7 +480,7 @@ class PartitionFollower:
     def on_out_of_range(self, position: FetchFrom, log_start_offset: Offset) -> list[Effect]:
         """Take the answer that a position lies outside of the leader's log.
 
-        A position before the leader's start is too old: those batches are gone. A position behind
+        A position before the leader's start is too old: those batches are gone. A position beyond
         the leader's end is no reason to cut anything: only epochs are (P5).
 
         Raises:

@@ -9,7 +9,7 @@ An append passes four points, and each is an event here:
 4. *replicated*: a follower reports what it has written and flushed (`on_follower_fetch`).
 
 The shell writes batches in the order in which they were given their offsets. When a write fails
-(`on_write_failed`), that batch and all behind it lose their offsets again, and the producers'
+(`on_write_failed`), that batch and all after it lose their offsets again, and the producers'
 sequences go back with them: no number is used up (P64).
 
 A replica's end is the flushed offset if the topic's durability is `fsync`, and the written offset
@@ -303,7 +303,7 @@ class PartitionLeader:
         earlier leader with a higher high watermark (P11).
 
         Raises:
-            OffsetOutOfRangeError: the position is before the start, or behind the end.
+            OffsetOutOfRangeError: the position is before the start, or beyond the end.
         """
         if not log_start_offset <= fetch_offset <= self.next_offset:
             raise OffsetOutOfRangeError(
@@ -558,7 +558,7 @@ class PartitionLeader:
             if given.producer_id != NO_PRODUCER_ID:
                 self.producers.put(given.producer_id, given.producer_before)
         self.next_offset = base_offset
-        # The epoch began behind batches that were on their way to the disk.
+        # The epoch began after batches that were on their way to the disk.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, base_offset)
         waiting = self._waiting + self._waiting_for_all
         self._waiting = [entry for entry in self._waiting if entry[0] < base_offset]

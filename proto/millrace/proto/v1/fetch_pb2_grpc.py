@@ -81,7 +81,7 @@ class FetchServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeLags(self, request, context):
-        """Returns how much of each partition lies behind a position: the lag of a reader that is there.
+        """Returns how much of each partition follows a position: the lag of a reader that is there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -213,7 +213,7 @@ async def running(
     assert failures == []
 
 
-def test_an_answer_comes_behind_the_metadata_that_it_rests_on() -> None:
+def test_an_answer_comes_after_the_metadata_that_it_rests_on() -> None:
     async def scenario() -> None:
         async with running() as the:
             images: list[MetadataImage] = []

@@ -155,7 +155,7 @@ def test_a_request_is_decoded_once_for_each_level_of_its_lists(
     assert calls == 2
 
 
-def test_entries_behind_an_element_that_is_no_message_are_never_decoded() -> None:
+def test_entries_after_an_element_that_is_no_message_are_never_decoded() -> None:
     """It hides them when they are counted."""
     open_end = b"\x1a\xff\xff\x03"  # A setting of 65,535 bytes, of which none is there.
     data = b"\x0a\x04" + open_end + topics(MAX + 1, 1)

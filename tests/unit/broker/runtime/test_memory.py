@@ -80,7 +80,7 @@ def test_who_stops_waiting_holds_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_who_stops_waiting_does_not_hold_up_those_behind() -> None:
+def test_who_stops_waiting_does_not_hold_up_the_others() -> None:
     async def scenario() -> None:
         pool, connection = MemoryPool(10, 10), ConnectionMemory()
         await pool.take(6, connection)

@@ -247,7 +247,7 @@ def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
     assert opened.offsets == []
 
 
-def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> None:
+def test_a_tombstone_after_the_end_of_the_map_stays_whatever_its_horizon() -> None:
     leader, follower = CompactedLog(Disk()), CompactedLog(Disk())
     for each in (leader, follower):
         for number in range(100):
@@ -272,7 +272,7 @@ def test_a_tombstone_behind_the_end_of_the_map_stays_whatever_its_horizon() -> N
     check_whole(follower)
 
 
-def test_a_tombstone_behind_the_end_of_the_map_gets_no_horizon_from_one_before_it() -> None:
+def test_a_tombstone_after_the_end_of_the_map_gets_no_horizon_from_one_before_it() -> None:
     opened = CompactedLog(Disk())
     opened.write((b"gone", b"1"))
     opened.write((b"gone", None))
@@ -563,7 +563,7 @@ def test_segments_that_retention_deletes_while_they_are_cleaned_stay_deleted() -
     check_whole(opened)
 
 
-def test_a_cut_behind_the_cleaner_point_takes_the_point_back_for_good() -> None:
+def test_a_cut_after_the_cleaner_point_takes_the_point_back_for_good() -> None:
     opened = written_for_crashes(Disk())
     opened.clean()
     assert opened.log.cleaner_point.offset == 60

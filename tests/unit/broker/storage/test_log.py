@@ -100,7 +100,7 @@ def test_a_read_holds_whole_batches_within_its_bounds() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 17, 40, 78, 80])
 @pytest.mark.parametrize("batches", [1, 2, 7, 39, 1000])
-def test_bytes_behind_an_offset_are_counted_in_whole_batches_over_segments(
+def test_bytes_after_an_offset_are_counted_in_whole_batches_over_segments(
     start: int, batches: int
 ) -> None:
     opened = filled()

@@ -67,7 +67,7 @@ def test_a_line_of_a_library_has_a_message_and_no_event() -> None:
     assert "event" not in line
 
 
-def test_people_read_the_text_and_the_name_behind_it() -> None:
+def test_people_read_the_text_and_the_name_after_it() -> None:
     stream = configured(format=LogFormat.HUMAN)
     events.BROKER_READY.log(LOGGER, address="a:1", cluster_id="c")
     text = stream.getvalue()

@@ -212,7 +212,7 @@ def test_a_batch_that_became_too_large_is_divided() -> None:
     assert sum(each.header.record_count for each in made) == 200
 
 
-def test_tombstones_get_a_horizon_and_go_behind_it() -> None:
+def test_tombstones_get_a_horizon_and_go_after_it() -> None:
     data = batch(0, [b"a", b"b"], [b"1", b"2"]) + batch(2, [b"a"], [None])
     (made,) = cleaned(data)
     assert made.header.delete_horizon == NOW + 1000

@@ -53,7 +53,7 @@ def test_all_but_the_active_segment_may_be_cleaned() -> None:
     assert found() == Cleanable(Offset(0), Offset(40), 0, 400, is_overdue=False, is_due=True)
 
 
-def test_nothing_behind_the_high_watermark_may_be_cleaned() -> None:
+def test_nothing_beyond_the_high_watermark_may_be_cleaned() -> None:
     assert found(high_watermark=39).first_uncleanable == 30
     assert found(high_watermark=9).first_uncleanable == 0
     assert not found(high_watermark=9).is_due

@@ -62,7 +62,7 @@ def test_keys_of_one_slot_are_told_apart_up_to_a_full_table() -> None:
     assert table.latest(other).tolist() == [UNKNOWN_OFFSET]
 
 
-def test_a_search_goes_on_at_the_first_slot_behind_the_last() -> None:
+def test_a_search_goes_on_at_the_first_slot_after_the_last() -> None:
     table = OffsetMap(64 * ENTRY_BYTES, records=10_000)
     high = np.full(3, 2**64 - 1, np.uint64)
     low = np.arange(3, dtype=np.uint64)

@@ -201,7 +201,7 @@ def test_a_seek_takes_a_new_handle_and_drops_what_was_under_way() -> None:
     assert taken.header.base_offset == 50
 
 
-def test_a_broken_stream_starts_again_behind_what_was_taken() -> None:
+def test_a_broken_stream_starts_again_after_what_was_taken() -> None:
     fetcher = make()
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + batch(3, 2), 0)], at(1))
     assert fetcher.take() is not None
@@ -504,7 +504,7 @@ DAMAGED = b"damaged!" + batch(3, 2)[8:]
 
 
 def doubtful() -> Fetcher:
-    """Return a fetcher to which a batch that cannot be read came once, behind a good one."""
+    """Return a fetcher to which a batch that cannot be read came once, after a good one."""
     fetcher = make()
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + DAMAGED, 0)], at(1))
     assert not fetcher.has_news
@@ -544,7 +544,7 @@ def test_a_batch_that_was_taken_and_is_damaged_is_fetched_again_once() -> None:
     assert fetcher.fetch_again(PLACE, Offset(0)), "a seek forgets the damage"
 
 
-def test_a_damaged_header_is_told_behind_what_came_before_it() -> None:
+def test_a_damaged_header_is_told_after_what_came_before_it() -> None:
     fetcher = with_a_damaged_header()
     taken = [fetcher.take(), fetcher.take()]
     assert [each and (each.handle, each.header.base_offset) for each in taken] == [(2, 0), (3, 0)]
@@ -586,7 +586,7 @@ def test_a_seek_drops_what_came_before_a_damaged_header_and_the_error() -> None:
     assert change.removed == [2], "it is taken out once"
 
 
-def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
+def test_a_damaged_header_after_what_a_pause_drops_is_met_again() -> None:
     fetcher = with_a_damaged_header()
     fetcher.pause(PLACE)
     taken = fetcher.take()
@@ -716,7 +716,7 @@ def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
         assert (joining.fetch_offset, joining.last_fetched_epoch) == (to, epoch)
 
 
-def test_a_truncation_behind_a_pause_is_told() -> None:
+def test_a_truncation_after_a_pause_is_told() -> None:
     fetcher = make()
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 4), 0)], at(1))
     assert fetcher.take() is not None

@@ -64,7 +64,7 @@ def test_a_position_is_at_its_end_when_everything_before_it_was_sent() -> None:
     assert ending.is_at_end
 
 
-def test_a_partition_that_was_served_goes_behind_those_that_wait() -> None:
+def test_a_partition_that_was_served_goes_after_those_that_wait() -> None:
     follower = session()
     follower.grant(100)
     for handle in (1, 2, 3):

@@ -142,7 +142,7 @@ def test_a_follower_is_sent_what_is_written(led: Served) -> None:
     assert led.decide(led.follower_of_it, led.position(WRITTEN)) == AtEnd()
 
 
-def test_a_reader_that_names_an_end_is_sent_nothing_behind_the_batch_that_holds_it(
+def test_a_reader_that_names_an_end_is_sent_nothing_after_the_batch_that_holds_it(
     led: Served,
 ) -> None:
     assert led.decide(CONSUMER, led.position(START, end=3)) == SendBatches(COMMITTED, Offset(3))
@@ -154,7 +154,7 @@ def test_a_position_outside_of_the_log_is_refused(led: Served) -> None:
             led.decide(reader, led.position(offset, last_epoch=NO_LEADER_EPOCH))
 
 
-def test_a_consumer_behind_the_high_watermark_waits(led: Served) -> None:
+def test_a_consumer_beyond_the_high_watermark_waits(led: Served) -> None:
     assert led.decide(CONSUMER, led.position(WRITTEN)) == AtEnd()  # P11
 
 

@@ -201,6 +201,6 @@ def test_a_snapshot_that_is_cut_short_is_refused(size: int) -> None:
         ProducerStates().restore(wrote(batch(0)).snapshot()[:size])
 
 
-def test_a_snapshot_with_more_behind_it_is_refused() -> None:
+def test_a_snapshot_with_more_after_it_is_refused() -> None:
     with pytest.raises(CorruptBatchError):
         ProducerStates().restore(wrote(batch(0)).snapshot() + b"\0")

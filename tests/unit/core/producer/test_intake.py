@@ -126,7 +126,7 @@ def test_a_key_without_its_value_does_not_shift_the_others() -> None:
     assert (intake.keys, intake.values) == ([b"k0", b"k1"], [b"v0", b"v1"])
 
 
-def test_columns_keep_their_place_behind_what_was_sent_before() -> None:
+def test_columns_keep_their_place_after_what_was_sent_before() -> None:
     intakes = Intakes(1000, 10_000)
     add(intakes, b"a")
     assert intakes.add_columns("t", columns(b"b", b"c"), 18, NOW, WALL) is not None

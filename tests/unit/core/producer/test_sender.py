@@ -451,7 +451,7 @@ def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
     assert (third.producer_epoch, third.base_sequence) == (1, 2)
 
 
-def test_what_is_behind_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
+def test_what_comes_after_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
     """It would be repeated as fast as the leader refuses it, and keep the others from going on."""
     sender = make()
     first, second, third = batch_of(2), batch_of(2), batch_of(2)

@@ -222,7 +222,7 @@ def test_what_a_compressed_body_hides_is_refused_by_leaders_and_passed_over_by_r
     assert open_whole(hiding).equals(open_whole(BATCH))
 
 
-def test_bytes_before_behind_or_missing_are_refused() -> None:
+def test_bytes_before_after_or_missing_are_refused() -> None:
     for batch in (BATCH[:-1], BATCH + b"\0", BATCH + BATCH, BATCH[:HEADER_BYTES], b""):
         with pytest.raises(CorruptBatchError):
             check(TOPIC_PARTITION, batch, LIMITS)
@@ -282,13 +282,13 @@ def refused_or_valid(batch: bytes) -> None:
     assert again.attributes | header.codec == header.attributes
 
 
-def test_one_flipped_bit_behind_checksums_that_fit_is_refused_or_harmless() -> None:
+def test_one_flipped_bit_under_checksums_that_fit_is_refused_or_harmless() -> None:
     for bit in range(8 * len(BATCH)):
         refused_or_valid(resealed(flipped(BATCH, bit)))
 
 
 @given(columns(), st.data())
-def test_many_changed_bytes_behind_checksums_that_fit_are_refused_or_harmless(
+def test_many_changed_bytes_under_checksums_that_fit_are_refused_or_harmless(
     plain: Columns, data: st.DataObject
 ) -> None:
     batch = bytearray(sealed(plain))
@@ -361,7 +361,7 @@ UNSAFE = {
     "no columns and yet a body": with_body(TWO, bytes(body_of(TWO)), attributes=0),
     "a column and no body": with_body(TWO, b""),
     "a body that ends in its table": with_body(TWO, bytes(body_of(TWO)[:7])),
-    "bytes behind the last column": with_body(TWO, bytes(body_of(TWO)) + bytes(8)),
+    "bytes after the last column": with_body(TWO, bytes(body_of(TWO)) + bytes(8)),
     "a column there and empty": with_body(TWO, bytes(body_of(TWO)), attributes=0x4800),
     "more records than cells": resealed(TWO, record_count=3, last_offset_delta=2),
     "fewer records than cells": resealed(TWO, record_count=1, last_offset_delta=0),
@@ -381,9 +381,9 @@ UNSAFE = {
 
 NOT_CANONICAL = {
     "padding that is not zero": changed(TWO, 23 + 8, b"!"),
-    "padding behind offsets": changed(TWO, 8 + 12, b"!"),
-    "bits behind the last cell": changed(NULLS, 8, b"\x0d"),
-    "padding behind a bitmap": changed(NULLS, 9, b"\x01"),
+    "padding after offsets": changed(TWO, 8 + 12, b"!"),
+    "bits after the last cell": changed(NULLS, 8, b"\x0d"),
+    "padding after a bitmap": changed(NULLS, 9, b"\x01"),
     "a bitmap without a null": changed(NULLS, 8, b"\x07"),
     "bytes under a null": changed(NULLS, 8, b"\x06"),
     "a column of nulls": with_body(TWO, struct.pack("<BBHI", 3, 1, 0, 24) + bytes(24)),

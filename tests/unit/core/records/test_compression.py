@@ -48,7 +48,7 @@ def test_any_body_comes_back_as_it_was(name: str, piece: bytes, times: int) -> N
 @pytest.mark.parametrize("name", COMPRESSING)
 @pytest.mark.parametrize("lie", [-len(BODY), -1, 1, 8, 1000, MIB])
 def test_a_lie_about_the_inflated_length_is_refused(name: str, lie: int) -> None:
-    # pyarrow's own one-shot calls return unwritten memory behind the body for some of these.
+    # pyarrow's own one-shot calls return unwritten memory after the body for some of these.
     codec, stored = stored_as(name, BODY)
     with pytest.raises(CorruptBatchError):
         inflate(codec, stored, len(BODY) + lie)
@@ -64,7 +64,7 @@ def test_a_cut_stream_is_refused_wherever_it_is_cut(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPRESSING)
 @pytest.mark.parametrize("more", [b"\0", b"garbage that is longer than any frame's header"])
-def test_bytes_behind_the_stream_are_refused(name: str, more: bytes) -> None:
+def test_bytes_after_the_stream_are_refused(name: str, more: bytes) -> None:
     codec, stored = stored_as(name, BODY)
     with pytest.raises(CorruptBatchError):
         inflate(codec, stored + more, len(BODY))

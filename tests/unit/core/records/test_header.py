@@ -166,7 +166,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("numbers", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_impossible_numbers_are_refused_behind_a_checksum_that_fits(numbers: Any) -> None:
+def test_impossible_numbers_are_refused_under_a_checksum_that_fits(numbers: Any) -> None:
     with pytest.raises(CorruptBatchError, match="impossible numbers"):
         parse_header(resealed(BATCH, **numbers))
 

@@ -364,7 +364,7 @@ def test_what_an_unclean_election_has_cost_is_reported_before_it_is_cut() -> Non
     assert effects == [lost(2, 7, committed=6), Truncate(Offset(2))]
 
 
-def test_a_log_that_lies_before_and_behind_all_that_the_leader_shares_is_lost_as_a_whole() -> None:
+def test_a_log_that_lies_before_and_after_all_that_the_leader_shares_is_lost_as_a_whole() -> None:
     machine = follower((2, 4), start=4, end=9, state=state_of(unclean_epoch=5))
     effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
     assert effects == [lost(4, 9, committed=4), StartOver(Offset(0))]
@@ -447,7 +447,7 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None
     assert effects == [StartOver(Offset(10))]
 
 
-def test_a_position_behind_the_leaders_end_cuts_nothing() -> None:
+def test_a_position_after_the_leaders_end_cuts_nothing() -> None:
     machine = follower((1, 0), end=4)
     assert machine.position is not None
     assert machine.on_out_of_range(machine.position, Offset(0)) == [

@@ -111,7 +111,7 @@ def test_a_gap_in_the_sequence_is_refused_and_takes_no_offset() -> None:
     assert machine.next_offset == 2
 
 
-def test_a_failed_write_takes_back_offsets_and_sequences_of_all_behind_it() -> None:
+def test_a_failed_write_takes_back_offsets_and_sequences_of_all_after_it() -> None:
     machine = leader()
     kept = machine.append(header_of(1, producer_id=1, sequence=0), Acks.ALL, "kept", WALL)
     lost = machine.append(header_of(1, producer_id=1, sequence=1), Acks.ALL, "lost", WALL)

@@ -172,7 +172,7 @@ def test_a_silent_in_sync_follower_holds_the_high_watermark_back() -> None:
     assert leading.report(FIRST, 1) == [waiter]
 
 
-def test_acks_of_the_leader_alone_does_not_queue_up_behind_acks_of_all() -> None:
+def test_acks_of_the_leader_alone_does_not_queue_up_after_acks_of_all() -> None:
     leading = Leading()
     slow = leading.append("slow")
     quick = leading.append("quick", acks=Acks.LEADER)
@@ -1060,7 +1060,7 @@ def test_a_readers_position_between_the_high_watermark_and_the_end_is_waited_wit
             leading.machine.check_readable(Offset(offset), Offset(1))
 
 
-def test_an_epoch_that_began_behind_a_write_that_failed_begins_where_the_file_ends() -> None:
+def test_an_epoch_that_began_after_a_write_that_failed_begins_where_the_file_ends() -> None:
     leading = Leading()
     leading.machine.append(header_of(3), Acks.ALL, "a", WALL)
     next_epoch = state_of(leader_epoch=EPOCH + 1, partition_epoch=8)
@@ -1079,7 +1079,7 @@ def leading_with_producer(isr: tuple[BrokerLife, ...] = ALL) -> Leading:
 
 
 def test_batches_are_missing_only_once_all_in_sync_replicas_are_known_to_lack_them() -> None:
-    """The producer numbers what is behind them again; one that has both would lead with both."""
+    """The producer numbers what comes after them again; one that has both would lead with both."""
     leading = leading_with_producer()
     gap = header_of(1, 9, 5)
     leading.report(FIRST, 4)

@@ -114,12 +114,12 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> Offset:
-        """Offset behind the last batch that is written."""
+        """Offset after the last batch that is written."""
         return self._state.tail.end.offset
 
     @property
     def flushed_offset(self) -> Offset:
-        """Offset behind the last batch that survives a power cut."""
+        """Offset after the last batch that survives a power cut."""
         return self._state.flushed_offset
 
     @property
@@ -360,7 +360,7 @@ class PartitionLog:
         take no appends.
 
         Raises:
-            OffsetOutOfRangeError: the log starts behind `offset`.
+            OffsetOutOfRangeError: the log starts after `offset`.
             StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
             CorruptLogError: what remains is damaged.
         """

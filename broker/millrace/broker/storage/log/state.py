@@ -147,7 +147,7 @@ class LogState:
 
     @property
     def log_end_offset(self) -> Offset:
-        """Offset behind the last batch that is written."""
+        """Offset after the last batch that is written."""
         return self.tail.end.offset
 
     def open_segment(self, base_offset: Offset) -> Segment:

@@ -27,7 +27,7 @@ from millrace.core.log.producer_states import ProducerStates
 
 
 class _ToCut(NamedTuple):
-    """Bytes behind the end of the log, in the active file and in later ones."""
+    """Bytes beyond the end of the log, in the active file and in later ones."""
 
     segments: tuple[Segment, ...]
     was_flushed: bool
@@ -52,7 +52,7 @@ class LogTruncation:
         return self._to_cut is not None
 
     def all_segments(self) -> tuple[Segment, ...]:
-        """Return the log's segments, and those behind its end that will be removed."""
+        """Return the log's segments, and those beyond its end that will be removed."""
         segments = self._state.segments
         return segments if self._to_cut is None else segments + self._to_cut.segments
 
@@ -112,7 +112,7 @@ class LogTruncation:
         self._to_cut = None
 
     def _lower_tier(self, active: Segment) -> None:
-        """Let the segments behind an active one in the tier begin at home.
+        """Let the segments after an active one in the tier begin at home.
 
         Last: earlier, the segments that are cut off would leave a hole.
         """
@@ -158,7 +158,7 @@ class LogTruncation:
             self._flusher.advance_point(place.offset)
 
     def _remove_witnesses(self, offset: Offset, later: tuple[Segment, ...]) -> None:
-        """Remove the witnesses of flushed batches behind `offset`.
+        """Remove the witnesses of flushed batches beyond `offset`.
 
         An unflushed tail has no witnesses.
         """
