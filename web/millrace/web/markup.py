@@ -73,7 +73,7 @@ def address(path: str, /, **query: str | int | None) -> str:
     """Return the address of a page of this site; None: that name is not in it."""
     assert path.startswith("/")
     given = {name: value for name, value in query.items() if value is not None}
-    # Halves of pairs cannot be written in an address: such a name is no name of anything.
+    # Half of a surrogate pair cannot be written in an address, and nothing has such a name.
     encoded = urlencode(given, errors="replace")
     return f"{path}?{encoded}" if encoded else path
 

@@ -131,7 +131,9 @@ class SqliteStore:
                 return [False] * len(writes)
             revision = self._stored_revision()
             if revision < self._revision:
-                raise set_back(f"its revision is {revision}, and {self._revision} has been met")
+                raise set_back(
+                    f"its revision is {revision}, and this broker has read {self._revision} before"
+                )
             swapped = [
                 self._swap(key, new, revision + number)
                 for number, (key, new) in enumerate(writes, start=1)

@@ -321,7 +321,8 @@ class _ProduceStream:
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
         self._outgoing_since = 0.0  # When the first of them was ready, in seconds.
-        # Without an answer: to who gets none or has sent nothing yet, or that a delay is shorter.
+        # A delay is told without an answer to a request where the client gets no answers, has sent
+        # nothing yet, or waits for a delay that has become shorter.
         self._must_tell_delay = False
         self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()

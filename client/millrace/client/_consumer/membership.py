@@ -226,7 +226,8 @@ class Membership:
                 if isinstance(error, UnknownMemberIdError):
                     self._former = ""  # The group has removed it.
             except MillraceError as error:
-                # A member that lost its place is in its own way until its session has ended.
+                # Until the session of a member that lost its place has ended, the group counts the
+                # lost one, too, so it may have no room for the new one.
                 is_taken = isinstance(error, GroupFullError | InstanceIdInUseError)
                 may_pass = is_taken and self._has_been_member
                 if not error.retriable and not may_pass:

@@ -101,8 +101,8 @@ class RecordSink:
 
     @property
     def acks(self) -> int:
-        """Whose acknowledgement is waited for: -1, of all in-sync replicas; 1, of the leader; 0, of
-        nobody."""
+        """The acknowledgement that a record waits for: -1: that of all in-sync replicas; 1: that of
+        the leader; 0: none."""
         return self._pipeline.config.acks
 
     def send(

@@ -1,10 +1,11 @@
-"""What a Quota asks for, whether it may, and which Quotas ask for the same.
+"""What a Quota asks for, whether it may ask for that, and which Quotas ask for the same entity.
 
-A Quota in the Cluster's own namespace may be for anybody. One of another namespace is for topics of
-its namespace: a client id or a user is of the whole cluster, and a tenant must not slow others.
+A Quota in the Cluster's own namespace may be for any entity. A Quota of another namespace may be
+for topics of its namespace alone: client ids and users belong to the whole cluster, and a tenant
+must not slow others.
 
-Only one quota can be for the same. Who has it in the cluster keeps it, whoever made it; where
-nobody has it, the oldest Quota gets it.
+An entity has one quota. The quota that the cluster has for it stays, whoever made it. If the
+cluster has none, the oldest Quota gets the entity.
 """
 
 from collections.abc import Iterable, Mapping
