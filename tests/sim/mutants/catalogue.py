@@ -18,7 +18,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | a copy takes its name before the replaced segments are removed for good | P57, P69 | power has to go between two calls, and the disk to lose one name and not the other | `tests/unit/broker/storage/test_cleaner.py`: `test_names_that_reach_the_disk_in_any_order_lose_nothing` |
 | a reader goes on in the file that took the name of its segment | P57 | threads of the simulator rarely meet in that moment | `tests/integration/storage/test_compaction_threads.py` |
 | a stored position is acknowledged before its commit | P60 | the mutant of P55 covers it | the mutant of P55 |
-| no digests between replicas | P67 | the product has none, see ARCHITECTURE.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
+| no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |

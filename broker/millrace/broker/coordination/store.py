@@ -1,4 +1,4 @@
-"""The interface of a coordination store (ARCHITECTURE.md, "Metadata").
+"""The interface of a coordination store (docs/design/metadata.md).
 
 Objects are written whole, each only in place of the version before it; there are no transactions
 over several. The methods block and are called from threads: those of the lease from a thread of

@@ -3,7 +3,7 @@
 The state is kept in one `ClusterState` (epochs, broker registrations, quotas) and a fixed number of
 `StateShard`s, each with the topics whose id falls to it. Each is one object of the coordination
 store, so that all elections after a broker has died cost one write for each shard
-(ARCHITECTURE.md, "Metadata").
+(docs/design/metadata.md).
 
 Epochs never go back (P36):
 

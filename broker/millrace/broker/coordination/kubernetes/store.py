@@ -1,4 +1,4 @@
-"""The coordination store of a cluster on Kubernetes (ARCHITECTURE.md, "Metadata").
+"""The coordination store of a cluster on Kubernetes (docs/design/metadata.md).
 
 Every object of the store is one custom resource, written whole and only over the resource version
 that was read (P36). The API server checks once more by its own rules (`crds/`) that versions are

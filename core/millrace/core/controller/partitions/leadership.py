@@ -1,7 +1,7 @@
 """Elections over many partitions at once, when brokers come and go.
 
 Pure. All changes of one event go into `DecidedMetadata` together, and from there
-into one write for each shard (ARCHITECTURE.md, "Metadata").
+into one write for each shard (docs/design/metadata.md).
 """
 
 from collections import Counter
