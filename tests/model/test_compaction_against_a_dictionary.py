@@ -176,7 +176,6 @@ TestCompactedLog = CompactedLogMachine.TestCase
 TestCompactedLog.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     derandomize=True,
     # A failure is a story of at most 40 steps; making it shorter takes longer than reading it.
     phases=[Phase.generate],

@@ -539,6 +539,5 @@ TestController = ControllerModel.TestCase
 TestController.settings = settings(
     max_examples=25,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

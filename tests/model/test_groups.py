@@ -200,5 +200,5 @@ class Groups(RuleBasedStateMachine):
         }
 
 
-Groups.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Groups.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
 TestGroups = Groups.TestCase

@@ -283,7 +283,6 @@ TestLog = LogMachine.TestCase
 TestLog.settings = settings(
     max_examples=100,
     stateful_step_count=25,
-    deadline=None,
     derandomize=True,
     # A failure is a story of at most 25 steps; making it shorter takes longer than reading it.
     phases=[Phase.generate],

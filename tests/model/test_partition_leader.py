@@ -280,4 +280,4 @@ class LeaderModel(RuleBasedStateMachine):
 
 
 TestLeader = LeaderModel.TestCase
-TestLeader.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLeader.settings = settings(max_examples=150, stateful_step_count=40)

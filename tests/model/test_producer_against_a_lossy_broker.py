@@ -376,7 +376,6 @@ TestLossyBroker = LossyBroker.TestCase
 TestLossyBroker.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 

@@ -146,4 +146,4 @@ class Elections(RuleBasedStateMachine):
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestElections.settings = settings(max_examples=100, stateful_step_count=40)

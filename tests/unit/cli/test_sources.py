@@ -429,7 +429,7 @@ def test_csv_has_quotes_line_breaks_and_empty_lines_wherever_they_may_stand() ->
     assert csv_records(io.BytesIO(data)) == ([1, 2, 3, 4], values, "")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=st.text('xa",,\n\r', max_size=30).map(str.encode),
     cut=st.integers(1, 4),
@@ -615,7 +615,7 @@ WHOLE: dict[str, bytes] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     which=st.sampled_from(list(WHOLE)),
     changes=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), max_size=4),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.spark.arrow_values import decode, encode
@@ -82,7 +82,6 @@ def test_a_value_of_something_else_is_told_with_its_record(value: bytes) -> None
         list(decode(records(good, value), ROWS))
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(
     st.lists(st.tuples(st.sampled_from([None, b"k", b"l"]), st.integers(0, 9)), max_size=40),
     st.integers(1, 7),

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks, share_of_bytes
@@ -44,7 +44,6 @@ def test_bytes_are_shared_out_by_the_size_of_what_is_read() -> None:
     assert share_of_bytes({}, 100, {}) == {}
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(RANGES, st.integers(1, 5000))
 def test_a_batch_keeps_its_limit_and_always_gets_on(ranges: list[Range], limit: int) -> None:
     until = admit(ranges, Limits(records=limit), {})
@@ -84,7 +83,6 @@ def test_neighbours_in_a_task_are_one_range_again() -> None:
     ]
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(RANGES, COUNTS, COUNTS, COUNTS)
 def test_tasks_hold_every_offset_once_and_the_same_arguments_give_the_same_tasks(
     ranges: list[Range], least: int | None, records: int | None, most: int | None

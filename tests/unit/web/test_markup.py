@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.web.markup import address, begin, document, element, joined, visible
@@ -46,7 +46,6 @@ def test_a_text_is_no_tag_and_no_attribute(text: str) -> None:
     assert read.text == text
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(st.text())
 def test_any_text_is_read_as_it_is_made_visible(text: str) -> None:
     page = element("td", text, title=text)
@@ -82,7 +81,6 @@ def test_what_people_write_stays_as_it_is() -> None:
     assert visible(text) == text
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(st.text(st.sampled_from('ab"&<\x1b\u202e\U000e0041🛫')), st.integers(0, 200))
 def test_the_begin_of_a_text_is_the_longest_that_fits_when_it_is_written(
     text: str, written_max: int

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.web.messages import RefusedError, Request, Response, parse_request
@@ -107,7 +107,6 @@ def test_a_request_with_too_many_fields_is_refused() -> None:
     assert refused(head(fields=fields)) is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
     for each in (data, head(b"GET /" + data + b" HTTP/1.1"), head(fields=HOST + data + b"\r\n")):

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.web.markup import joined
@@ -42,7 +42,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_json_that_is_laid_out_means_the_same(value: object, ascii_only: bool) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
@@ -152,7 +151,6 @@ def test_a_preview_is_one_line(data: bytes, line: str) -> None:
     assert preview(data, is_cut=False) == line
 
 
-@settings(deadline=None)  # The machine may be busy.
 @given(st.binary(), st.booleans())
 def test_any_bytes_have_a_preview(data: bytes, is_cut: bool) -> None:
     assert "\n" not in preview(data, is_cut=is_cut)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.compaction.key_hashes import KeyHasher
@@ -17,7 +17,6 @@ def numbers_of(keys: list[bytes | None], hasher: KeyHasher = HASHER) -> list[tup
     return list(zip(hashes.high.tolist(), hashes.low.tolist(), strict=True))
 
 
-@settings(deadline=None)
 @given(keys=st.lists(st.binary(max_size=300), max_size=30), before=st.integers(0, 3))
 def test_a_key_has_one_number_wherever_it_stands(keys: list[bytes], before: int) -> None:
     alone = [numbers_of([key])[0] for key in keys]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.compaction.key_hashes import KeyHasher, KeyHashes
@@ -16,7 +16,6 @@ def hashes_of(keys: list[bytes]) -> KeyHashes:
     return HASHER.hash(pa.array(keys, pa.binary()))
 
 
-@settings(deadline=None)
 @given(calls=st.lists(st.lists(st.integers(0, 60), max_size=50), max_size=6))
 def test_it_knows_the_last_offset_of_each_key(calls: list[list[int]]) -> None:
     table = OffsetMap(1 << 20, records=300)

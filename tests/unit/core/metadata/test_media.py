@@ -215,7 +215,7 @@ def test_a_broker_that_starts_again_has_what_it_had_until_it_says_something_else
     assert () not in shown[shown.index((SSD, HDD)) :]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_whatever_brokers_have_no_replica_is_placed_where_it_cannot_lie(
     data: st.DataObject,

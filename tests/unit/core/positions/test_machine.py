@@ -360,7 +360,7 @@ _STEPS: Final = st.lists(
 
 
 @given(steps=_STEPS, slack=st.integers(0, 4), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_log_from_its_start_is_the_state_and_the_state_is_the_models(
     steps: list[tuple[str, str, Mapping[TopicPartition, Position]]],
     slack: int,

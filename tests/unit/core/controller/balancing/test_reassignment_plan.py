@@ -157,7 +157,7 @@ def test_too_few_brokers_with_the_media_are_refused_with_its_name() -> None:
         planned({0: ids(0, 1)}, on_media("ssd", "ssd", "hdd"), media={0: TopicMedia.HDD})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_plan_puts_replicas_where_they_may_lie_and_the_next_one_is_empty(
     data: st.DataObject,
@@ -177,7 +177,7 @@ def test_every_plan_puts_replicas_where_they_may_lie_and_the_next_one_is_empty(
     assert planned(after, candidates, media=media) == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_plan_is_even_is_even_within_one_and_the_next_one_is_empty(
     data: st.DataObject,
