@@ -121,7 +121,7 @@ forked(too_late)
 """
 
 _LOGGED = """
-import atexit, logging
+import atexit, logging, threading, time
 from millrace.client._runtime.logs import Log, _by_loop
 from millrace.client._sync import _LoopThread
 
@@ -135,10 +135,28 @@ def threads():
 
 def end():
     assert threads() == [None], "its end would wait for a thread that it lacks"
+    sys.stderr.flush()
     atexit._run_exitfuncs()
 
 assert threads() != [None]
 forked(end)
+
+class Slow:  # The thread that logs holds its lock for long, as that of `sys.stderr`.
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def write(self, text):
+        with self.lock:
+            time.sleep(0.01)
+
+    def flush(self):
+        with self.lock:
+            pass
+
+logging.getLogger().addHandler(logging.StreamHandler(Slow()))
+for _ in range(20):
+    _LoopThread.shared().call(log())
+    forked(end)
 """
 
 

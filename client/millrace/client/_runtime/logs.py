@@ -9,12 +9,17 @@ asyncio and gRPC log in the clients' thread, too. A filter at their loggers dive
 Before `logging` asks the filter, it checks the level, and takes its lock if it does not remember
 the outcome. So each thread has it remembered before it waits for the clients' thread: while a
 thread holds the lock, no other one can make `logging` forget it.
+
+The daemon thread stands still while the process forks. Otherwise it might be in the middle of a
+line, and the child would wait for ever for the lock of `sys.stderr`, which nobody there releases.
 """
 
 import asyncio
 import atexit
 import logging
+import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +32,7 @@ from millrace.client._runtime import fork
 _LINES_MAX: Final = 1_000
 """Lines that wait to be logged; more are left out, and counted."""
 _AT_EXIT_S: Final = 1.0
+_AT_FORK_S: Final = 1.0
 _LIBRARIES: Final = tuple(
     logging.getLogger(name) for name in ("asyncio", "grpc._cython.cygrpc", "grpc.aio._call")
 )
@@ -85,9 +91,29 @@ class _Lines:
     def _begin(self) -> None:
         self._jobs = host.current.new_queue()
         self._thread: host.Thread | None = None
+        self._resumes: list[host.Event] = []
         # The loop's thread changes the first two, the other thread the rest.
         self._put = self._left_out = 0
         self._done = self._left_out_told = 0
+
+    def pause(self, seconds: float) -> None:
+        """Let the thread stand still until `resume`, as a fork follows; wait at most so long."""
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        stands, resumed = host.current.new_event(), host.current.new_event()
+        self._resumes.append(resumed)
+        self._jobs.put(partial(self._stand_still, stands, resumed))
+        stands.wait(seconds)
+
+    def resume(self) -> None:
+        """Let the thread go on."""
+        while self._resumes:
+            self._resumes.pop().set()
+
+    def _stand_still(self, stands: host.Event, resumed: host.Event) -> None:
+        stands.set()
+        resumed.wait(_AT_FORK_S)
+        self._done -= 1  # It is no line.
 
     def on_forked(self) -> None:
         """This is the copy in a child, where the thread is not: the parent logs these lines."""
@@ -189,6 +215,17 @@ def _at_exit() -> None:
         lines.wait(_AT_EXIT_S)
 
 
+def _before_fork() -> None:
+    for lines in list(_by_loop.values()):
+        lines.pause(_AT_FORK_S)
+
+
+def _after_fork() -> None:
+    for lines in list(_by_loop.values()):
+        lines.resume()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 for _logger in _LIBRARIES:
     _logger.addFilter(_Diverted(_logger))
 atexit.register(_at_exit)
