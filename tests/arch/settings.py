@@ -1,7 +1,6 @@
 """The settings that brokers of the last release know: they refuse other names in `broker.toml`.
 
-`make wire` writes them anew, as it does the wire: for when a release is tagged, and for no other
-time.
+`make wire` writes them and the wire. Run it when a release is tagged, and only then.
 """
 
 import json

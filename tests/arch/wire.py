@@ -1,7 +1,7 @@
 """The wire as descriptors: its lint, and what would break those who speak the last release's.
 
-`make wire` takes the wire as it is for the last release's: for when a release is tagged, and for no
-other time.
+`make wire` stores the present wire as that of the last release. Run it when a release is tagged,
+and only then.
 """
 
 import re

@@ -418,7 +418,8 @@ class Groups:
         room = _SILENT_AT_ONCE
         for name in list(membership.occupied):
             look = _Look(name, [], [])
-            members = list(membership.occupied[name].members) if name in membership.occupied else []
+            group = membership.occupied.get(name)
+            members = [] if group is None else list(group.members)
             for at in range(0, len(members), _LOOKED_AT_ONCE):
                 if self.runtime.machine(place) is not machine:
                     return []  # Another broker leads it.

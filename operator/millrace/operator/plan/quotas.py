@@ -4,8 +4,8 @@ A Quota in the Cluster's own namespace may be for any entity. A Quota of another
 for topics of its namespace alone: client ids and users belong to the whole cluster, and a tenant
 must not slow others.
 
-An entity has one quota. The quota that the cluster has for it stays, whoever made it. If the
-cluster has none, the oldest Quota gets the entity.
+An entity has one quota. If the cluster has one, that quota stays. It does not matter who made it.
+If the cluster has none, the oldest Quota gets the entity.
 """
 
 from collections.abc import Iterable, Mapping
