@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs pictures lock
+.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,8 @@ TESTS_ALONE := tests/integration/test_quotas.py tests/integration/test_large_cal
 # Printed after each layer, for whoever adds a test.
 SLOWEST := --durations=40 --durations-min=2
 
-test: lint api-server go-client ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
+test: setup ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
+	@$(MAKE) --no-print-directory --jobs=2 lint api-server go-client helm
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
@@ -42,6 +43,9 @@ api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the
 
 go-client: setup ## Build the client in Go for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.interop.client_program
+
+helm: setup ## Build helm for the tests, once, into the user's cache
+	@$(PYTHON_RUN) -m e2e.programs helm
 
 cluster-up: setup ## Start a Kubernetes of three nodes with this checkout's image: CONTRIBUTING.md, "A Kubernetes of your own"
 	$(INSTALL) cluster
@@ -72,8 +76,8 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
 # Bounded: about five hours on two cores. Every part ends with an error when something is broken.
-nightly: setup api-server ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
-	$(INSTALL) runtime bench faults spark demo java cluster prometheus
+nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
+	$(INSTALL) runtime bench faults spark demo java cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest -m nightly tests
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
 	@$(PYTHON_RUN) -m tests.sim scenarios

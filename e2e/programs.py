@@ -1,11 +1,12 @@
 """The programs of which a cluster of our own is made, and test tools, built from Go modules.
 
-    python -m e2e.programs
+    python -m e2e.programs [NAME...]
 
-builds those that are not in the user's cache, which takes some minutes.
+builds those that are not in the user's cache, all or the named ones, which takes some minutes.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -84,18 +85,21 @@ ALL = (API_SERVER, NODES, COREDNS, HELM, PROMETHEUS)
 OF_A_CLUSTER = (API_SERVER, NODES, COREDNS)
 
 
+_BY_NAME = {name: programs for programs in ALL for name in programs.names}
+
+
 def path(name: str) -> Path:
     """Return the path of a program, which may not be built yet.
 
     Raises:
         KeyError: there is no such program.
     """
-    return {name: programs.folder() for programs in ALL for name in programs.names}[name] / name
+    return _BY_NAME[name].folder() / name
 
 
 def main() -> None:
     """Build what is not there yet."""
-    for each in ALL:
+    for each in [_BY_NAME[name] for name in sys.argv[1:]] or ALL:
         each.main()
 
 

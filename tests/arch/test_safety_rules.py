@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from docs.generate import SAFETY
 from docs.safety_page import RULE, safety
+from tests import changes
 from tests.arch.repository import ROOT, files
 from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
@@ -94,10 +95,11 @@ def test_rules_without_a_mutant_are_explained_in_the_catalogue() -> None:
 def test_every_rule_has_a_test_by_day(referred: dict[Path, set[str]]) -> None:
     mutants = {each.name: each for each in catalogue.MUTANTS}
     of_tests = {path: ids for path, ids in referred.items() if path.parts[0] == "tests"}
+    some_nights = ("tests/faults", "tests/sim", *changes.ABOUT)
     by_day = {
         rule
         for path, ids in of_tests.items()
-        if path.parts[1] not in ("faults", "sim")  # Most of these run at night.
+        if not any(changes.is_in(str(path), each) for each in some_nights)
         for rule in ids
     }
     for each in ALL_SCENARIOS:

@@ -26,7 +26,7 @@ from millrace.operator.reconcile.resources import cluster_of
 
 Document = dict[str, Any]
 
-# The first run builds helm.
+# A run without `make helm` builds it first.
 pytestmark = pytest.mark.timeout(1200)
 
 _CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace"}

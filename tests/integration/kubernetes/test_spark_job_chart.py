@@ -14,7 +14,7 @@ from kubeflow_spark_api.models import (
 from tests.api_server.running import RunningApiServer
 from tests.integration.kubernetes.test_chart import Document, apply, documents
 
-# The first run builds helm.
+# A run without `make helm` builds it first.
 pytestmark = pytest.mark.timeout(1200)
 
 FOLDERS = sorted(path.parent.name for path in SPARK_JOBS.glob("*/job.yaml"))
