@@ -6,7 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict
 
 import millrace.client
@@ -112,12 +112,31 @@ def _members(documented: type) -> Iterator[_Member]:
                     is_doc = isinstance(following, ast.Expr)
                     text = ast.literal_eval(following.value) if is_doc else ""  # type: ignore[union-attr]
                     yield _Member(statement.target.id, "", " ".join(text.split()))
+            elif isinstance(statement, ast.Assign):
+                (target,) = statement.targets
+                if member := _like_another(documented, ast.unparse(target)):
+                    yield member
             elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 constants = vars(sys.modules[cls.__module__])
                 del statement.args.args[0]  # `self`, or `cls`.
                 member = _function(documented.__name__, statement, constants)
                 if member is not None:
                     yield member
+
+
+def _like_another(documented: type, name: str) -> _Member | None:
+    """Describe a method that is made from another class's: in short, as the other has the text."""
+    method = inspect.unwrap(getattr(documented, name))
+    if not inspect.isfunction(method):
+        return None
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+    assert isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
+    del tree.args.args[0]
+    plain = ast.FunctionDef(**dict(ast.iter_fields(tree)))
+    member = _function(documented.__name__, plain, vars(sys.modules[method.__module__]))
+    assert member is not None
+    first, _, rest = member.doc.partition("\n\n")
+    return replace(member, doc=f"{first}\n\nSee `{method.__qualname__}`." if rest else first)
 
 
 def _function(

@@ -65,8 +65,10 @@ def loads(module: str, unwanted: str) -> bool:
     return subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode != 0
 
 
-@pytest.mark.parametrize("module", ["millrace.operator.app", "millrace.web.server"])
-def test_the_operator_and_the_web_page_do_without_arrow(module: str) -> None:
+@pytest.mark.parametrize(
+    "module", ["millrace.operator.app", "millrace.web.server", "millrace.client._sync.admin"]
+)
+def test_the_operator_the_web_page_and_administration_do_without_arrow(module: str) -> None:
     """The page loads it when it reads the first records."""
     assert not loads(module, "pyarrow")
 

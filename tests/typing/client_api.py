@@ -88,12 +88,22 @@ def synchronous() -> None:
     with SyncProducer("a:1,b:2", partitioner=first_partition, key_serializer=from_str) as producer:
         assert_type(producer.send("orders", b"v", "key").result(timeout=1.0), RecordMetadata)
         assert_type(producer.send_batch("orders", [b"a", None]), BatchHandle)
+        assert_type(producer.partitions_for("orders"), list[int])
     with SyncConsumer("localhost:7092", value_deserializer=to_json) as consumer:
         consumer.subscribe(["orders"], start="end")
         records: Sequence[Record] = consumer.poll(timeout_ms=10, max_records=5)
+        assert_type(consumer.position(("orders", 0)), int)
+        assert_type(consumer.assignment(), list[tuple[str, int]])
+        consumer.seek("orders", 0)  # type: ignore[arg-type]
         assert_type(records[0].offset, int)  # type: ignore[assert-type]  # An Offset, an int.
     with SyncAdmin("localhost:7092") as admin:
         assert_type(admin.list_topics(), list[str])
+        assert_type(admin.list_offsets("orders"), dict[tuple[str, int], OffsetAndTimestamp])
+        assert_type(
+            admin.list_offsets(["orders"], return_errors=True),
+            dict[tuple[str, int], OffsetAndTimestamp | MillraceError],
+        )
+        admin.delete_topic()  # type: ignore[call-arg]
         start = admin.resolve_initial("report", {("orders", 0): Position(7, leader_epoch=3)})
         assert_type(start, dict[tuple[str, int], Position])
         admin.commit_positions("report", start)

@@ -109,13 +109,12 @@ _LOADED_LATER: Final = {
     "FetchedRecords": "_consumer.records",
     "Record": "_consumer.records",
     "Records": "_consumer.records",
-    "SyncAdmin": "_sync",
-    "SyncConsumer": "_sync",
-    "SyncProducer": "_sync",
+    "SyncAdmin": "_sync.admin",
+    "SyncConsumer": "_sync.consumer",
+    "SyncProducer": "_sync.producer",
 }
-"""Names that need Arrow's libraries, with their modules: loaded at the first use (PEP 562).
-Administration, and processes that do nothing else, do not load them.
-"""
+"""Names with their modules, loaded at the first use (PEP 562): most need Arrow's libraries, which
+administration, and processes that do nothing else, do not load."""
 if TYPE_CHECKING:
     from millrace.client._consumer.consumer import Consumer
     from millrace.client._consumer.dead_letters import DeadLetters
@@ -128,7 +127,9 @@ if TYPE_CHECKING:
         RecordMetadata,
     )
     from millrace.client._producer.producer import Producer
-    from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
+    from millrace.client._sync.admin import SyncAdmin
+    from millrace.client._sync.consumer import SyncConsumer
+    from millrace.client._sync.producer import SyncProducer
 else:
 
     def __getattr__(name: str) -> object:

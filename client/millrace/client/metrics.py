@@ -41,7 +41,9 @@ from millrace.client._consumer.consumer import Consumer
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._producer.producer import Producer
 from millrace.client._runtime.latencies import BOUNDS_S, Example, Latencies
-from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client._sync.admin import SyncAdmin
+from millrace.client._sync.consumer import SyncConsumer
+from millrace.client._sync.producer import SyncProducer
 from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.errors import InvalidRequestError
 
@@ -413,14 +415,12 @@ def _parts(client: Client) -> tuple[Cluster, tuple[_Family[Any], ...], Any]:
     match client:
         case Producer() | SyncProducer():
             return client._pipeline.cluster, _PRODUCER, client
-        case Consumer():
+        case Consumer() | SyncConsumer():
             return client._core.cluster, _CONSUMER, client._core
-        case SyncConsumer():
-            return _parts(client._consumer)
         case Admin():
             return client._cluster, (), client
         case SyncAdmin():
-            return _parts(client._admin)
+            return _parts(client._client)
 
 
 def _taken(latencies: Latencies) -> _Histogram:

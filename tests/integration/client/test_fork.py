@@ -123,12 +123,12 @@ forked(too_late)
 _LOGGED = """
 import atexit, logging, threading, time
 from millrace.client._runtime.logs import Log, _by_loop
-from millrace.client._sync import _LoopThread
+from millrace.client._sync.loop_thread import LoopThread
 
 async def log():
     Log("program").log(logging.WARNING, "logged by a thread that the child lacks")
 
-_LoopThread.shared().call(log())
+LoopThread.shared().call(log())
 
 def threads():
     return [lines._thread for lines in _by_loop.values()]
@@ -155,7 +155,7 @@ class Slow:  # The thread that logs holds its lock for long, as that of `sys.std
 
 logging.getLogger().addHandler(logging.StreamHandler(Slow()))
 for _ in range(20):
-    _LoopThread.shared().call(log())
+    LoopThread.shared().call(log())
     forked(end)
 """
 

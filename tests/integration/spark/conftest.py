@@ -12,7 +12,7 @@ from tests.fakes.broker import FakeBroker
 from tests.spark_jobs.flights import Source, read_source
 
 from millrace.client import SyncProducer
-from millrace.client._sync import _LoopThread
+from millrace.client._sync.loop_thread import LoopThread
 
 DAYS = 45
 """Of flights, for jobs to read."""
@@ -76,13 +76,13 @@ class LaggingCluster:
 
     def stop_current(self) -> None:
         """Leave the one that lags alone."""
-        _LoopThread.shared().call(self.current.stop())
+        LoopThread.shared().call(self.current.stop())
 
 
 @pytest.fixture
 def lagging_cluster() -> Iterator[LaggingCluster]:
     """In the clients' loop, which is never closed: grpc.aio calls into all that it has seen."""
-    loop = _LoopThread.shared()
+    loop = LoopThread.shared()
     cluster = LaggingCluster(FakeBroker(1), FakeBroker(2))
     for broker in (cluster.lagging, cluster.current):
         loop.call(broker.start())

@@ -11,7 +11,7 @@ import pytest
 import millrace.client
 from millrace.client._runtime import logs
 from millrace.client._runtime.logs import Log
-from millrace.client._sync import _LoopThread
+from millrace.client._sync.loop_thread import LoopThread
 from millrace.core.events import Event, Level
 
 HAPPENED = Event(
@@ -43,7 +43,7 @@ class Recorder(logging.Handler):
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    _LoopThread.shared()  # Its loop logs when it begins.
+    LoopThread.shared()  # Its loop logs when it begins.
     recorder = Recorder()
     root = logging.getLogger()
     level = root.level
@@ -67,7 +67,7 @@ async def log_as_library(times: int) -> None:
 def test_an_event_of_the_clients_thread_is_logged_with_its_place_by_another(
     recorder: Recorder,
 ) -> None:
-    ident = _LoopThread.shared().call(log_event())
+    ident = LoopThread.shared().call(log_event())
     assert recorder.has_all.wait(10)
     ((thread, record),) = [each for each in recorder.records if each[1].name == "millrace.test"]
     assert record.getMessage() == "it happened to producer"
@@ -83,7 +83,7 @@ def test_an_event_of_any_other_thread_is_logged_at_once_with_its_place(recorder:
 
 
 def test_the_clients_thread_goes_on_while_a_handler_is_held(recorder: Recorder) -> None:
-    thread = _LoopThread.shared()
+    thread = LoopThread.shared()
     with recorder.lock:  # type: ignore[union-attr]  # As `logging.shutdown` does around `close()`.
         thread.call(log_as_library(3), limit_s=10)
         thread.call(log_event(), limit_s=10)
@@ -94,7 +94,7 @@ def test_the_clients_thread_goes_on_while_a_handler_is_held(recorder: Recorder) 
 
 
 def test_the_clients_thread_goes_on_while_logging_is_being_configured(recorder: Recorder) -> None:
-    thread = _LoopThread.shared()
+    thread = LoopThread.shared()
     logging.getLogger().setLevel(logging.INFO)  # It makes loggers forget their levels.
     with logging._lock:  # type: ignore[attr-defined]  # As `dictConfig` does.
         thread.call(log_as_library(1), limit_s=10)
@@ -102,7 +102,7 @@ def test_the_clients_thread_goes_on_while_logging_is_being_configured(recorder: 
 
 
 def test_lines_that_handlers_are_too_slow_for_are_counted(recorder: Recorder) -> None:
-    thread = _LoopThread.shared()
+    thread = LoopThread.shared()
     recorder.expected = logs._LINES_MAX + 1
     with recorder.lock:  # type: ignore[union-attr]
         thread.call(log_as_library(logs._LINES_MAX + 100), limit_s=30)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.client._sync import _LoopThread
+from millrace.client._sync.loop_thread import LoopThread
 
 
 class TimeIsUpError(Exception):
@@ -27,7 +27,7 @@ def _handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_handler")
 def test_what_a_signal_s_handler_raises_cancels_the_call_that_it_interrupts() -> None:
-    thread = _LoopThread.shared()
+    thread = LoopThread.shared()
     is_cancelled = threading.Event()
     caller = threading.get_ident()
 
@@ -45,7 +45,7 @@ def test_what_a_signal_s_handler_raises_cancels_the_call_that_it_interrupts() ->
 
 def test_a_call_on_the_loop_s_own_thread_is_refused() -> None:
     """Else it would wait for ever, and all clients with it."""
-    thread = _LoopThread.shared()
+    thread = LoopThread.shared()
 
     async def nothing() -> None: ...
 

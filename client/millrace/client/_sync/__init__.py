@@ -1,0 +1,1 @@
+"""The same clients for code without an event loop."""

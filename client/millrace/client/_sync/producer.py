@@ -1,0 +1,79 @@
+"""Writing records without an event loop."""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Unpack
+
+from millrace.client import host
+from millrace.client._producer.producer import Producer, RecordSink, unacknowledged
+from millrace.client._producer.settings import ProducerSettings
+from millrace.client._sync.client import SyncClient, blocking, direct, load
+from millrace.core.errors import MillraceError
+
+
+class SyncProducer(RecordSink, SyncClient[Producer]):
+    """Writes records, from any number of threads.
+
+        with SyncProducer("localhost:7092") as producer:
+            for line in lines:
+                producer.send("orders", line)
+            producer.flush()  # Raises if a record was not delivered.
+
+    `send()` waits only when `buffer_memory` is full, at most `max_block_ms`. The settings are those
+    of `Producer`.
+
+    When a program ends without `close()`, the records are delivered for up to 10 s, and a warning
+    counts those that are not. A `logging.Handler` may send through a producer, and close it.
+    """
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], **settings: Unpack[ProducerSettings]
+    ) -> None:
+        load(settings)
+        SyncClient.__init__(self, lambda: Producer(bootstrap, **settings))
+        producer = self._client
+        super().__init__(producer._pipeline, *producer._serializers, producer._tracing)
+
+    flush = blocking(Producer.flush)
+    partitions_for = blocking(Producer.partitions_for)
+    awaited_brokers = direct(Producer.awaited_brokers, on_loop=True)
+    producer_id_problem = direct(Producer.producer_id_problem, on_loop=True)
+
+    def close(self) -> None:
+        """Deliver the sent records and release everything; closing twice is harmless.
+
+        No more records can be sent from now on, also while it waits for the earlier ones. Takes
+        `close_timeout_ms` at the most, and little longer if the clients' thread is blocked.
+
+        Raises:
+            MillraceError: the first failure of the records it waited for, or since the last flush,
+                that no handle has reported.
+            ClosedError: the time was over; tells how many records were not acknowledged.
+        """
+        pipeline = self._pipeline
+        self._thread.close(
+            self._client.close(),
+            pipeline.config.close_timeout_ms,
+            lambda: f"; {unacknowledged(pipeline)}",
+        )
+
+    def _abandon(self) -> None:
+        """Deliver nothing more, neither now nor at the end of the process, and wait for nothing."""
+        pipeline = self._pipeline
+        pipeline.is_closed = True  # At once: the clients' thread may be blocked.
+        ends_at = host.monotonic_s() + pipeline.config.close_timeout_ms / 1000
+        closing = pipeline.close("it was abandoned", ends_at)
+        asyncio.run_coroutine_threadsafe(closing, self._thread.loop)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except MillraceError:
+            if kind is None:  # The user's error matters more than a failed delivery.
+                raise
