@@ -136,7 +136,8 @@ def _like_another(documented: type, name: str) -> _Member | None:
     member = _function(documented.__name__, plain, vars(sys.modules[method.__module__]))
     assert member is not None
     first, _, rest = member.doc.partition("\n\n")
-    return replace(member, doc=f"{first}\n\nSee `{method.__qualname__}`." if rest else first)
+    see = f"See `{documented.__name__.removeprefix('Sync')}.{name}`."
+    return replace(member, doc=f"{first}\n\n{see}" if rest else first)
 
 
 def _function(

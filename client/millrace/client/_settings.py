@@ -7,11 +7,11 @@ keyword. The `...Settings` beside it tells their names and types to type checker
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT
+from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting, Unit, setting
@@ -54,6 +54,19 @@ class ClientConfig:
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
+
+    def new_cluster(self, bootstrap: str | Sequence[str]) -> Cluster:
+        """Return the cluster of a client.
+
+        Raises:
+            InvalidConfigError: `bootstrap` or `client_id` is not valid.
+        """
+        return Cluster(
+            bootstrap,
+            client_id=self.client_id,
+            timeout_ms=self.request_timeout_ms,
+            metadata_timeout_ms=self.metadata_timeout_ms,
+        )
 
 
 class ClientSettings(TypedDict, total=False):

@@ -22,7 +22,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
 from millrace.proto.errors import error_to_trailers, error_to_wire
-from millrace.proto.v1 import groups_pb2
+from millrace.proto.v1 import cluster_pb2, groups_pb2
 
 CUT_OFF, CURRENT, DEAD, SILENT = "cut-off:1", "current:1", "dead:1", "silent:1"
 
@@ -182,12 +182,12 @@ def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:
         cluster = Brokers({CUT_OFF: ControllerNotAvailableError("none")})
         admin._cluster = cluster
 
-        async def attempt(timeout_s: float) -> list[str]:
-            answer = await cluster.call(cluster.answer, timeout_s=timeout_s)
-            wire.raise_if_refused(answer)  # As each entry of a change is refused.
-            return list(answer.member_ids)
+        async def drain(connection: Any) -> cluster_pb2.DrainBrokerResponse:
+            answer = await cluster.answer(connection)
+            return cluster_pb2.DrainBrokerResponse(error=answer.error)
 
         async with asyncio.timeout(10):
-            assert await admin._until_done(attempt) == [CURRENT]
+            await admin._change(drain, wire.raise_if_refused)
+        assert cluster.asked[-1] == CURRENT
 
     asyncio.run(story())

@@ -5,18 +5,22 @@ coordinator of the name knows its members and positions; the leaders of the part
 follows a position.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import TopicDescription
-from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._cluster.offsets import describe_lags
+from millrace.client._cluster.positions import KeptPositions
+from millrace.client._runtime.tasks import parts_of_a_call
+from millrace.core.errors import MillraceError
 from millrace.core.groups.lags import unread_records
-from millrace.core.ids import Offset, TopicId
+from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
-from millrace.proto.lags import MeasuredLag
 from millrace.proto.v1 import groups_pb2, positions_pb2
 
 GroupKind = Literal["consumer", "spark", "standalone"]
@@ -29,6 +33,10 @@ _KINDS: Final[Mapping[int, GroupKind]] = {
     positions_pb2.NAME_KIND_CONSUMER: "consumer",
     positions_pb2.NAME_KIND_SPARK: "spark",
     positions_pb2.NAME_KIND_STANDALONE: "standalone",
+}
+_POSITION_KINDS: Final = {
+    "committed": positions_pb2.POSITION_KIND_COMMITTED,
+    "initial": positions_pb2.POSITION_KIND_INITIAL,
 }
 
 
@@ -155,69 +163,184 @@ class Lag:
         return max(0, self.log_start_offset - self.position)
 
 
-def kind_of(epoch: int, initial: Mapping[PartitionName, Position]) -> GroupKind:
-    """Return the kind of a name, by its group's epoch and its initial positions."""
-    if epoch:
-        return "consumer"
-    return "spark" if initial else "standalone"
+class GroupAdministration(Administration):
+    """The part of `Admin` that is about groups, and the positions of other readers."""
 
+    _coordinators: Coordinators
+    _positions: KeptPositions
 
-def lag_at(position: int, measured: MeasuredLag) -> Lag:
-    """Return the lag of a position, as its leader has measured it."""
-    start, end, unread_bytes, unread_ms = measured
-    return Lag(Offset(position), Offset(start), Offset(end), unread_bytes, unread_ms)
+    async def resolve_initial(
+        self, name: str, proposals: Mapping[PartitionName, Position]
+    ) -> dict[PartitionName, Position]:
+        """Return where a reader of this name began; a partition without a position gets the
+        proposal.
 
+        The brokers keep the first proposal for a partition, and return it to all callers from then
+        on. A topic that is deleted and created again is another one.
 
-async def list_groups(coordinators: Coordinators) -> list[GroupListing]:
-    """See `Admin.list_groups`."""
-    listings, parts = await _list_part(coordinators, 0)
-    for part in range(1, parts):
-        listings += (await _list_part(coordinators, part))[0]
-    return sorted(listings, key=lambda each: each.name)
+            start = await admin.resolve_initial("report", {("orders", 0): Position(120, 3)})
 
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            InvalidPositionError: the name or a position breaks a bound.
+            PositionsFullError: no more can be kept.
+        """
+        return await self._positions.resolve_initial(name, proposals)
 
-async def _list_part(coordinators: Coordinators, part: int) -> tuple[list[GroupListing], int]:
-    """Return the groups of one part, and how many parts there are."""
-    request = positions_pb2.ListNamesRequest(partition=part)
-    listings: list[GroupListing] = []
-    while True:
-        response: positions_pb2.ListNamesResponse = await coordinators.ask(
-            part, lambda connection: connection.positions.ListNames(request)
-        )
-        listings += [
-            GroupListing(name, _KINDS[kind], members)
-            for name, kind, members in zip(
-                response.names, response.kinds, response.members, strict=True
+    async def commit_positions(
+        self, name: str, positions: Mapping[PartitionName, Position]
+    ) -> None:
+        """Store on the brokers how far a reader of this name has read; the last commit counts.
+
+        Each position is stored independently: after an error some may be stored, and a repetition
+        is safe.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidPositionError, PositionsFullError: as in
+                `resolve_initial`.
+        """
+        await self._positions.commit(name, positions)
+
+    async def fetch_positions(
+        self, name: str, *, kind: Literal["committed", "initial"] = "committed"
+    ) -> dict[PartitionName, Position]:
+        """Return how far a reader of this name has read, or where it began; without deleted topics.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        return await self._positions.fetch(name, _POSITION_KINDS[kind])
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Return all consumer groups and all other readers that keep positions, by name."""
+        listings, parts = await self._list_part(0)
+        for part in range(1, parts):
+            listings += (await self._list_part(part))[0]
+        return sorted(listings, key=lambda listing: listing.name)
+
+    async def _list_part(self, part: int) -> tuple[list[GroupListing], int]:
+        """Return the groups of one part, and how many parts there are."""
+        request = positions_pb2.ListNamesRequest(partition=part)
+        listings: list[GroupListing] = []
+        while True:
+            response: positions_pb2.ListNamesResponse = await self._coordinators.ask(
+                part, lambda connection: connection.positions.ListNames(request)
             )
-        ]
-        if not response.has_more:
-            return listings, response.partitions
-        request.after = listings[-1].name
+            listings += [
+                GroupListing(name, _KINDS[kind], members)
+                for name, kind, members in zip(
+                    response.names, response.kinds, response.members, strict=True
+                )
+            ]
+            if not response.has_more:
+                return listings, response.partitions
+            request.after = listings[-1].name
 
+    async def describe_group(self, name: str) -> GroupDescription | None:
+        """Return the members and the positions of a group, or of another reader; None: there is
+        none of this name.
 
-async def describe_members(
-    cluster: Cluster, coordinators: Coordinators, name: str
-) -> tuple[int, str, tuple[MemberDescription, ...]]:
-    """Return a group's epoch, its assignor and its members."""
-    request = groups_pb2.DescribeGroupRequest(group=name)
-    described: list[groups_pb2.DescribedMember] = []
-    has_more = True
-    while has_more:
-        response: groups_pb2.DescribeGroupResponse = await coordinators.ask(
-            name, lambda connection: connection.groups.DescribeGroup(request)
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        async with parts_of_a_call():
+            (epoch, assignor, members), committed, initial = await asyncio.gather(
+                self._describe_members(name),
+                self.fetch_positions(name),
+                self.fetch_positions(name, kind="initial"),
+            )
+        if not (epoch or committed or initial):
+            return None
+        return GroupDescription(
+            name=name,
+            kind="consumer" if epoch else "spark" if initial else "standalone",
+            epoch=epoch,
+            assignor=assignor if members else "",
+            members=members,
+            committed=committed,
+            initial=initial,
         )
-        described += response.members
-        has_more = response.has_more
-        if has_more:
-            request.after = described[-1].member_id
-    topic_ids = {
-        TopicId(topic.topic_id)
-        for each in described
-        for topic in (*each.assigned, *each.revoking, *each.target)
-    }
-    names = await cluster.names_of(topic_ids)
-    members = [_member_from_wire(each, names) for each in described]
-    return response.epoch, response.assignor, tuple(members)
+
+    async def _describe_members(self, name: str) -> tuple[int, str, tuple[MemberDescription, ...]]:
+        """Return a group's epoch, its assignor and its members."""
+        request = groups_pb2.DescribeGroupRequest(group=name)
+        described: list[groups_pb2.DescribedMember] = []
+        has_more = True
+        while has_more:
+            response: groups_pb2.DescribeGroupResponse = await self._coordinators.ask(
+                name, lambda connection: connection.groups.DescribeGroup(request)
+            )
+            described += response.members
+            has_more = response.has_more
+            if has_more:
+                request.after = described[-1].member_id
+        topic_ids = {
+            TopicId(topic.topic_id)
+            for member in described
+            for topic in (*member.assigned, *member.revoking, *member.target)
+        }
+        names = await self._cluster.names_of(topic_ids)
+        members = [_member_from_wire(member, names) for member in described]
+        return response.epoch, response.assignor, tuple(members)
+
+    async def describe_lags(
+        self, positions: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, Lag | MillraceError]:
+        """Return how much of each partition follows a position.
+
+        The leaders measure it, in records, bytes and time. A partition whose lag is not known has
+        the error in its place.
+
+            group = await admin.describe_group("report")
+            lags = await admin.describe_lags(group.positions)
+
+        Args:
+            positions: the offset of the next record to read, by topic and number.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places(positions)
+        errors: dict[TopicPartition, MillraceError] = {}
+        found = await describe_lags(
+            self._cluster, {places[place]: at for place, at in positions.items()}, errors
+        )
+        lags: dict[PartitionName, Lag | MillraceError] = {}
+        for place, at in positions.items():
+            if (measured := found.get(places[place])) is None:
+                lags[place] = errors[places[place]]
+            else:
+                start, end, unread_bytes, unread_ms = measured
+                lags[place] = Lag(Offset(at), Offset(start), Offset(end), unread_bytes, unread_ms)
+        return lags
+
+    async def forget_topics(self, name: str, topics: Collection[str]) -> None:
+        """Forget the positions of a group or another reader in some topics.
+
+        For topics that it reads no more: its lag there would count until the positions expire. If
+        it reads one of them again, it begins by its settings.
+
+            await admin.forget_topics("billing", ["orders-of-last-year"])
+
+        Args:
+            name: of the group or reader.
+            topics: the topics; one without a position changes nothing.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            GroupSubscribedToTopicError: members of the group read one of them.
+            InvalidPositionError: that is no name.
+        """
+        await self._positions.forget_topics(name, topics)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group or another reader, with all its positions, if there is one.
+
+        Raises:
+            InvalidPositionError: that is no name.
+            GroupNotEmptyError: the group has members.
+        """
+        await self._positions.delete(name)
 
 
 def _member_from_wire(

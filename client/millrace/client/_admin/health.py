@@ -2,20 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from millrace.client._admin.brokers import BrokerAdministration
 from millrace.client._admin.descriptions import (
     ClusterDescription,
     DamagedReplica,
     PartitionDescription,
     TopicDescription,
+    config_from_wire,
+    topic_from_wire,
 )
+from millrace.client._admin.replicas import ReplicaAdministration
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import may_hold, replicas_by_default
 from millrace.core.metadata.model import Reluctance
 from millrace.core.words import count, listed
+from millrace.proto.v1 import cluster_pb2
 
 _MEANINGS: Final = {
     "offline": "can neither be written nor read",
@@ -226,3 +231,43 @@ def _judge(
         topic.min_insync_replicas(partition),
         replicas_wanted,
     )
+
+
+class HealthAdministration(BrokerAdministration, ReplicaAdministration):
+    """The part of `Admin` that is about brokers, replicas, and what is wrong with them."""
+
+    async def describe_health(self) -> ClusterHealth:
+        """Return the cluster's problems, from the broker with the newest metadata.
+
+        health = await admin.describe_health()
+        for partition in health.under_min_isr:
+            print(partition.topic, partition.partition, "lacks", partition.missing)
+        """
+        cluster = await self.describe_cluster()
+        response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
+        topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
+        damaged, silent = await self._describe_damage(None, cluster.unreachable)
+        cluster = replace(cluster, unreachable=(*cluster.unreachable, *silent))
+        return health_of(cluster, topics, damaged, await self._replication_defaults(cluster))
+
+    async def _replication_defaults(
+        self, cluster: ClusterDescription
+    ) -> ReplicationDefaults | None:
+        """Ask one broker: all go by the controller's settings. None: it does not answer."""
+        alive = [
+            broker
+            for broker in cluster.brokers
+            if not broker.is_fenced and broker.broker_id not in cluster.unreachable
+        ]
+        if not alive:
+            return None
+        asked = min(alive, key=lambda broker: broker.broker_id != cluster.controller_id)
+        request = cluster_pb2.DescribeBrokerConfigRequest()
+        answer = await self._ask(asked, lambda c: c.cluster.DescribeBrokerConfig(request))
+        if answer is None:
+            return None
+        config = config_from_wire(answer.config)
+        return ReplicationDefaults(
+            topics=int(config["cluster.default_replication_factor"].value),
+            positions=int(config["cluster.positions_replication_factor"].value),
+        )

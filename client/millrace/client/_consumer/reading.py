@@ -23,7 +23,7 @@ from millrace.client._cluster.arguments import (
     whole_number,
 )
 from millrace.client._cluster.broker_streams import BrokerStreams
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
@@ -142,12 +142,7 @@ class ConsumerCore:
             window_bytes=config.fetch_max_bytes,
             rack=config.client_rack,
         )
-        self.cluster = Cluster(
-            bootstrap,
-            client_id=config.client_id,
-            timeout_ms=config.request_timeout_ms,
-            metadata_timeout_ms=config.metadata_timeout_ms,
-        )
+        self.cluster = config.new_cluster(bootstrap)
         self.loop = loop
         self._tracing = config.new_tracing(config.group)
         self.is_closed = False

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from millrace.client import host
 from millrace.client._cluster.arguments import whole_number
-from millrace.client._cluster.cluster import Cluster
 from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.client._producer.pipeline import Pipeline
 from millrace.client._producer.settings import (
@@ -756,12 +755,7 @@ class Producer(RecordSink):
         config = parse(ProducerConfig, settings)
         tracing = config.new_tracing()
         pipeline = Pipeline(
-            Cluster(
-                bootstrap,
-                client_id=config.client_id,
-                timeout_ms=config.request_timeout_ms,
-                metadata_timeout_ms=config.metadata_timeout_ms,
-            ),
+            config.new_cluster(bootstrap),
             config,
             Compressor(config.compression, config.compression_level),
             _partitioner(config.partitioner),
