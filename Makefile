@@ -84,7 +84,7 @@ nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutan
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5
 	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) --count 100 --seconds 3600
-	@$(PYTHON_RUN) -m bench.figures.sim_hours $(ARGS)
+	@$(PYTHON_RUN) -m bench.figure sim_hours $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz
@@ -104,13 +104,10 @@ SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_recovery
 WATCHED := alerts dashboards
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
-	@test -f 'bench/figures/$(NAME).py' || { \
-	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
-	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
 	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
 	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster) \
 	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults)
-	@$(PYTHON_RUN) -m bench.figures.$(NAME) $(ARGS)
+	@$(PYTHON_RUN) -m bench.figure $(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
 	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults

@@ -128,54 +128,44 @@ class Named:
     goal: str
 
 
-def figure(
-    name: str,
-    *,
-    unit: str,
-    goal: str,
-    measure: Callable[[Bench], Outcome],
-    seconds: float = SECONDS_MIN,
-) -> None:
-    """Measure a figure as the command line says, and print its JSON as the last line.
-
-    `seconds` is how long each run takes where the command line does not say.
-
-    A side that is missing or fails ends the program with a message, a non-zero exit code and no
-    value. A value outside its bound is a value like any other, with `ok` false.
-    """
-    named = Named(name=name, unit=unit, goal=goal)
-    figures([named], wanted=name, measure=lambda bench: {name: measure(bench)}, seconds=seconds)
+Measure = Callable[[Bench], Outcome | Mapping[str, Outcome]]
 
 
 def figures(
     named: Sequence[Named],
     *,
     wanted: str,
-    measure: Callable[[Bench], Mapping[str, Outcome]],
-    seconds: float = SECONDS_MIN,
+    measure: Measure,
+    seconds: float,
+    options: Sequence[str],
 ) -> None:
-    """Measure figures that share one measurement, and print a line for each, as in `figure`.
+    """Measure figures that share one measurement, and print a line of JSON for each.
+
+    A side that is missing or fails ends the program with a message, a non-zero exit code and no
+    value. A value outside its bound is a value like any other, with `ok` false.
 
     Args:
         named: all of them.
         wanted: the one whose line comes last.
-        measure: returns the outcomes by name.
-        seconds: as in `figure`.
+        measure: returns the outcomes by name, or the outcome of the only one.
+        seconds: how long each run takes where the options do not say.
+        options: of the command line.
     """
     in_order = sorted(named, key=lambda each: each.name == wanted)
     last = in_order[-1]
-    bench_options = _parse(f"Measure the figure {last.name}: {last.goal} ({last.unit}).", seconds)
+    description = f"Measure the figure {last.name}: {last.goal} ({last.unit})."
+    chosen = _parse(description, seconds, options)
     unwind_on_terminate()
     started = time.monotonic()
     try:
-        with run_directory(bench_options.data_root) as directory:
-            bench = Bench(
-                rounds=bench_options.rounds, seconds=bench_options.seconds, directory=directory
-            )
+        with run_directory(chosen.data_root) as directory:
+            bench = Bench(rounds=chosen.rounds, seconds=chosen.seconds, directory=directory)
             outcomes = measure(bench)
     except (PeerMissingError, LoadFailedError) as error:
         print(f"{last.name} was not measured: {error}", file=sys.stderr)
         raise SystemExit(3) from error
+    if isinstance(outcomes, Outcome):
+        outcomes = {wanted: outcomes}
     minutes = round((time.monotonic() - started) / 60, 1)
     for each in in_order:
         print(json.dumps(_answer(each, bench, outcomes[each.name], minutes)), flush=True)
@@ -258,7 +248,7 @@ def settle() -> None:
     os.sync()
 
 
-def _parse(description: str, seconds: float) -> argparse.Namespace:
+def _parse(description: str, seconds: float, options: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=ROUNDS_MIN, help="rounds (default: 5)")
     parser.add_argument(
@@ -270,7 +260,7 @@ def _parse(description: str, seconds: float) -> argparse.Namespace:
         help="where data directories are made (default: the user's cache directory); "
         f"{tempfile.gettempdir()} is memory on some systems",
     )
-    options = parser.parse_args()
-    if options.rounds < 1 or options.seconds <= 0:
+    chosen = parser.parse_args(options)
+    if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
-    return options
+    return chosen

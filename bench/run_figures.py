@@ -19,23 +19,11 @@ from typing import Any
 
 from bench import machine
 from bench.directories import CHECKOUT
+from bench.figure import FIGURES
 from bench.processes import environment, unwind_on_terminate
 
 DOCUMENTS = CHECKOUT / "docs" / "bench"
-FIGURES = (
-    "produce_100b", "produce_1kb", "send_100b", "send_1kb", "consume_100b", "consume_1kb",
-    "produce_fsync_1kb", "wire_share", "disk_share", "latency_10k", "many_clients",
-    "restart_10gb", "idle_rss", "load_rss", "partitions_1000", "failover", "failover_p99",
-    "handover", "produce_r3_100b", "produce_r3_1kb", "controller_failover", "dead_broker_5000",
-    "start_2000", "rebalance", "offset_commits", "lag_1000", "lag_truth", "group_consume",
-    "compaction", "compaction_memory", "compaction_reads", "tier_moves", "quota_precision",
-    "quota_cost", "dashboards", "alerts", "metrics_cost", "scrape_10k", "faults", "sim_hours",
-    "sim_share", "sim_speed", "mutants", "spark_read_100b", "spark_read_1kb", "spark_latency",
-    "spark_memory", "spark_write", "spark_kills", "cluster_ready", "topic_ready", "topics_500",
-    "rolling_restart", "pod_kill", "apiserver_outage", "operator_idle", "bad_resources",
-    "e2e_faults", "spark_k8s_start", "spark_k8s_kills", "spark_k8s_recovery",
-)  # fmt: skip
-
+NAMES = [each.name for each in FIGURES]
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]
 """Runs the program of the figure with this name, with these options."""
 
@@ -47,15 +35,13 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, help="where data directories are made")
     parser.add_argument("--output", type=Path, default=DOCUMENTS, help="where the files go")
     known, options = parser.parse_known_args()
-    unknown = set(known.names) - set(FIGURES)
+    unknown = set(known.names) - set(NAMES)
     if unknown:
-        parser.error(
-            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}"
-        )
+        parser.error(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     if known.data_root:
         options += ["--data-root", str(known.data_root)]
     unwind_on_terminate()
-    answers = measured([name for name in FIGURES if name in (known.names or FIGURES)], options)
+    answers = measured([name for name in NAMES if name in (known.names or NAMES)], options)
     described = machine.describe(known.data_root)
     for answer in answers:
         answer["measured"] = {"date": described["date"], "commit": described["commit"]}
@@ -104,7 +90,7 @@ def merged(
     for answer in answers:
         if "value" in answer or "value" not in by_name.get(answer["name"], {}):
             by_name[answer["name"]] = answer
-    return [by_name[name] for name in FIGURES if name in by_name]
+    return [by_name[name] for name in NAMES if name in by_name]
 
 
 def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
@@ -114,7 +100,7 @@ def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]
     with (
         tempfile.TemporaryFile("w+") as printed,
         subprocess.Popen(
-            [sys.executable, "-m", f"bench.figures.{name}", *options],
+            [sys.executable, "-m", "bench.figure", name, *options],
             stdout=printed,
             stderr=subprocess.PIPE,
             text=True,

@@ -36,6 +36,9 @@ from millrace.client import SyncAdmin, SyncProducer
 
 RECORDS = 10_000_000
 KEYS = 1_000_000
+LARGE_RECORDS = 2_000_000
+LARGE_KEYS = 200_000
+"""Of 1 KB: 10 M of them would take a disk longer to write than all else together."""
 SEGMENT_BYTES = 32 << 20
 CLEAN_TIMEOUT_S = 600
 HELD = {
@@ -211,7 +214,14 @@ def _files(directory: Path, pattern: str) -> Iterator[os.stat_result]:
             yield path.stat()
 
 
-def clean_side_by_side(
+def measure(bench: Bench) -> Outcome:
+    """Compact logs of 100 B and of 1 KB on both sides, in turn."""
+    small = _clean_side_by_side(bench, 100)
+    large = _clean_side_by_side(bench, 1000, LARGE_RECORDS, LARGE_KEYS)
+    return _outcome(small, large)
+
+
+def _clean_side_by_side(
     bench: Bench, record_bytes: int, records: int = RECORDS, keys: int = KEYS
 ) -> dict[str, list[Cleaned]]:
     """Compact in turn, once on each side in each round."""
@@ -242,7 +252,7 @@ def clean_side_by_side(
     return found
 
 
-def outcome(small: Mapping[str, list[Cleaned]], large: Mapping[str, list[Cleaned]]) -> Outcome:
+def _outcome(small: Mapping[str, list[Cleaned]], large: Mapping[str, list[Cleaned]]) -> Outcome:
     """Return the ratios for records of 100 B and of 1 KB."""
 
     def ratio(found: Mapping[str, list[Cleaned]]) -> float:

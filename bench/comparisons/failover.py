@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from bench import acknowledgements
 from bench.acknowledgements import Records, percentile, seconds_until_acknowledged
-from bench.measure import Bench, Bound, Named, Outcome, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
 from bench.peers.kafka import Kafka, running_kafka
 from bench.processes import LoadFailedError, until
@@ -35,10 +35,6 @@ RATE = 1000
 """Records of 1 KB a second, over all partitions."""
 RECOVERY_TIMEOUT_S = 90
 MEDIAN_MAX_S, P99_MAX_S = 1, 3
-FIGURES = (
-    Named(name="failover", unit="s", goal="<= 1"),
-    Named(name="failover_p99", unit="s", goal="<= 3"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)

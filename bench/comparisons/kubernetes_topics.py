@@ -8,14 +8,10 @@ import time
 from collections.abc import Mapping
 from statistics import median
 
-from bench.measure import Bench, Bound, Named, Outcome, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e.installed import Namespace, topic, until
 
-FIGURES = (
-    Named(name="topic_ready", unit="s", goal="<= 2"),
-    Named(name="topics_500", unit="s", goal="<= 60"),
-)
 ONE_SECONDS_MAX, MANY_SECONDS_MAX = 2, 60
 MANY = 500
 _CLUSTER = "logs"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from dashboards.alerts import ALERTS
 from dashboards.generate import RULES
@@ -28,7 +28,6 @@ from tests.watching.quick_rules import FACTOR, quick_rules
 
 from millrace.core.errors import MillraceError
 
-SECONDS = 120.0
 FIRES_SECONDS_MAX = 120.0
 SILENT_SECONDS_MAX = 30.0
 SHARE_MIN = 1.0
@@ -145,7 +144,3 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    figure("alerts", unit="share", goal=">= 1.0", measure=measure, seconds=SECONDS)

@@ -8,12 +8,11 @@ Brokers keep their metadata there, and the controller its lease. A round is one 
 import time
 
 from bench.comparisons.kubernetes_load import cluster_under_load, longest_by_key, writes
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from bench.real_kubernetes import running_kubernetes
 from e2e.cluster.native import NativeCluster
 
-SECONDS = 60.0
 FAILURES_MAX = 0
 
 
@@ -49,7 +48,3 @@ def measure(bench: Bench) -> Outcome:
             "longest_wait_s": max(each.seconds for each in longest.values()),
         },
     )
-
-
-if __name__ == "__main__":
-    figure("apiserver_outage", unit="failed writes", goal="0", measure=measure, seconds=SECONDS)

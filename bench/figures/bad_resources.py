@@ -6,7 +6,7 @@ Cluster with a real broker. A round applies the whole table to a new setup; the 
 The operator must run on without an error, and do what the good Cluster and Topic ask for.
 """
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from tests.api_server import binaries
 from tests.bad_resources.cases import CASES
@@ -50,7 +50,3 @@ def measure(bench: Bench) -> Outcome:
             "problems": problems,
         },
     )
-
-
-if __name__ == "__main__":
-    figure("bad_resources", unit="share", goal="1.0", measure=measure)

@@ -7,7 +7,7 @@ and the brokers elect their controller.
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 
 SECONDS_MAX = 30
@@ -27,7 +27,3 @@ def measure(bench: Bench) -> Outcome:
         bounds=[Bound(what="median in s", value=median(taken), at_most=SECONDS_MAX)],
         detail={"rounds": taken},
     )
-
-
-if __name__ == "__main__":
-    figure("cluster_ready", unit="s", goal="<= 30", measure=measure)

@@ -8,7 +8,7 @@ before.
 from statistics import median
 
 from bench.comparisons.compaction import BACKOFF_MS, RECORDS, MillraceSide, numbered_cells
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 from bench.records import KEY_BYTES, read_records, write_random_records
 
@@ -37,7 +37,3 @@ def measure(bench: Bench) -> Outcome:
         bounds=[Bound(what="MB above idle", value=max(taken), at_most=MEGABYTES_MAX)],
         detail={"median": median(taken), "rounds": taken, "passes": passes, "keys": records},
     )
-
-
-if __name__ == "__main__":
-    figure("compaction_memory", unit="MB", goal="<= 200", measure=measure)

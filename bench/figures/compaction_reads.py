@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.comparisons.compaction import BACKOFF_MS, FREE, HELD, numbered_cells
-from bench.measure import Bench, Outcome, figure, say, settle
+from bench.measure import Bench, Outcome, say, settle
 from bench.millrace_broker import Millrace, metrics_of, running_millrace
 from bench.paced_latency import latencies, over
 from bench.processes import LoadFailedError
@@ -76,7 +76,3 @@ def _latencies(bench: Bench, millrace: Millrace, *, is_cleaning: bool) -> dict[s
     if is_cleaning and share < CLEANING_SHARE_MIN:
         raise LoadFailedError(f"the cleaner was at work for {share:.0%} of the run only")
     return {**found, "cleaning_share": share}
-
-
-if __name__ == "__main__":
-    figure("compaction_reads", unit="times", goal="<= 2", measure=measure)

@@ -10,7 +10,7 @@ import threading
 import time
 
 from bench.comparisons.either_store import measure_with_either_store
-from bench.measure import Bench, Outcome, figure
+from bench.measure import Bench, Outcome
 from bench.millrace_cluster import MillraceCluster
 from bench.processes import until
 
@@ -74,7 +74,3 @@ def _is_altered(cluster: MillraceCluster, topic: str) -> bool:
     except RetriableError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    figure("controller_failover", unit="s", goal="<= 3", measure=measure)

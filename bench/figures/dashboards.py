@@ -9,7 +9,7 @@ own registries, with numbers that are made up.
 import time
 from collections.abc import Callable
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from tests.watching import prometheus
 from tests.watching.cluster import watched_cluster
@@ -58,7 +58,3 @@ def _wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    figure("dashboards", unit="share", goal=">= 1.0", measure=measure)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.comparisons.either_store import measure_with_either_store
 from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Outcome, figure
+from bench.measure import Bench, Outcome
 from bench.millrace_cluster import MillraceCluster
 from bench.processes import LoadFailedError, last_json, start, stop, until
 
@@ -114,7 +114,3 @@ def _write(producer: SyncProducer, sampled: list[tuple[str, int]]) -> None:
     ]
     for handle in handles:
         handle.result(TIMEOUT_S)
-
-
-if __name__ == "__main__":
-    figure("dead_broker_5000", unit="s", goal="<= 4", measure=measure)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.measure import Bench, Bound, Outcome, Run, ratios, summaries
 from bench.millrace_broker import Millrace, running_millrace
 from bench.processes import Usage, last_json, run_load
 from bench.records import write_random_records
@@ -79,7 +79,3 @@ def _raw(size: int, directory: Path) -> Callable[[float], Run]:
         return Run(moved=Moved(**last_json(printed)), client=used, broker=nobody)
 
     return run
-
-
-if __name__ == "__main__":
-    figure("disk_share", unit="share of the disk", goal=">= 0.7", measure=measure)

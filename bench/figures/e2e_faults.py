@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from bench.directories import CHECKOUT
-from bench.measure import Bench, Bound, Outcome, figure
+from bench.measure import Bench, Bound, Outcome
 from bench.processes import LoadFailedError
 
 PASSES = 2
@@ -44,7 +44,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail=found,
     )
-
-
-if __name__ == "__main__":
-    figure("e2e_faults", unit="faults on a real Kubernetes", goal=">= 50", measure=measure)

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from bench.directories import CHECKOUT
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 
 PASSES_A_ROUND = 2
@@ -66,7 +66,3 @@ def _pass(bench: Bench, seed: int) -> dict[str, Any]:
         raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return summary
-
-
-if __name__ == "__main__":
-    figure("faults", unit="real faults", goal=">= 450", measure=measure)

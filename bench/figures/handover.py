@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 from bench.acknowledgements import longest_stall_ms
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_cluster import BROKERS, MillraceCluster, running_millrace_cluster
 from bench.processes import until
 from bench.settings import DURABILITIES, MILLRACE_TOPIC
@@ -118,7 +118,3 @@ def _move(
 
 def _leaders(cluster: MillraceCluster) -> dict[int, int]:
     return {number: each.leader for (_, number), each in cluster.partitions([TOPIC]).items()}
-
-
-if __name__ == "__main__":
-    figure("handover", unit="ms", goal="<= 200", measure=measure)

@@ -4,7 +4,7 @@ of all rounds. Each round starts a new broker on the same data, the first one on
 
 import time
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 from bench.processes import status_bytes
 from bench.settings import MILLRACE_TOPIC
@@ -34,7 +34,3 @@ def measure(bench: Bench) -> Outcome:
         bounds=[Bound(what="MB resident", value=max(resident_mb), at_most=MB_MAX)],
         detail={"first_start": resident_mb[0], "rounds": resident_mb},
     )
-
-
-if __name__ == "__main__":
-    figure("idle_rss", unit="MB", goal="<= 150", measure=measure)

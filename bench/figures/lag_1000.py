@@ -7,7 +7,7 @@ half. The call returns records, bytes and time for each partition.
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 from bench.processes import LoadFailedError
 from bench.settings import MILLRACE_TOPIC
@@ -56,7 +56,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail={"rounds": rounds, "calls_per_round": CALLS},
     )
-
-
-if __name__ == "__main__":
-    figure("lag_1000", unit="ms", goal="<= 50", measure=measure)

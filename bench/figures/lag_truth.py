@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.metrics_page import samples
 from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
 from bench.processes import until
@@ -135,7 +135,3 @@ def _by_metrics(cluster: MillraceCluster) -> tuple[float | None, float | None]:
         found.get(f"millrace_group_lag_records{labels}"),
         found.get(f"millrace_group_lag_seconds_max{labels}"),
     )
-
-
-if __name__ == "__main__":
-    figure("lag_truth", unit="s", goal="<= 2", measure=measure)

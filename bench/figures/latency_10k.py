@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Bound, Outcome, Run, figure, ratios
+from bench.measure import Bench, Bound, Outcome, Run, ratios
 from bench.millrace_broker import running_millrace
 from bench.peers.kafka import running_kafka
 from bench.processes import last_json, run_loads, usage
@@ -105,7 +105,3 @@ def _side(
             )
 
     return run
-
-
-if __name__ == "__main__":
-    figure("latency_10k", unit="times", goal=">= 1", measure=measure)

@@ -3,7 +3,7 @@ maximum of all rounds, on one broker.
 """
 
 from bench.many_clients import RATE_EACH, Crowd
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 from bench.processes import reset_peak, status_bytes
 from bench.records import write_random_records
@@ -51,7 +51,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail=peaks,
     )
-
-
-if __name__ == "__main__":
-    figure("load_rss", unit="MB", goal="<= 400", measure=measure)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.loads.paced import percentiles
 from bench.many_clients import P99_MAX_MS, RATE_EACH, Crowd
-from bench.measure import Bench, Bound, Outcome, figure, say, settle
+from bench.measure import Bench, Bound, Outcome, say, settle
 from bench.millrace_broker import running_millrace
 from bench.peers.grpc_server import running_grpc_server
 from bench.settings import MILLRACE_TOPIC
@@ -45,7 +45,3 @@ def measure(bench: Bench) -> Outcome:
         bounds=[Bound(what="p99 in ms", value=medians["millrace"]["p99_ms"], at_most=P99_MAX_MS)],
         detail={**medians, "highest_records_per_second_held": highest, "rounds": found},
     )
-
-
-if __name__ == "__main__":
-    figure("many_clients", unit="ms", goal="<= 50", measure=measure)

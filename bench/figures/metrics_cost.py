@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.directories import run_directory
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import Millrace, running_millrace
 from bench.processes import LoadFailedError, until
 from bench.records import write_random_records
@@ -31,7 +31,6 @@ SWITCH_S = 0.2
 """How long the scraper may take to be told."""
 SHARE_MAX = 0.02
 START_TIMEOUT_S = 30
-SECONDS = 20.0
 _SCRAPER = """\
 import sys
 from urllib.request import urlopen
@@ -142,7 +141,3 @@ def _scraper(broker: Millrace) -> Iterator[Scraper]:
     finally:
         process.kill()
         process.communicate()
-
-
-if __name__ == "__main__":
-    figure("metrics_cost", unit="share", goal="<= 0.02", measure=measure, seconds=SECONDS)

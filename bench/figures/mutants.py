@@ -6,7 +6,7 @@ against each mutant; scenarios in which its rule decides go first. See `tests/si
 
 import os
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
@@ -15,7 +15,6 @@ from tests.sim.mutants.runs import runs
 
 SHARE_MIN = 0.95
 MUTANTS_MIN = 30
-SECONDS = 240
 """Of each of five rounds, which together are one hunt."""
 
 
@@ -57,7 +56,3 @@ def measure(bench: Bench) -> Outcome:
             },
         },
     )
-
-
-if __name__ == "__main__":
-    figure("mutants", unit="share", goal=">= 0.95", measure=measure, seconds=SECONDS)

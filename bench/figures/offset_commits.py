@@ -9,7 +9,7 @@ import asyncio
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say, settle
+from bench.measure import Bench, Bound, Outcome, say, settle
 from bench.millrace_broker import running_millrace
 from bench.processes import LoadFailedError
 from bench.settings import MILLRACE_TOPIC
@@ -60,7 +60,3 @@ async def _commit(address: str, seconds: float) -> int:
             return done
 
         return sum(await asyncio.gather(*(read(f"reader {each}") for each in range(READERS))))
-
-
-if __name__ == "__main__":
-    figure("offset_commits", unit="positions/s", goal=">= 5,000", measure=measure)

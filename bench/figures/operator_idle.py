@@ -9,7 +9,7 @@ import time
 from statistics import median
 
 from bench.comparisons.kubernetes_topics import ready_topics
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e.cluster.kubectl import Kubectl
 from e2e.installed import SYSTEM, topic, until
@@ -19,7 +19,6 @@ from millrace.operator.telemetry import PORT
 TOPICS = 1000
 WRITES_PER_SECOND_MAX = 0.1
 MEGABYTES_MAX = 150
-SECONDS = 60.0
 _READS = {"GET"}
 
 
@@ -76,7 +75,3 @@ def _megabytes(kubectl: Kubectl) -> float:
         (found,) = re.findall(r"^Rss:\s+(\d+) kB$", text, re.MULTILINE)
         sizes.append(int(found) / 1000)
     return max(sizes)
-
-
-if __name__ == "__main__":
-    figure("operator_idle", unit="writes/s", goal="<= 0.1", measure=measure, seconds=SECONDS)

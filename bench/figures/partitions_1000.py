@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.loads.spec import Load
-from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.measure import Bench, Bound, Outcome, Run, ratios, summaries
 from bench.millrace_broker import Millrace, running_millrace
 from bench.records import write_random_records
 from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
@@ -76,7 +76,3 @@ def _side(millrace: Millrace, partitions: int, records: Path) -> Callable[[float
             return run_client(millrace, "spread_millrace", load, records.with_suffix(".log"))
 
     return run
-
-
-if __name__ == "__main__":
-    figure("partitions_1000", unit="times", goal="<= 1.2", measure=measure)

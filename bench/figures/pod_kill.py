@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from bench.comparisons.kubernetes_load import TOPIC, Write, cluster_under_load, writes
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from bench.real_kubernetes import running_kubernetes
 from e2e.cluster.native import NativeCluster
@@ -93,7 +93,3 @@ def _gap_s(found: list[Write], partition: int, at_ns: int) -> float:
     ends = sorted(each.ended_ns for each in found if each.key == partition and each.is_acknowledged)
     near = [end for end in ends if at_ns - 2e9 < end < at_ns + 20e9]
     return max(later - sooner for sooner, later in pairwise(near)) / 1e9
-
-
-if __name__ == "__main__":
-    figure("pod_kill", unit="s", goal="<= 1.5", measure=measure)

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from bench.directories import run_directory
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.metrics_page import appended_bytes
 from bench.millrace_broker import Millrace, running_millrace
 from bench.processes import until
@@ -100,7 +100,3 @@ def _switch(admin: SyncAdmin, has_quotas: bool) -> None:
     else:
         for name in admin.describe_quotas():
             admin.delete_quota(name)
-
-
-if __name__ == "__main__":
-    figure("quota_cost", unit="share", goal="<= 0.02", measure=measure)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.loads.spec import Load, command_line
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.metrics_page import appended_bytes
 from bench.millrace_broker import Millrace, running_millrace
 from bench.millrace_cluster import BROKERS, MillraceCluster, running_millrace_cluster
@@ -110,7 +110,3 @@ def _producer(
             raise LoadFailedError(records.with_suffix(".log").read_text(errors="replace")[-4000:])
     finally:
         stop(process, 0)
-
-
-if __name__ == "__main__":
-    figure("quota_precision", unit="share", goal="<= 0.05", measure=measure)

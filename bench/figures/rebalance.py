@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_cluster import running_millrace_cluster
 from bench.processes import LoadFailedError, start, stop
 from bench.settings import MILLRACE_TOPIC
@@ -220,7 +220,3 @@ def _kept(before: GroupDescription, after: GroupDescription) -> set[int]:
     return {
         place[1] for place, each in before.owners.items() if owners.get(place) == each.member_id
     }
-
-
-if __name__ == "__main__":
-    figure("rebalance", unit="s", goal="<= 1", measure=measure)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.loads.spec import Load, command_line
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import Millrace, running_millrace
 from bench.processes import LoadFailedError, start, stop
 from bench.records import write_random_records
@@ -101,7 +101,3 @@ def _write_and_read(millrace: Millrace) -> None:
 def _size(data: Path) -> int:
     """Return the bytes of all segments."""
     return sum(segment.stat().st_size for segment in data.glob("log/**/*.log"))
-
-
-if __name__ == "__main__":
-    figure("restart_10gb", unit="s", goal="<= 2", measure=measure)

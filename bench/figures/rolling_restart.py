@@ -5,7 +5,7 @@ A round restarts all three brokers once, one at a time, by the operator.
 """
 
 from bench.comparisons.kubernetes_load import cluster_under_load, longest_by_key, writes
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.real_kubernetes import running_kubernetes
 from e2e.installed import until
 
@@ -43,7 +43,3 @@ def measure(bench: Bench) -> Outcome:
             "longest_stall_of_each_partition_s": sorted(each.seconds for each in longest.values()),
         },
     )
-
-
-if __name__ == "__main__":
-    figure("rolling_restart", unit="failed writes", goal="0", measure=measure)

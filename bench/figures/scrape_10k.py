@@ -10,7 +10,7 @@ import time
 from statistics import median
 from urllib.request import urlopen
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 
 from millrace.client import Position, SyncAdmin, SyncProducer
@@ -65,7 +65,3 @@ def measure(bench: Bench) -> Outcome:
             "series": series,
         },
     )
-
-
-if __name__ == "__main__":
-    figure("scrape_10k", unit="s", goal="<= 1", measure=measure)

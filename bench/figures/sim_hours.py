@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from tests.sim.hours import HoursCluster, may_count
 from tests.sim.run import plan_of, run
@@ -21,7 +21,6 @@ from tests.sim.world import MINUTE, SECOND
 
 LENGTH_US = 10 * MINUTE
 HOURS_MIN = 100
-SECONDS = 710
 
 BROKERS_MIN = 3
 PARTITIONS_MIN = 8
@@ -126,7 +125,3 @@ def measure(bench: Bench) -> Outcome:
             "fault_ids": dict(sorted(faults.items())),
         },
     )
-
-
-if __name__ == "__main__":
-    figure("sim_hours", unit="h/h", goal=">= 100", measure=measure, seconds=SECONDS)

@@ -18,7 +18,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -32,7 +32,6 @@ LEFT_OUT: Final = (
     "client/page_server.py",
 )
 SHARE_MIN: Final = 0.85
-SECONDS: Final = 240
 EARLY_SEEDS: Final = 8
 """Of the swarm; half of them store their metadata at an API server."""
 
@@ -124,7 +123,3 @@ def measure(bench: Bench) -> Outcome:
             "share_by_file": by_file,
         },
     )
-
-
-if __name__ == "__main__":
-    figure("sim_share", unit="share", goal=">= 0.85", measure=measure, seconds=SECONDS)

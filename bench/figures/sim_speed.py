@@ -5,7 +5,7 @@ for each second of one core, with all invariants and checkers on: the median of 
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from tests.sim.hours import HoursCluster
 from tests.sim.run import plan_of, run
@@ -43,7 +43,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail={"rounds": rates, "simulated_seconds_per_second": times_as_fast, "seeds": seed - 1},
     )
-
-
-if __name__ == "__main__":
-    figure("sim_speed", unit="events/s", goal=">= 20,000", measure=measure)

@@ -6,7 +6,7 @@ See `e2e/spark_kills.py`. If the final output differs, none counts.
 
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e import spark_kills
@@ -48,7 +48,3 @@ def measure(bench: Bench) -> Outcome:
             },
         },
     )
-
-
-if __name__ == "__main__":
-    figure("spark_k8s_kills", unit="kills", goal=">= 30", measure=measure)

@@ -6,7 +6,7 @@ The pod gets a SIGKILL on its node and is deleted; the Deployment creates anothe
 
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e import spark_kills
@@ -36,7 +36,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail={"slowest_s": max(seconds), "fastest_s": min(seconds), "rows": outcome.rows},
     )
-
-
-if __name__ == "__main__":
-    figure("spark_k8s_recovery", unit="s", goal="<= 60", measure=measure)

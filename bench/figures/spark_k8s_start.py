@@ -7,7 +7,7 @@ Kubernetes creates driver, executors and the shared volume; Spark starts, plans 
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e.cluster.native import NativeCluster
@@ -43,7 +43,3 @@ def measure(bench: Bench) -> Outcome:
         bounds=[Bound(what="median in s", value=median(seconds), at_most=SECONDS_MAX)],
         detail={"slowest_s": max(seconds), "fastest_s": min(seconds)},
     )
-
-
-if __name__ == "__main__":
-    figure("spark_k8s_start", unit="s", goal="<= 40", measure=measure)

@@ -11,7 +11,7 @@ import importlib.util
 from collections import Counter
 from dataclasses import asdict
 
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.processes import LoadFailedError
 from demo.dataset import DatasetError
 from tests.spark_jobs import kills
@@ -76,7 +76,3 @@ def _leftovers(outcomes: list[kills.Outcome], *, to_topic: bool) -> int:
 def _told(outcome: kills.Outcome) -> str:
     verdict = outcome.difference or "exact"
     return f"{outcome.kills} kills, {outcome.rows:,} rows in {outcome.seconds:.0f} s: {verdict}"
-
-
-if __name__ == "__main__":
-    figure("spark_kills", unit="kills", goal=">= 50", measure=measure)

@@ -14,7 +14,7 @@ import numpy
 from bench.comparisons.spark_read import read_options
 from bench.loads.paced import WARM_UP_S, percentiles
 from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Bound, Outcome, Run, figure, ratios
+from bench.measure import Bench, Bound, Outcome, Run, ratios
 from bench.millrace_broker import running_millrace
 from bench.peers.kafka import running_kafka
 from bench.processes import LoadFailedError, run_load, usage
@@ -130,7 +130,3 @@ def _phases(batches: list[dict[str, Any]]) -> dict[str, float]:
         f"{phase}_ms": float(median(each["took_ms"].get(phase, 0) for each in batches))
         for phase in (*PHASES, "triggerExecution")
     }
-
-
-if __name__ == "__main__":
-    figure("spark_latency", unit="times", goal=">= 1", measure=measure)

@@ -8,7 +8,7 @@ CRCs proves that each was read. A quick look reads a tenth.
 from contextlib import ExitStack
 
 from bench.comparisons.spark_read import PARTITIONS, TOPIC, check_counted, read_options
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_broker import running_millrace
 from bench.processes import status_bytes
 from bench.records import KEY_BYTES, write_random_records
@@ -61,7 +61,3 @@ def measure(bench: Bench) -> Outcome:
         ],
         detail={"records": filled, "workers_mb": peaks},
     )
-
-
-if __name__ == "__main__":
-    figure("spark_memory", unit="MB", goal=f"<= {PEAK_MB_MAX}", measure=measure)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.many_partitions import fill
-from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.measure import Bench, Bound, Outcome, say
 from bench.millrace_cluster import running_millrace_cluster
 from bench.processes import until
 
@@ -69,7 +69,3 @@ def _start(data: Path, topics: list[str], seconds: float, *, is_killed: bool) ->
                     os.kill(pid, signal.SIGKILL)
                 os.kill(cluster.supervisor, signal.SIGTERM)
     return taken
-
-
-if __name__ == "__main__":
-    figure("start_2000", unit="s", goal="<= 10", measure=measure)

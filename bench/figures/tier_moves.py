@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.measure import Bench, Outcome, figure, say, settle
+from bench.measure import Bench, Outcome, say, settle
 from bench.millrace_broker import Millrace, metrics_of, running_millrace
 from bench.paced_latency import IDLE, latencies, over
 from bench.processes import LoadFailedError
@@ -86,7 +86,3 @@ def _measured(bench: Bench, millrace: Millrace, *, is_moving: bool) -> dict[str,
     if share < MOVED_SHARE_MIN if is_moving else share > 0:
         raise LoadFailedError(f"{share:.0%} of what was written has moved in the run")
     return {**found, "moved_share": share}
-
-
-if __name__ == "__main__":
-    figure("tier_moves", unit="times", goal="<= 2", measure=measure)

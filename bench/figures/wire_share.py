@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.loads.spec import Load
-from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.measure import Bench, Bound, Outcome, Run, ratios, summaries
 from bench.millrace_broker import Millrace, running_millrace
 from bench.peers.grpc_server import running_grpc_server
 from bench.records import write_random_records
@@ -113,7 +113,3 @@ def _load(
         way=way,
         settings={"message_bytes": size, "in_flight": IN_FLIGHT_BYTES // size},
     )
-
-
-if __name__ == "__main__":
-    figure("wire_share", unit="share of raw gRPC", goal=">= 0.6", measure=measure)

@@ -1,14 +1,13 @@
 """The frame of all figures: turns, bounds, and the line that is printed."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench import measure
 from bench.loads.spec import Moved
-from bench.measure import Bench, Bound, Named, Outcome, Run, figure, figures
+from bench.measure import SECONDS_MIN, Bench, Bound, Measure, Named, Outcome, Run, figures
 from bench.peers.maven import PeerMissingError
 from bench.processes import LoadFailedError, Usage
 
@@ -26,15 +25,16 @@ def run_of(records: int, seconds: float) -> Run:
     return Run(moved=moved, client=UNUSED, broker=UNUSED)
 
 
+def measured(tmp_path: Path, measure: Measure, *arguments: str, names: str = "a") -> None:
+    named = [Named(name=name, unit="times", goal=">= 3") for name in names]
+    options = ["--data-root", str(tmp_path), *arguments]
+    figures(named, wanted="a", measure=measure, seconds=SECONDS_MIN, options=options)
+
+
 def printed_by(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    outcome: Callable[[Bench], Outcome],
-    *arguments: str,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, measure: Measure, *arguments: str
 ) -> list[str]:
-    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path), *arguments])
-    figure("a_figure", unit="times", goal=">= 3", measure=outcome)
+    measured(tmp_path, measure, *arguments)
     return capsys.readouterr().out.splitlines()
 
 
@@ -64,30 +64,28 @@ def test_a_run_that_is_too_short_does_not_count(tmp_path: Path) -> None:
 
 
 def test_the_last_line_is_the_figure_as_json(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lines = printed_by(capsys, tmp_path, monkeypatch, lambda _: HOLDING)
+    lines = printed_by(capsys, tmp_path, lambda _: HOLDING)
     answer = json.loads(lines[-1])
     assert list(answer) == ["name", "value", "goal", "unit", "ok", "rounds", "detail"]
     assert (answer["value"], answer["ok"], answer["rounds"]) == (3.142, True, 5)
 
 
-def test_a_figure_is_not_ok_when_one_of_its_bounds_does_not_hold(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_is_not_ok_when_one_of_its_bounds_does_not_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     failing = Bound(what="over Java", value=0.9, at_least=1)
     outcome = Outcome(bounds=[*HOLDING.bounds, failing])
-    (line,) = printed_by(capsys, tmp_path, monkeypatch, lambda _: outcome)
+    (line,) = printed_by(capsys, tmp_path, lambda _: outcome)
     assert json.loads(line)["ok"] is False
 
 
 def test_figures_of_one_measurement_have_a_line_each_and_the_wanted_one_is_the_last(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path)])
     failing = Outcome(bounds=[Bound(what="s", value=4, at_most=3)])
-    named = [Named(name=name, unit="s", goal="<= 3") for name in ("a", "b")]
-    figures(named, wanted="a", measure=lambda _: {"a": failing, "b": HOLDING})
+    measured(tmp_path, lambda _: {"a": failing, "b": HOLDING}, names="ab")
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["name"], each["ok"]) for each in answers] == [("b", True), ("a", False)]
 
@@ -101,34 +99,31 @@ def test_an_upper_bound_holds_up_to_itself() -> None:
 def test_a_quick_look_is_never_ok(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, str],
 ) -> None:
-    (line,) = printed_by(capsys, tmp_path, monkeypatch, lambda _: HOLDING, *arguments)
+    (line,) = printed_by(capsys, tmp_path, lambda _: HOLDING, *arguments)
     assert json.loads(line)["ok"] is False
 
 
 @pytest.mark.parametrize("error", [PeerMissingError("no Java"), LoadFailedError("no Java")])
-def test_a_figure_that_cannot_be_measured_ends_non_zero_and_without_a_value(
+def test_a_that_cannot_be_measured_ends_non_zero_and_without_a_value(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
     def fail(_: Bench) -> Outcome:
         raise error
 
-    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
-        figure("a_figure", unit="times", goal=">= 3", measure=fail)
+        measured(tmp_path, fail)
     assert ended.value.code
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "a_figure was not measured: no Java" in shown.err
+    assert "a was not measured: no Java" in shown.err
 
 
 def test_the_data_directory_goes_away_with_the_figure(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     seen: list[Path] = []
 
@@ -137,6 +132,6 @@ def test_the_data_directory_goes_away_with_the_figure(
         (bench.directory / "log").write_text("data")
         return HOLDING
 
-    printed_by(capsys, tmp_path, monkeypatch, look)
+    printed_by(capsys, tmp_path, look)
     assert seen[0].parent == tmp_path
     assert list(tmp_path.iterdir()) == []

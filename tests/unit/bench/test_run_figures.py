@@ -1,12 +1,15 @@
 """All figures, one program after another."""
 
+import inspect
 import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from bench import run_figures
-from bench.run_figures import FIGURES, measured, merged
+from bench.figure import FIGURES
+from bench.run_figures import NAMES, measured, merged
 
 
 def line(name: str) -> str:
@@ -48,7 +51,7 @@ def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() ->
 
 
 def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
-    first, second, third = FIGURES[:3]
+    first, second, third = NAMES[:3]
     before = [{"name": second, "value": 1}, {"name": third, "value": 1}]
     assert merged(before, [{"name": third, "value": 2}, {"name": first, "value": 2}]) == [
         {"name": first, "value": 2},
@@ -58,13 +61,18 @@ def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
 
 
 def test_a_figure_that_cannot_be_measured_keeps_its_earlier_value() -> None:
-    name = FIGURES[0]
+    name = NAMES[0]
     failed = [{"name": name, "ok": False, "error": "no Java"}]
     assert merged([{"name": name, "value": 1}], failed) == [{"name": name, "value": 1}]
     assert merged([], failed) == failed
     assert merged([{"name": name, "error": "no disk"}], failed) == failed
 
 
-def test_the_list_names_each_program_of_a_figure() -> None:
-    programs = Path(run_figures.__file__).with_name("figures").glob("[a-z]*.py")
-    assert sorted(FIGURES) == sorted(each.stem for each in programs)
+def test_the_table_has_each_module_of_a_figure_and_each_figure_can_be_measured() -> None:
+    modules = (Path(run_figures.__file__).parent / "figures").glob("[a-z]*.py")
+    assert {each.stem for each in modules} == {
+        each.name for each in FIGURES if each.by == f"figures.{each.name}:measure"
+    }
+    pytest.importorskip("confluent_kafka", reason="sh requirements/install.sh bench")
+    for each in FIGURES:
+        inspect.signature(each.measure()).bind("a bench")

@@ -1,0 +1,146 @@
+"""Every figure: its name, unit and goal, and what measures it.
+
+    python -m bench.figure NAME [--rounds 1 --seconds 2]
+
+A figure that is more than another one with other numbers has a module of its name in
+`bench/figures`, whose `measure` is called; the others name a function of `bench/comparisons`.
+"""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bench.measure import SECONDS_MIN, Measure, Named, figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure(Named):
+    """One figure.
+
+    Attributes:
+        by: module and function that measure it.
+        seconds: of each run, unless the command line says otherwise.
+        settings: further arguments of the function.
+    """
+
+    by: str
+    seconds: float
+    settings: dict[str, Any]
+
+    def measure(self) -> Measure:
+        """Return the function with its settings; imports what it needs."""
+        module, _, function = self.by.partition(":")
+        measured: Measure = partial(
+            getattr(importlib.import_module(f"bench.{module}"), function), **self.settings
+        )
+        return measured
+
+
+def _figure(
+    name: str, unit: str, goal: str, by: str = "", *, seconds: float = SECONDS_MIN, **settings: Any
+) -> Figure:
+    by = f"comparisons.{by}" if by else f"figures.{name}:measure"
+    return Figure(name=name, unit=unit, goal=goal, by=by, seconds=seconds, settings=settings)
+
+
+_BATCHES, _SENDS = "produce:compare_batches", "produce:compare_single_sends"
+_R3, _READERS = "produce:compare_replicated_batches", "consume:compare_consumers"
+_FAILOVER, _TOPICS = "failover:measure", "kubernetes_topics:measure"
+_SPARK = "spark_read:compare_spark_readers"
+
+# fmt: off
+FIGURES = (
+    _figure("produce_100b", "times", ">= 3, and >= 1 over Java's perf tool", _BATCHES,
+            record_bytes=100, over_confluent=3, over_java=1),
+    _figure("produce_1kb", "times", ">= 2, and >= 3 over Java's perf tool", _BATCHES,
+            record_bytes=1000, over_confluent=2, over_java=3),
+    _figure("send_100b", "times", ">= 1.5", _SENDS, record_bytes=100, over_confluent=1.5),
+    _figure("send_1kb", "times", ">= 1", _SENDS, record_bytes=1000, over_confluent=1),
+    _figure("consume_100b", "times", ">= 3", _READERS, record_bytes=100, over_confluent=3),
+    _figure("consume_1kb", "times", ">= 2", _READERS, record_bytes=1000, over_confluent=2),
+    _figure("produce_fsync_1kb", "times", ">= 2", "produce:compare_fsync",
+            record_bytes=1000, over_java=2),
+    _figure("wire_share", "share of raw gRPC", ">= 0.6"),
+    _figure("disk_share", "share of the disk", ">= 0.7"),
+    _figure("latency_10k", "times", ">= 1"),
+    _figure("many_clients", "ms", "<= 50"),
+    _figure("restart_10gb", "s", "<= 2"),
+    _figure("idle_rss", "MB", "<= 150"),
+    _figure("load_rss", "MB", "<= 400"),
+    _figure("partitions_1000", "times", "<= 1.2"),
+    _figure("failover", "s", "<= 1", _FAILOVER),
+    _figure("failover_p99", "s", "<= 3", _FAILOVER),
+    _figure("handover", "ms", "<= 200"),
+    _figure("produce_r3_100b", "times", ">= 2, and >= 2 over Java's perf tool", _R3,
+            record_bytes=100, over_confluent=2, over_java=2),
+    _figure("produce_r3_1kb", "times", ">= 1.5, and >= 1.5 over Java's perf tool", _R3,
+            record_bytes=1000, over_confluent=1.5, over_java=1.5),
+    _figure("controller_failover", "s", "<= 3"),
+    _figure("dead_broker_5000", "s", "<= 4"),
+    _figure("start_2000", "s", "<= 10"),
+    _figure("rebalance", "s", "<= 1"),
+    _figure("offset_commits", "positions/s", ">= 5,000"),
+    _figure("lag_1000", "ms", "<= 50"),
+    _figure("lag_truth", "s", "<= 2"),
+    _figure("group_consume", "times", ">= 1.2", "consume:compare_groups"),
+    _figure("compaction", "times", ">= 2", "compaction:measure"),
+    _figure("compaction_memory", "MB", "<= 200"),
+    _figure("compaction_reads", "times", "<= 2"),
+    _figure("tier_moves", "times", "<= 2"),
+    _figure("quota_precision", "share", "<= 0.05"),
+    _figure("quota_cost", "share", "<= 0.02"),
+    _figure("dashboards", "share", ">= 1.0"),
+    _figure("alerts", "share", ">= 1.0", seconds=120),
+    _figure("metrics_cost", "share", "<= 0.02", seconds=20),
+    _figure("scrape_10k", "s", "<= 1"),
+    _figure("faults", "real faults", ">= 450"),
+    _figure("sim_hours", "h/h", ">= 100", seconds=710),
+    _figure("sim_share", "share", ">= 0.85", seconds=240),
+    _figure("sim_speed", "events/s", ">= 20,000"),
+    _figure("mutants", "share", ">= 0.95", seconds=240),
+    _figure("spark_read_100b", "times", ">= 2", _SPARK,
+            record_bytes=100, records=10_000_000, over_kafka=2),
+    _figure("spark_read_1kb", "times", ">= 1.3", _SPARK,
+            record_bytes=1000, records=2_000_000, over_kafka=1.3),
+    _figure("spark_latency", "times", ">= 1"),
+    _figure("spark_memory", "MB", "<= 300"),
+    _figure("spark_write", "times", ">= 1, at 100 B and at 1 KB",
+            "spark_write:compare_spark_writers", over_kafka=1),
+    _figure("spark_kills", "kills", ">= 50"),
+    _figure("cluster_ready", "s", "<= 30"),
+    _figure("topic_ready", "s", "<= 2", _TOPICS),
+    _figure("topics_500", "s", "<= 60", _TOPICS),
+    _figure("rolling_restart", "failed writes", "0"),
+    _figure("pod_kill", "s", "<= 1.5"),
+    _figure("apiserver_outage", "failed writes", "0", seconds=60),
+    _figure("operator_idle", "writes/s", "<= 0.1", seconds=60),
+    _figure("bad_resources", "share", "1.0"),
+    _figure("e2e_faults", "faults on a real Kubernetes", ">= 50"),
+    _figure("spark_k8s_start", "s", "<= 40"),
+    _figure("spark_k8s_kills", "kills", ">= 30"),
+    _figure("spark_k8s_recovery", "s", "<= 60"),
+)
+# fmt: on
+"""All figures, in the order in which `make figures` measures and lists them."""
+
+
+def main() -> None:
+    """Measure the figure that the command line names, and those of the same measurement."""
+    name, options = (sys.argv[1] if sys.argv[1:] else ""), sys.argv[2:]
+    wanted = next((each for each in FIGURES if each.name == name), None)
+    if wanted is None:
+        names = "\n".join(f"  {each.name}" for each in FIGURES)
+        print(f"Which figure? make figure NAME=x, where x is one of:\n{names}", file=sys.stderr)
+        raise SystemExit(2)
+    together = [
+        each for each in FIGURES if (each.by, each.settings) == (wanted.by, wanted.settings)
+    ]
+    figures(
+        together, wanted=name, measure=wanted.measure(), seconds=wanted.seconds, options=options
+    )
+
+
+if __name__ == "__main__":
+    main()
