@@ -65,9 +65,9 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of a figure. The first bound's value is the figure's value."""
+    """The result of a figure: by name, the values that have bounds. The first is the figure's."""
 
-    bounds: list[Bound]
+    values: Mapping[str, float]
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -121,11 +121,12 @@ class Bench:
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """A figure's name, unit and goal."""
+    """A figure's name, unit and goal, and the bounds of its values, such as `<= 1`."""
 
     name: str
     unit: str
     goal: str
+    bounds: Sequence[str]
 
 
 Measure = Callable[[Bench], Outcome | Mapping[str, Outcome]]
@@ -172,21 +173,34 @@ def figures(
 
 
 def _answer(named: Named, bench: Bench, outcome: Outcome, minutes: float) -> dict[str, Any]:
+    bounds = [
+        _bound(what, value, text)
+        for (what, value), text in zip(outcome.values.items(), named.bounds, strict=True)
+    ]
     detail = {
-        "bounds": [{**asdict(bound), "holds": bound.holds} for bound in outcome.bounds],
+        "bounds": [{**asdict(bound), "holds": bound.holds} for bound in bounds],
         "seconds_per_run": bench.seconds,
         "minutes": minutes,
         **outcome.detail,
     }
     return {
         "name": named.name,
-        "value": rounded(outcome.bounds[0].value),
+        "value": rounded(bounds[0].value),
         "goal": named.goal,
         "unit": named.unit,
-        "ok": bench.is_full and all(bound.holds for bound in outcome.bounds),
+        "ok": bench.is_full and all(bound.holds for bound in bounds),
         "rounds": bench.rounds,
         "detail": rounded(detail),
     }
+
+
+def _bound(what: str, value: float, text: str) -> Bound:
+    side, _, number = text.partition(" ")
+    limit = json.loads(number.replace(",", ""))
+    if side == ">=":
+        return Bound(what=what, value=value, at_least=limit)
+    assert side == "<=", text
+    return Bound(what=what, value=value, at_most=limit)
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
 from e2e.installed import Namespace, topic, until
 
-ONE_SECONDS_MAX, MANY_SECONDS_MAX = 2, 60
 MANY = 500
 _CLUSTER = "logs"
 
@@ -36,11 +35,11 @@ def measure(bench: Bench) -> Mapping[str, Outcome]:
             )
     return {
         "topic_ready": Outcome(
-            bounds=[Bound(what="median in s", value=median(ones), at_most=ONE_SECONDS_MAX)],
+            values={"median in s": median(ones)},
             detail={"rounds": ones},
         ),
         "topics_500": Outcome(
-            bounds=[Bound(what="median in s", value=median(many), at_most=MANY_SECONDS_MAX)],
+            values={"median in s": median(many)},
             detail={"rounds": many, "topics": MANY},
         ),
     }

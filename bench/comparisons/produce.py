@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from bench.measure import Bench, Bound, Outcome, median_ratio, summaries
+from bench.measure import Bench, Outcome, median_ratio, summaries
 from bench.millrace_broker import running_millrace
 from bench.millrace_cluster import BROKERS, REPLICATION, running_millrace_cluster
 from bench.peers.kafka import running_kafka
@@ -20,9 +20,7 @@ CONFLUENT_WAY_OF = {"each": "each", "keyed": "keyed", "handle": "callback"}
 """Our way of sending single records, and confluent's that does the same."""
 
 
-def compare_batches(
-    bench: Bench, record_bytes: int, *, over_confluent: float, over_java: float
-) -> Outcome:
+def compare_batches(bench: Bench, record_bytes: int) -> Outcome:
     """Compare our batch API with confluent-kafka's fastest call and with Java's perf tool.
 
     Confluent is measured by both of its calls; the better median counts.
@@ -36,14 +34,10 @@ def compare_batches(
             kafka,
             millrace,
             record_bytes,
-            over_confluent=over_confluent,
-            over_java=over_java,
         )
 
 
-def compare_replicated_batches(
-    bench: Bench, record_bytes: int, *, over_confluent: float, over_java: float
-) -> Outcome:
+def compare_replicated_batches(bench: Bench, record_bytes: int) -> Outcome:
     """Compare likewise on three brokers of each system, with three replicas."""
     with (
         running_kafka(bench.directory / "kafka", nodes=BROKERS, replication=REPLICATION) as kafka,
@@ -54,8 +48,6 @@ def compare_replicated_batches(
             kafka,
             millrace,
             record_bytes,
-            over_confluent=over_confluent,
-            over_java=over_java,
         )
 
 
@@ -64,9 +56,6 @@ def _compare_batches(
     kafka: Broker,
     millrace: Broker,
     record_bytes: int,
-    *,
-    over_confluent: float,
-    over_java: float,
 ) -> Outcome:
     records = write_random_records(bench.directory / "records", record_bytes)
 
@@ -107,19 +96,15 @@ def _compare_batches(
         median_ratio(ours, runs["confluent_batch"]), median_ratio(ours, runs["confluent_each"])
     )
     return Outcome(
-        bounds=[
-            Bound(what="over confluent-kafka-python", value=over_better, at_least=over_confluent),
-            Bound(
-                what="over Kafka's Java tool",
-                value=median_ratio(ours, runs["java"]),
-                at_least=over_java,
-            ),
-        ],
+        values={
+            "over confluent-kafka-python": over_better,
+            "over Kafka's Java tool": median_ratio(ours, runs["java"]),
+        },
         detail=summaries(runs),
     )
 
 
-def compare_single_sends(bench: Bench, record_bytes: int, *, over_confluent: float) -> Outcome:
+def compare_single_sends(bench: Bench, record_bytes: int) -> Outcome:
     """Compare one call per record: plain, with a key, with an outcome for each."""
     records = write_random_records(bench.directory / "records", record_bytes)
     with ExitStack() as stack:
@@ -149,18 +134,12 @@ def compare_single_sends(bench: Bench, record_bytes: int, *, over_confluent: flo
         for way in CONFLUENT_WAY_OF
     }
     return Outcome(
-        bounds=[
-            Bound(
-                what="over confluent's produce(), no key, checked by flush()",
-                value=over["each"],
-                at_least=over_confluent,
-            )
-        ],
+        values={"over confluent's produce(), no key, checked by flush()": over["each"]},
         detail={"over_confluent": over, **summaries(runs)},
     )
 
 
-def compare_fsync(bench: Bench, record_bytes: int, *, over_java: float) -> Outcome:
+def compare_fsync(bench: Bench, record_bytes: int) -> Outcome:
     """Compare appends that are on disk before the acknowledgement; Kafka's by Java's tool."""
     records = write_random_records(bench.directory / "records", record_bytes)
     with ExitStack() as stack:
@@ -187,12 +166,10 @@ def compare_fsync(bench: Bench, record_bytes: int, *, over_java: float) -> Outco
             }
         )
     return Outcome(
-        bounds=[
-            Bound(
-                what="over Kafka's Java tool with flush.messages=1",
-                value=median_ratio(runs["millrace"], runs["java"]),
-                at_least=over_java,
+        values={
+            "over Kafka's Java tool with flush.messages=1": median_ratio(
+                runs["millrace"], runs["java"]
             )
-        ],
+        },
         detail=summaries(runs),
     )

@@ -7,10 +7,8 @@ and the brokers elect their controller.
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.real_kubernetes import fresh_namespace, running_kubernetes
-
-SECONDS_MAX = 30
 
 
 def measure(bench: Bench) -> Outcome:
@@ -24,6 +22,6 @@ def measure(bench: Bench) -> Outcome:
                 taken.append(time.monotonic() - since)
             say(f"round {number}/{bench.rounds} {taken[-1]:.1f} s")
     return Outcome(
-        bounds=[Bound(what="median in s", value=median(taken), at_most=SECONDS_MAX)],
+        values={"median in s": median(taken)},
         detail={"rounds": taken},
     )

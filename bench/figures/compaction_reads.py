@@ -23,7 +23,6 @@ from millrace.client import SyncAdmin, SyncProducer
 
 TOPIC = "compacted"
 KEYS = 2_000_000
-TIMES_MAX = 2
 CLEANING_SHARE_MIN = 0.5
 """Of a run, at least, in which the cleaner must have been at work."""
 _TRICKLE_S = 0.1
@@ -49,7 +48,7 @@ def measure(bench: Bench) -> Outcome:
                 time.sleep(2)  # A pass ends, or begins.
                 found[name].append(_latencies(bench, millrace, is_cleaning=name == "cleaning"))
                 say(f"round {number + 1}/{bench.rounds} {name:9} {found[name][-1]}")
-    return over(found, "cleaning", TIMES_MAX)
+    return over(found, "cleaning")
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from millrace.client import RetriableError
 PARTITIONS = 1000
 POLL_S = 0.02
 TIMEOUT_S = 60
-SECONDS_MAX, API_SERVER_SECONDS_MAX = 3, 8
 
 
 def measure(bench: Bench) -> Outcome:
@@ -35,8 +34,6 @@ def measure(bench: Bench) -> Outcome:
         what="failover",
         counts=("administration", "leaders"),
         partitions=PARTITIONS,
-        seconds_max=SECONDS_MAX,
-        api_server_seconds_max=API_SERVER_SECONDS_MAX,
     )
 
 

@@ -22,7 +22,6 @@ PARTITIONS = 5000
 SAMPLED = 100
 CHANGED_AT_ONCE = 1000
 TIMEOUT_S = 120
-SECONDS_MAX, API_SERVER_SECONDS_MAX = 4, 8
 
 
 def measure(bench: Bench) -> Outcome:
@@ -41,8 +40,6 @@ def measure(bench: Bench) -> Outcome:
         what="take-over",
         counts=("all_served", "writes"),
         partitions=PARTITIONS,
-        seconds_max=SECONDS_MAX,
-        api_server_seconds_max=API_SERVER_SECONDS_MAX,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 from bench.acknowledgements import longest_stall_ms
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.millrace_cluster import BROKERS, MillraceCluster, running_millrace_cluster
 from bench.processes import until
 from bench.settings import DURABILITIES, MILLRACE_TOPIC
@@ -27,20 +27,13 @@ RATE = 600
 """Records of 1 KB a second: one in 10 ms for each partition."""
 AFTERWARDS_S = 1.0
 MOVE_TIMEOUT_S = 30
-MS_MAX = 200
 
 
 def measure(bench: Bench) -> Outcome:
     """Move leaderships with both durabilities; the stalls of the first one count."""
     detail = {durability: _stalls(bench, durability) for durability in DURABILITIES}
     return Outcome(
-        bounds=[
-            Bound(
-                what="longest stall in ms",
-                value=detail[DURABILITIES[0]]["longest_ms"],
-                at_most=MS_MAX,
-            )
-        ],
+        values={"longest stall in ms": detail[DURABILITIES[0]]["longest_ms"]},
         detail=detail,
     )
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, say, settle
+from bench.measure import Bench, Outcome, say, settle
 from bench.millrace_broker import running_millrace
 from bench.processes import LoadFailedError
 from bench.settings import MILLRACE_TOPIC
@@ -18,7 +18,6 @@ from millrace.client import Admin, Position
 
 READERS = 32
 PARTITIONS = 10
-COMMITS_MIN = 5_000
 
 
 def measure(bench: Bench) -> Outcome:
@@ -32,13 +31,7 @@ def measure(bench: Bench) -> Outcome:
             rates.append(requests / bench.seconds)
             say(f"round {number + 1}/{bench.rounds} {rates[-1]:,.0f} requests/s")
     return Outcome(
-        bounds=[
-            Bound(
-                what="committed positions a second, ten in a request",
-                value=PARTITIONS * median(rates),
-                at_least=COMMITS_MIN,
-            )
-        ],
+        values={"committed positions a second, ten in a request": PARTITIONS * median(rates)},
         detail={"requests_per_second": rates, "readers": READERS},
     )
 

@@ -5,12 +5,10 @@ A round restarts all three brokers once, one at a time, by the operator.
 """
 
 from bench.comparisons.kubernetes_load import cluster_under_load, longest_by_key, writes
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.real_kubernetes import running_kubernetes
 from e2e.installed import until
 
-FAILURES_MAX = 0
-STALL_SECONDS_MAX = 1
 _RESTART_SECONDS_MAX = 300
 
 
@@ -34,10 +32,7 @@ def measure(bench: Bench) -> Outcome:
     failed = sum(not each.is_acknowledged for each in found)
     stall_s = max(each.seconds for each in longest.values())
     return Outcome(
-        bounds=[
-            Bound(what="writes that failed", value=failed, at_most=FAILURES_MAX),
-            Bound(what="longest stall in s", value=stall_s, at_most=STALL_SECONDS_MAX),
-        ],
+        values={"writes that failed": failed, "longest stall in s": stall_s},
         detail={
             "writes": len(found),
             "longest_stall_of_each_partition_s": sorted(each.seconds for each in longest.values()),

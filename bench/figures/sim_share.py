@@ -18,7 +18,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.processes import LoadFailedError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -31,7 +31,6 @@ LEFT_OUT: Final = (
     "client/tracing.py",
     "client/page_server.py",
 )
-SHARE_MIN: Final = 0.85
 EARLY_SEEDS: Final = 8
 """Of the swarm; half of them store their metadata at an API server."""
 
@@ -108,13 +107,12 @@ def measure(bench: Bench) -> Outcome:
     for name, share in sorted(by_file.items(), key=lambda each: each[1])[:20]:
         say(f"{share:6.1%} {name}")
     return Outcome(
-        bounds=[
-            Bound(
-                what="share of the lines of broker and client that are executed",
-                value=sum(map(len, executed.values())) / sum(map(len, lines.values())),
-                at_least=SHARE_MIN,
+        values={
+            "share of the lines of broker and client that are executed": sum(
+                map(len, executed.values())
             )
-        ],
+            / sum(map(len, lines.values()))
+        },
         detail={
             "cores": cores,
             "seconds": seconds,

@@ -5,14 +5,13 @@ for each second of one core, with all invariants and checkers on: the median of 
 import time
 from statistics import median
 
-from bench.measure import Bench, Bound, Outcome, say
+from bench.measure import Bench, Outcome, say
 from bench.processes import LoadFailedError
 from tests.sim.hours import HoursCluster
 from tests.sim.run import plan_of, run
 from tests.sim.world import MINUTE, SECOND
 
 LENGTH_US = 2 * MINUTE
-EVENTS_PER_SECOND_MIN = 20_000
 
 
 def measure(bench: Bench) -> Outcome:
@@ -34,12 +33,6 @@ def measure(bench: Bench) -> Outcome:
         times_as_fast.append(simulated_us / SECOND / used)
         say(f"round {number + 1}/{bench.rounds} {rates[-1]:,.0f} events/s")
     return Outcome(
-        bounds=[
-            Bound(
-                what="events handled by the product, for each second of one core",
-                value=median(rates),
-                at_least=EVENTS_PER_SECOND_MIN,
-            )
-        ],
+        values={"events handled by the product, for each second of one core": median(rates)},
         detail={"rounds": rates, "simulated_seconds_per_second": times_as_fast, "seeds": seed - 1},
     )

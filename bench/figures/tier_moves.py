@@ -21,7 +21,6 @@ from tests.background import repeated
 from millrace.client import SyncAdmin, SyncProducer
 
 TOPIC = "tiered"
-TIMES_MAX = 2
 MOVED_SHARE_MIN = 0.5
 """Bytes that must have moved, at least, of those written in a run with moves."""
 _MOVING = "moving"
@@ -51,7 +50,7 @@ def measure(bench: Bench) -> Outcome:
                 time.sleep(2)  # A move ends, or begins.
                 found[name].append(_measured(bench, millrace, is_moving=name == _MOVING))
                 say(f"round {number + 1}/{bench.rounds} {name:6} {found[name][-1]}")
-    return over(found, _MOVING, TIMES_MAX)
+    return over(found, _MOVING)
 
 
 @contextmanager

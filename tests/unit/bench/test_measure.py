@@ -1,18 +1,18 @@
 """The frame of all figures: turns, bounds, and the line that is printed."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from bench import measure
 from bench.loads.spec import Moved
-from bench.measure import SECONDS_MIN, Bench, Bound, Measure, Named, Outcome, Run, figures
+from bench.measure import SECONDS_MIN, Bench, Measure, Named, Outcome, Run, figures
 from bench.peers.maven import PeerMissingError
 from bench.processes import LoadFailedError, Usage
 
 UNUSED = Usage(cpu_seconds=1.0, peak_rss_bytes=1_000_000)
-HOLDING = Outcome(bounds=[Bound(what="times", value=3.14159265, at_least=3)])
+HOLDING = Outcome(values={"times": 3.14159265})
 
 
 @pytest.fixture(autouse=True)
@@ -25,16 +25,26 @@ def run_of(records: int, seconds: float) -> Run:
     return Run(moved=moved, client=UNUSED, broker=UNUSED)
 
 
-def measured(tmp_path: Path, measure: Measure, *arguments: str, names: str = "a") -> None:
-    named = [Named(name=name, unit="times", goal=">= 3") for name in names]
+def measured(
+    tmp_path: Path,
+    measure: Measure,
+    *arguments: str,
+    names: str = "a",
+    bounds: Sequence[str] = (">= 3",),
+) -> None:
+    named = [Named(name=name, unit="times", goal=">= 3", bounds=bounds) for name in names]
     options = ["--data-root", str(tmp_path), *arguments]
     figures(named, wanted="a", measure=measure, seconds=SECONDS_MIN, options=options)
 
 
 def printed_by(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, measure: Measure, *arguments: str
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    measure: Measure,
+    *arguments: str,
+    bounds: Sequence[str] = (">= 3",),
 ) -> list[str]:
-    measured(tmp_path, measure, *arguments)
+    measured(tmp_path, measure, *arguments, bounds=bounds)
     return capsys.readouterr().out.splitlines()
 
 
@@ -72,27 +82,25 @@ def test_the_last_line_is_the_figure_as_json(
     assert (answer["value"], answer["ok"], answer["rounds"]) == (3.142, True, 5)
 
 
-def test_a_is_not_ok_when_one_of_its_bounds_does_not_hold(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("bound", "value", "is_ok"),
+    [(">= 1", 1, True), (">= 1", 0.9, False), ("<= 5,000", 5000, True), ("<= 0", 0.1, False)],
+)
+def test_a_figure_is_ok_when_all_of_its_bounds_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, bound: str, value: float, is_ok: bool
 ) -> None:
-    failing = Bound(what="over Java", value=0.9, at_least=1)
-    outcome = Outcome(bounds=[*HOLDING.bounds, failing])
-    (line,) = printed_by(capsys, tmp_path, lambda _: outcome)
-    assert json.loads(line)["ok"] is False
+    outcome = Outcome(values={**HOLDING.values, "over Java": value})
+    (line,) = printed_by(capsys, tmp_path, lambda _: outcome, bounds=(">= 3", bound))
+    assert json.loads(line)["ok"] is is_ok
 
 
 def test_figures_of_one_measurement_have_a_line_each_and_the_wanted_one_is_the_last(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    failing = Outcome(bounds=[Bound(what="s", value=4, at_most=3)])
+    failing = Outcome(values={"times": 2})
     measured(tmp_path, lambda _: {"a": failing, "b": HOLDING}, names="ab")
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["name"], each["ok"]) for each in answers] == [("b", True), ("a", False)]
-
-
-def test_an_upper_bound_holds_up_to_itself() -> None:
-    assert Bound(what="MB", value=150, at_most=150).holds
-    assert not Bound(what="MB", value=150.1, at_most=150).holds
 
 
 @pytest.mark.parametrize("arguments", [("--rounds", "4"), ("--seconds", "9")])
@@ -106,7 +114,7 @@ def test_a_quick_look_is_never_ok(
 
 
 @pytest.mark.parametrize("error", [PeerMissingError("no Java"), LoadFailedError("no Java")])
-def test_a_that_cannot_be_measured_ends_non_zero_and_without_a_value(
+def test_a_figure_that_cannot_be_measured_ends_non_zero_and_without_a_value(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     error: Exception,
