@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs pictures lock
+.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,9 +117,14 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
 	  --grpc_python_out=proto proto/millrace/proto/v1/*.proto
 
-wire: setup ## When a release is tagged: keep its wire and settings, which later ones must not break
-	@$(PYTHON_RUN) -m tests.arch.wire
-	@$(PYTHON_RUN) -m tests.arch.settings
+DIST := dist
+
+dist: setup ## Build wheel and sdist into dist; the same bytes from the same commit
+	@rm -rf '$(DIST)'
+	@$(PYTHON_RUN) -m hatchling build -d '$(DIST)' >/dev/null
+
+release: dist ## On the commit that is tagged: build it, and keep in tests/data what later releases are tested with
+	@$(PYTHON_RUN) -m tests.releases '$(DIST)'/*.whl
 
 docs: setup ## Write docs/api.md, configuration.md, events.md, metrics.md, spark-options.md and parts of safety.md from the code
 	@$(PYTHON_RUN) -m docs.generate

@@ -1,28 +1,25 @@
 """The settings that brokers of the last release know: they refuse other names in `broker.toml`.
 
-`make wire` writes them and the wire. Run it when a release is tagged, and only then.
+`make release` writes them.
 """
 
 import json
 from collections.abc import Iterator
-from typing import Final
 
-from tests.arch.repository import ROOT
+from tests.releases.last import SETTINGS
 
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.settings import sections_of, settings_of
 
-LAST_RELEASE: Final = ROOT / "tests" / "data" / "settings_of_the_last_release.json"
-
 
 def last_release() -> set[str]:
     """Return the full names of the settings of the last release, as `storage.trash_delay_ms`."""
-    return set(json.loads(LAST_RELEASE.read_text()))
+    return set(json.loads(SETTINGS.read_text()))
 
 
 def keep_for_the_next_release() -> None:
     """Write the settings that there are as those of the last release."""
-    LAST_RELEASE.write_text(json.dumps(sorted(names_of(BrokerConfig)), indent=1) + "\n")
+    SETTINGS.write_text(json.dumps(sorted(names_of(BrokerConfig)), indent=1) + "\n")
 
 
 def names_of(cls: type, path: str = "") -> Iterator[str]:
@@ -31,7 +28,3 @@ def names_of(cls: type, path: str = "") -> Iterator[str]:
         yield path + name
     for name, section in sections_of(cls).items():
         yield from names_of(section, f"{path}{name}.")
-
-
-if __name__ == "__main__":
-    keep_for_the_next_release()

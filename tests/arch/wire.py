@@ -1,7 +1,6 @@
 """The wire as descriptors: its lint, and what would break those who speak the last release's.
 
-`make wire` stores the present wire as that of the last release. Run it when a release is tagged,
-and only then.
+`make release` stores the present wire as that of the last release.
 """
 
 import re
@@ -23,9 +22,9 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 from tests.arch.repository import ROOT
+from tests.releases.last import WIRE
 
 PROTO = ROOT / "proto"
-LAST_RELEASE = ROOT / "tests" / "data" / "wire_of_the_last_release.json"
 
 # Zero means something here, as in Kafka: what a reader gets that says nothing.
 MEANINGFUL_ZEROS = {"IsolationLevel"}
@@ -53,7 +52,7 @@ def _compile(folder: Path) -> bytes:
 
 def last_release() -> FileDescriptorSet:
     """Return the descriptors of the last release."""
-    return json_format.Parse(LAST_RELEASE.read_text(), FileDescriptorSet())
+    return json_format.Parse(WIRE.read_text(), FileDescriptorSet())
 
 
 def keep_for_the_next_release() -> None:
@@ -61,7 +60,7 @@ def keep_for_the_next_release() -> None:
     files = compiled()
     for file in files.file:
         file.ClearField("source_code_info")
-    LAST_RELEASE.write_text(json_format.MessageToJson(files, indent=1) + "\n")
+    WIRE.write_text(json_format.MessageToJson(files, indent=1) + "\n")
 
 
 # Lint.
@@ -223,7 +222,3 @@ def _messages(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], Desc
 def _enums(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], EnumDescriptorProto]]:
     for index, enum in enumerate(file.enum_type):
         yield (5, index), enum
-
-
-if __name__ == "__main__":
-    keep_for_the_next_release()

@@ -32,7 +32,7 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     processes,
     put_back,
 )
-from tests.faults.fault import FAULTS
+from tests.faults.fault import FAULTS, UPGRADE
 from tests.faults.machine import Need, missing
 from tests.faults.preload import compile_library
 from tests.faults.round import Outcome, play
@@ -117,6 +117,7 @@ def _round(
     order = list(plan)
     if not arguments.faults:
         random.Random(seed).shuffle(order)
+        order.sort(key=lambda fault_id: fault_id != UPGRADE)
     folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-", dir=arguments.folder))
     _say(f"round of seed {seed} in {folder}")
     library = compile_library(folder) if Need.PRELOAD in able else None

@@ -18,6 +18,7 @@ from tests.faults.network import BridgeHost, Host, NamespacedHost
 from tests.faults.preload import Control
 from tests.faults.volume import Folder, Volume
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker
+from tests.releases.last import Release
 
 from millrace.client import SyncAdmin
 from millrace.core.errors import MillraceError
@@ -80,6 +81,7 @@ class Node(RunningBroker):
         disk: Folder,
         control: Control,
         store: Path,
+        release: Release | None,
     ) -> None:
         self.name = f"broker-{number}"
         super().__init__(
@@ -96,6 +98,7 @@ class Node(RunningBroker):
             log_dirs=[disk.path / "log"],
             wrapper=[*host.enter, "env", *control.environment],
         )
+        self.release = release
         self.host = host
         self.disk = disk
         self.control = control
@@ -165,12 +168,19 @@ class Cluster:
         able: what the machine can do.
         library: to be preloaded, if it can be.
         history: gets the states of the metadata.
+        release: that the brokers begin with; None: this checkout.
     """
 
     def __init__(
-        self, folder: Path, able: Collection[Need], library: Path | None, history: History
+        self,
+        folder: Path,
+        able: Collection[Need],
+        library: Path | None,
+        history: History,
+        release: Release | None = None,
     ) -> None:
         self.folder = folder
+        self.release = release
         self._able = able
         self._library = library
         self._history = history
@@ -197,7 +207,13 @@ class Cluster:
             control = Control(self.folder / f"control-{number}", self._library)
             folder = self.folder / f"node-{number}"
             node = Node(
-                number, folder, host=host, disk=disk, control=control, store=self.store_file
+                number,
+                folder,
+                host=host,
+                disk=disk,
+                control=control,
+                store=self.store_file,
+                release=self.release,
             )
             self._opened.callback(node.abandon)
             self.nodes.append(node)

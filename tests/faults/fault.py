@@ -19,6 +19,8 @@ from tests.faults.metadata import SURE_KEYS, View
 from tests.faults.nearby import Nearby
 
 SEEN_SECONDS_MAX: Final = 20.0
+UPGRADE: Final = "F79"
+"""The brokers of a round with this fault begin with the last release. So it comes first."""
 
 
 @dataclass(slots=True)

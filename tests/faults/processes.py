@@ -1,17 +1,22 @@
 """Faults of processes: killed, paused, stalled, restarted, starved."""
 
 import os
+import re
 import resource
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
-from tests.faults.cluster import NotSeenError
-from tests.faults.fault import SEEN_SECONDS_MAX, Scene, fault
+from tests.faults.cluster import BROKERS, Node, NotSeenError
+from tests.faults.fault import SEEN_SECONDS_MAX, UPGRADE, Scene, fault
 from tests.faults.machine import Need
 from tests.faults.memory import MemoryLimit
 from tests.integration.running_broker import wait_until
+from tests.releases.last import Release
+
+from millrace.client import SyncAdmin
 
 _PAUSE_SECONDS = 3.0
 """Longer than a broker's session, a follower's lag and the controller's lease."""
@@ -127,6 +132,47 @@ def restart_in_turn(scene: Scene) -> str:
         scene.wait_for_new_life(node, before)
         scene.cluster.wait_until_whole()
     return "every broker registered anew"
+
+
+@fault(UPGRADE, "each broker of the last release becomes one of this; one goes back", seconds=40)
+def upgrade_in_turn(scene: Scene) -> str:
+    """Stop a broker in order, kill the next one, and take it back to the last release meanwhile."""
+    last = scene.cluster.release
+    if last is None or any(node.release is None for node in scene.cluster.nodes):
+        raise NotSeenError("the brokers were not of the last release")
+    first, second, third = scene.cluster.nodes
+    versions = [_version(node) for node in scene.cluster.nodes]
+    steps: list[tuple[Node, Release | None, Callable[[], object]]] = [
+        (first, None, first.stop),
+        (second, None, second.kill),
+        (second, last, second.stop),
+        (second, None, second.stop),
+        (third, None, third.stop),
+    ]
+    for number, (node, release, end) in enumerate(steps):
+        before = scene.cluster.look()
+        if end():
+            raise AssertionError(f"{node.name} did not stop in good order: {node.log_end()}")
+        node.release = release
+        node.start()
+        scene.wait_for_new_life(node, before)
+        with SyncAdmin(scene.cluster.bootstrap) as admin:
+            admin.create_topic(f"upgrade-{number}", replication_factor=BROKERS)
+        scene.cluster.wait_until_whole()
+        scene.load.wait_for_all()
+        scene.members.wait_until_shared()
+    with SyncAdmin(scene.cluster.bootstrap) as admin:
+        for number in range(len(steps)):
+            admin.delete_topic(f"upgrade-{number}")
+    if {*versions} != {last.version}:
+        raise AssertionError(f"the brokers of {last.version} were of {versions}")
+    return f"{versions} became {[_version(node) for node in scene.cluster.nodes]}"
+
+
+def _version(node: Node) -> str:
+    (sample,) = (name for name in node.metrics() if name.startswith("millrace_build_info{"))
+    (version,) = re.findall(r'\bversion="([^"]*)"', sample)
+    return str(version)
 
 
 @fault("F49", "SIGTERM, and SIGKILL before the stop is done")

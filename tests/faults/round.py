@@ -18,7 +18,7 @@ from tests.checkers.check import check
 from tests.checkers.history import INFO, of_keys
 from tests.checkers.report import Expectations, Report
 from tests.faults.cluster import Cluster, NotSeenError, zone_of
-from tests.faults.fault import FAULTS, Scene
+from tests.faults.fault import FAULTS, UPGRADE, Scene
 from tests.faults.history import History
 from tests.faults.latest import TOPIC, Latest
 from tests.faults.load import Load
@@ -27,6 +27,7 @@ from tests.faults.members import Members
 from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS, SURE_PLACES
 from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
+from tests.releases.last import unpacked
 
 _FILL_BYTES: Final = 2_500_000  # Two closed segments, and the beginning of a third.
 _QUIET_WRITES: Final = 60
@@ -93,7 +94,8 @@ def play(
     """
     outcome = Outcome()
     history = History(folder / "history.jsonl")
-    with history, Cluster(folder, able, library, history) as cluster:
+    release = unpacked(folder / "last-release") if UPGRADE in plan else None
+    with history, Cluster(folder, able, library, history, release) as cluster:
         load = Load(
             cluster.bootstrap,
             history,

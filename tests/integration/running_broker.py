@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.releases.last import Release
+
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 _LINES_SHOWN = 30
@@ -49,6 +51,9 @@ class RunningBroker:
         log_dirs: other places for the logs than `folder`.
         media: what each of these lies on; empty: nobody says.
         wrapper: a command in front of the broker's own, such as strace.
+
+    Attributes:
+        release: whose code it runs from its next start on; None: this checkout's.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class RunningBroker:
         self.media = list(media)
         self.settings = settings or {}
         self.wrapper = wrapper
+        self.release: Release | None = None
         self.address = ""
         self.outside_address = self.metrics_address = ""
         self.pid = 0
@@ -119,8 +125,12 @@ class RunningBroker:
             "MILLRACE_BROKER__" + name.upper().replace(".", "__"): str(value)
             for name, value in settings.items()
         }
+        python = [sys.executable]
+        if self.release is not None:
+            python = self.release.python
+            environment |= self.release.environment
         command = [
-            *(*self.wrapper, sys.executable, "-m", "millrace.cli"),
+            *(*self.wrapper, *python, "-m", "millrace.cli"),
             *("broker", "--config", str(config), "--output", "json"),
         ]
         with self.log_path.open("ab") as log:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-ONE_OF_EACH = "F02,F11,F24,F27,F19,F41,F67,F76"
+ONE_OF_EACH = "F79,F02,F11,F24,F27,F19,F41,F67,F76"
 KINDS = {
     "processes": "F02,F01,F39,F08,F03",
     "links": "F11,F17,F14,F65",
@@ -23,7 +23,7 @@ KINDS = {
     "groups and quotas": "F66,F67,F68,F72b",
     "compaction": "F76,F77,F78",
 }
-SECONDS_MAX = 240
+SECONDS_MAX = 300
 LINES_SHOWN = 40
 
 

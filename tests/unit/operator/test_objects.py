@@ -314,17 +314,21 @@ def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
 
 def test_settings_that_the_last_release_knows_are_in_broker_toml() -> None:
     lacking = {f"{section}.{name}" for section, names in LACKING_BEFORE.items() for name in names}
-    assert not lacking & last_release(), "they go from `LACKING_BEFORE` after `make wire`"
+    assert not lacking & last_release(), "they go from `LACKING_BEFORE` after `make release`"
 
 
-def test_a_broker_gets_settings_that_the_release_before_lacks(tmp_path: Path) -> None:
-    config = {
-        "metrics": {"names": "logs.example.org", "topics_max": 7},
-        "positions": {"left_topic_retention_ms": "3h", "metadata_bytes_max": 9},
-    }
-    found = loaded(tmp_path, objects(config=config))
-    assert (found.metrics.names, found.metrics.topics_max) == ("logs.example.org", 7)
+def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_path: Path) -> None:
+    config = every_setting()
+    config["metrics"]["names"] = "logs.example.org"
+    config["positions"]["left_topic_retention_ms"] = "3h"
+    made = objects(config=config)
+    found = loaded(tmp_path, made)
+    assert found.metrics.names == "logs.example.org"
     assert found.positions.left_topic_retention_ms == 3 * 3_600_000
-    assert found.positions.metadata_bytes_max == 9
-    pod = pod_of(objects(config=config)["StatefulSet", "c-b"])
-    assert pod != pod_of(objects(config={})["StatefulSet", "c-b"]), "another revision"
+    stateful_set = made["StatefulSet", "c-b"]
+    (container,) = pod_of(stateful_set)["containers"]
+    given = {each["name"] for each in container["env"]}
+    for section, names in LACKING_BEFORE.items():
+        for name in names:
+            assert f"MILLRACE_BROKER_IF_KNOWN__{section}__{name}".upper() in given
+    assert stateful_set != objects(config={})["StatefulSet", "c-b"], "another revision"

@@ -14,7 +14,7 @@ and from `Decided`; nothing here makes a request.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ _IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
 """Prefix of variables for settings that brokers of earlier releases lack: such a broker ignores the
 variable, and would refuse the name in `broker.toml`. A broker may be of an earlier release for a
 long time, by `spec.version`, and may restart before its turn in an upgrade."""
-LACKING_BEFORE: Final = {"metrics": ("names",), "positions": ("left_topic_retention_ms",)}
+LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {}
 """Settings of `spec.config` that brokers of the last release lack, by section."""
 _IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}
 """Settings of `spec.config` that are in a file beside `broker.toml`, by section: no broker restarts

@@ -1,0 +1,71 @@
+"""What earlier releases have written is read by this one, and goes on.
+
+Brokers of the last release beside those of this one: `F79` in tests/faults/processes.py.
+"""
+
+from pathlib import Path
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.raw_client import RawClient
+from tests.integration.running_broker import START_SECONDS_MAX, wait_until
+from tests.releases.directory import (
+    GROUP,
+    GROUP_TOPIC,
+    PRODUCER_ID,
+    archives,
+    content_of,
+    log_dirs,
+    put_back,
+)
+
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+
+
+@pytest.mark.parametrize("archive", archives(), ids=lambda path: path.name.partition(".tar")[0])
+def test_a_data_directory_of_an_earlier_release_holds_what_it_held_and_goes_on(
+    archive: Path, tmp_path: Path
+) -> None:
+    broker, content = put_back(archive, tmp_path)
+    last_producer_id = content.pop(PRODUCER_ID)
+    try:
+        broker.start()
+        assert content_of(broker.address) == content
+        with RawClient(broker.address) as client:
+            assert client.new_producer_id() > last_producer_id
+
+        # The group reads what it has not committed, and nothing twice.
+        committed = {
+            (topic, partition): offset
+            for topic, partition, offset, *_ in content["groups"][GROUP]["committed"]
+        }
+        unread = {
+            (partition, row[0])
+            for partition, rows in content["topics"][GROUP_TOPIC]["records"].items()
+            for row in rows
+            if row[0] >= committed[GROUP_TOPIC, int(partition)]
+        }
+        read: list[tuple[str, int]] = []
+        with SyncConsumer(broker.address, group=GROUP) as member:
+            member.subscribe([GROUP_TOPIC])
+
+            def has_read_all() -> bool:
+                read.extend((str(each.partition), each.offset) for each in member.poll())
+                return len(read) >= len(unread)
+
+            wait_until(has_read_all, "the group has read the rest", START_SECONDS_MAX)
+        assert (set(read), len(read)) == (unread, len(unread))
+
+        # Each partition goes on where it ended.
+        with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+            assert admin.describe_health().is_healthy
+            for topic in content["topics"]:
+                end = admin.list_offsets(topic)[topic, 0].offset
+                sent = producer.send(topic, b"later", key=b"later", partition=0)
+                assert sent.result(START_SECONDS_MAX).offset == end
+        assert broker.stop() == 0, broker.log_end()
+    finally:
+        broker.abandon()
+    ssd, hdd = log_dirs(tmp_path)
+    said = CommandLine("").ok("log", "verify", str(ssd), "--log-dir", str(hdd))
+    assert "sound" in said
