@@ -42,9 +42,9 @@ from demo.group import GroupRun, check_group, run_group
 from demo.routes import busiest_routes
 from demo.up_process import BROKERS, ClusterProcess
 
-from millrace.cli.measures import MEGABYTE, Transfer
-from millrace.cli.output import print_table
-from millrace.cli.progress import Progress
+from millrace.cli.console.measures import MEGABYTE, Transfer
+from millrace.cli.console.output import print_table
+from millrace.cli.console.progress import Progress
 from millrace.client import (
     BatchHandle,
     PartitionDescription,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from demo.checks import Check
 
-from millrace.cli.measures import Transfer
-from millrace.cli.progress import Progress
+from millrace.cli.console.measures import Transfer
+from millrace.cli.console.progress import Progress
 from millrace.client import Lag, SyncAdmin
 
 GROUP = "dashboard"

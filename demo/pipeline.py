@@ -42,9 +42,9 @@ from demo.flights import (
 from demo.spark_program import SparkProgram, missing
 from demo.up_process import BROKERS, ClusterProcess
 
-from millrace.cli.measures import Transfer
-from millrace.cli.output import print_table
-from millrace.cli.progress import Progress
+from millrace.cli.console.measures import Transfer
+from millrace.cli.console.output import print_table
+from millrace.cli.console.progress import Progress
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import MillraceError
 

@@ -19,8 +19,9 @@ from millrace.client._settings import AdminConfig
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
-from millrace.spark import options, sink_options
-from millrace.spark.option_table import markdown_refused, markdown_table
+from millrace.spark.options import sink_options
+from millrace.spark.options import source_options as options
+from millrace.spark.options.option_table import markdown_refused, markdown_table
 
 CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.client.metrics import ClientCollector
 from millrace.operator.telemetry import OperatorMetrics
-from millrace.spark.query_metrics import query_metrics, report_failures
+from millrace.spark.watching.query_metrics import query_metrics, report_failures
 
 _METRICS: Final = """\
 # Metrics

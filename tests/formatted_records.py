@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.cli.commands.consume import FORMATS
+from millrace.cli.console.standard_streams import DescriptorWriter
 from millrace.cli.records.record_format import parse_format
 from millrace.cli.records.writers import FormatWriter, open_writer
-from millrace.cli.standard_streams import DescriptorWriter
 from millrace.core.records.columns import SCHEMA
 
 ALL_FORMATS: Final = (*FORMATS, "format")

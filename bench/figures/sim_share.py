@@ -22,7 +22,7 @@ from bench.measure import Bench, Outcome, say
 from bench.processes import LoadFailedError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = (ROOT / "broker" / "millrace" / "broker", ROOT / "client" / "millrace" / "client")
+SOURCES: Final = tuple(ROOT / part / "millrace" / part for part in ("broker", "client", "runtime"))
 LEFT_OUT: Final = (
     "storage/posix_file_system.py",
     "telemetry/",

@@ -3,6 +3,6 @@
 Light on purpose: each driver imports it when the first format is looked up, whichever that is.
 """
 
-from millrace.spark.source import MillraceDataSource as DefaultSource
+from millrace.spark.data_source import MillraceDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -6,7 +6,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # The folders that hold a part of the package `millrace`, in the direction of imports.
-IMPORT_ROOTS = ("cli", "broker", "operator", "web", "spark-on-k8s", "client", "proto", "core")
+IMPORT_ROOTS = (
+    "cli",
+    "broker",
+    "operator",
+    "web",
+    "spark-on-k8s",
+    "client",
+    "runtime",
+    "proto",
+    "core",
+)
 PACKAGES = {root: root for root in IMPORT_ROOTS} | {"spark-on-k8s": "spark"}
 """The part of `millrace` that each holds."""
 SCRIPTS = ("spark-on-k8s", "jobs")

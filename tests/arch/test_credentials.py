@@ -4,7 +4,7 @@ import re
 
 from tests.arch.repository import ROOT, modules
 
-SEAM = ROOT / "client" / "millrace" / "client" / "host.py"
+SEAM = ROOT / "runtime" / "millrace" / "runtime" / "host.py"
 CREDENTIALS = re.compile(
     r"\b\w*(?:insecure|secure)_(?:channel|port)\b|\b\w*_(?:channel|server)_credentials\b"
 )

@@ -81,3 +81,8 @@ def test_every_folder_of_modules_is_a_package() -> None:
 def test_no_init_file_below_tests() -> None:
     """One in `tests/unit/operator/` would replace the standard library's module."""
     assert sorted((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_the_image_is_built_from_every_part() -> None:
+    ignored = (ROOT / "images" / "Dockerfile.dockerignore").read_text().split()
+    assert {f"!{import_root}" for import_root in IMPORT_ROOTS} <= set(ignored)

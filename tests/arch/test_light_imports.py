@@ -24,9 +24,10 @@ limits = batch.BatchLimits(batch_bytes_max=999, inflated_bytes_max=999)
 header = batch.check(partition, data, limits)
 assert batch.open_batch(partition, header, data, 999).num_rows == 1
 
-from millrace.core.compaction.batches import BatchCleaner, CleaningRules, KeyCollector, open_groups
-from millrace.core.compaction.key_hashes import KeyHasher
-from millrace.core.compaction.offset_map import OffsetMap
+from millrace.core.replica.compaction.batches import BatchCleaner, CleaningRules
+from millrace.core.replica.compaction.batches import KeyCollector, open_groups
+from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.compaction.offset_map import OffsetMap
 from millrace.core.records.header import stamp
 
 prepared = batch.prepare(partition, Columns(3, WallMs(1), None, [b"a", b"b", b"a"]))
@@ -75,7 +76,7 @@ def test_the_operator_the_web_page_and_administration_do_without_arrow(module: s
 
 @pytest.mark.parametrize("unwanted", ["millrace.client", "asyncio"])
 def test_the_socket_of_the_web_page_costs_no_more_than_itself(unwanted: str) -> None:
-    assert not loads("millrace.cli.web_page", unwanted)
+    assert not loads("millrace.cli.local.web_page", unwanted)
 
 
 @pytest.mark.parametrize("module", ["millrace.operator.app", "crds.generate"])

@@ -10,11 +10,11 @@ import grpc
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.metadata.model import Listener
+from millrace.runtime.turns import Turns
 
 CALLER = Caller(
     principal=ANONYMOUS,

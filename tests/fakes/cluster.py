@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
+from millrace.core.controller.lease import Deposed
 from millrace.core.errors import MillraceError
 from millrace.core.ids import (
     BrokerEpoch,
@@ -13,7 +14,6 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.lease import Deposed
 from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic

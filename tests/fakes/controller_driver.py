@@ -18,8 +18,8 @@ from millrace.core.controller.effects import (
     TopicRaised,
     WriteObject,
 )
+from millrace.core.controller.lease import Deposed
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
-from millrace.core.lease import Deposed
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.cluster_config import ClusterConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from tests.fakes.controller_driver import Objects
 
 from millrace.broker.coordination.store import CoordinationUnavailableError, always
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import MillraceError
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.objects.stored_object import StoredObject
 
 

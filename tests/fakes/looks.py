@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from millrace.cli.group_lag import TotalLag
+from millrace.cli.groups.group_lag import TotalLag
 from millrace.cli.top.look import Look
 from millrace.client import (
     BrokerInfo,

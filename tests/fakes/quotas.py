@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 from typing import Any, Final
 
-from millrace.broker.runtime.quotas import Quotas
+from millrace.broker.quotas import Quotas
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import QuotasConfig
 from millrace.core.callers import Caller
 from millrace.core.ids import BrokerId
+from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import EACH, Quota, QuotaEntity, QuotaKind
 
 

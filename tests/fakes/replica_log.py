@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from millrace.core.ids import LeaderEpoch, Offset
-from millrace.core.log.leader_epochs import LeaderEpochs
-from millrace.core.log.producer_states import ProducerStates
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.producer_states import ProducerStates
 
 
 @dataclass

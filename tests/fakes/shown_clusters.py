@@ -22,9 +22,9 @@ from millrace.client import (
     QuotaUse,
     TopicDescription,
 )
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId
-from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 from millrace.web.clusters import Cluster, Clusters
 from millrace.web.messages import Request, Response

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from millrace.core.groups.assignors import SubscribedTopic
-from millrace.core.groups.membership import FoundTopic
-from millrace.core.groups.patterns import matching
+from millrace.core.coordinator.groups.assignors import SubscribedTopic
+from millrace.core.coordinator.groups.membership import FoundTopic
+from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.ids import TopicId
 
 

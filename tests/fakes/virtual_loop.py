@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from millrace.client import host
+from millrace.runtime import host
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

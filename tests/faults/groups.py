@@ -12,8 +12,8 @@ from tests.faults.members import GROUP, MemberProcess
 from tests.integration.running_broker import wait_until
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.errors import MillraceError, QuotaNotFoundError
-from millrace.core.producer.murmur2 import partition_of
 from millrace.core.topics import POSITIONS_TOPIC
 
 _CLIENT: Final = "limited"

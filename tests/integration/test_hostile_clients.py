@@ -40,12 +40,12 @@ from tests.integration.raw_client import (
 )
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.client.page_server import CONNECTIONS_MAX
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1 import cluster_pb2, fetch_pb2, groups_pb2, positions_pb2, produce_pb2
 from millrace.proto.v1 import common_pb2 as common
 from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
+from millrace.runtime.page_server import CONNECTIONS_MAX
 
 MIB = 1 << 20
 GROWTH_MAX = 128 * MIB

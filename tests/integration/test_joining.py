@@ -13,8 +13,8 @@ from tests.integration.running_cluster import RunningCluster
 
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.client import SyncAdmin
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import UnsupportedFeatureError
-from millrace.core.lease import LeaseRecord
 from millrace.proto.errors import error_from_wire, error_to_trailers
 from millrace.proto.v1 import common_pb2, controller_pb2, fetch_pb2
 from millrace.proto.v1.common_pb2 import Feature

@@ -21,7 +21,7 @@ from millrace.client import (
     SyncProducer,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.producer.murmur2 import partition_of
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.proto.v1 import common_pb2 as E
 from millrace.proto.v1 import positions_pb2 as pb
 from millrace.proto.v1 import positions_pb2_grpc

@@ -13,7 +13,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import InvalidQuotaError, SyncAdmin, SyncConsumer, SyncProducer
 
 VALUE = b"v" * 10_000

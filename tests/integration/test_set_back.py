@@ -16,7 +16,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
 

@@ -11,7 +11,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import InvalidReplicationFactorError, MillraceError, SyncAdmin, SyncProducer
 
 TOPIC = "orders"

@@ -14,7 +14,7 @@ from tests.integration.running_broker import RunningBroker, wait_until
 from tests.unit.core.records import vectors
 
 from millrace.client import Record, RecordHandle, SyncAdmin, SyncConsumer, SyncProducer
-from millrace.core.producer.murmur2 import partition_of
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.records.batch import open_batch
 from millrace.core.records.header import parse_header
 

@@ -16,10 +16,10 @@ from tests.fakes.keyed_batches import KeyedRecord, batches_in, keyed_batch, late
 from tests.fakes.log_on_disk import NOW, LogOnDisk
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.core.compaction.cleanable import CompactionLags
-from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import StorageFullError
 from millrace.core.ids import Offset, WallMs
+from millrace.core.replica.compaction.cleanable import CompactionLags
+from millrace.core.replica.compaction.key_hashes import KeyHasher
 
 RETENTION_MS = 1000
 CONFIG = LogConfig(

@@ -21,12 +21,12 @@ from millrace.core.ids import (
     UNKNOWN_OFFSET,
     BrokerEpoch,
     BrokerId,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     TopicId,
     TopicPartition,
 )
-from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic

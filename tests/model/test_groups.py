@@ -11,12 +11,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millrace.core.coordinator.groups.assignors import SubscribedTopic
+from millrace.core.coordinator.groups.config import GroupsConfig
+from millrace.core.coordinator.groups.group import (
+    JOINING,
+    NO_PARTITIONS,
+    Current,
+    Member,
+    Partitions,
+)
+from millrace.core.coordinator.groups.membership import FoundTopic, Heartbeat, MembershipMachine
+from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.errors import FencedMemberEpochError, UnknownMemberIdError
-from millrace.core.groups.assignors import SubscribedTopic
-from millrace.core.groups.config import GroupsConfig
-from millrace.core.groups.group import JOINING, NO_PARTITIONS, Current, Member, Partitions
-from millrace.core.groups.membership import FoundTopic, Heartbeat, MembershipMachine
-from millrace.core.groups.patterns import matching
 from millrace.core.ids import TopicId, WallMs
 
 GROUP = "g"

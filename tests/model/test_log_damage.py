@@ -21,8 +21,8 @@ from millrace.core.errors import (
     LogDirFailedError,
     UnsupportedFormatError,
 )
-from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.records.header import parse_header, verify_body
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
 
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=100)
 BATCHES = {

@@ -25,11 +25,11 @@ from millrace.core.ids import (
     PartitionEpoch,
     ProducerId,
 )
-from millrace.core.log.producer_states import BATCHES_KEPT, ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
-from millrace.core.replication.rules import AppendRules
+from millrace.core.replica.log.producer_states import BATCHES_KEPT, ProducerStates
+from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.rules import AppendRules
 
 ALONE = PartitionState(
     replicas=(BrokerId(0),),

@@ -14,6 +14,19 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millrace.core.client.producer.batch import ProducerBatch
+from millrace.core.client.producer.delivery import Acknowledged
+from millrace.core.client.producer.sender import (
+    AllocateProducerId,
+    Answer,
+    Complete,
+    Disconnect,
+    Refusal,
+    Sender,
+    SenderConfig,
+    Transmit,
+)
+from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
     Appended,
     DuplicateSequenceError,
@@ -36,19 +49,6 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import ProducerBatch
-from millrace.core.producer.delivery import Acknowledged
-from millrace.core.producer.sender import (
-    AllocateProducerId,
-    Answer,
-    Complete,
-    Disconnect,
-    Refusal,
-    Sender,
-    SenderConfig,
-    Transmit,
-)
-from millrace.core.routing.router import Connect, RefreshMetadata, Router
 
 PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(2)]
 BROKER = BrokerId(1)

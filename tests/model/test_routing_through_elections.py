@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import NotLeaderError
 from millrace.core.ids import (
     BrokerId,
@@ -19,7 +20,6 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.routing.router import Connect, RefreshMetadata, Router
 
 PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(2)]
 BROKERS = st.integers(0, 2).map(BrokerId)

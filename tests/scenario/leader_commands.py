@@ -18,14 +18,14 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
-from millrace.core.replication.rules import AppendRules
+from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
 _NOW = 1_000_000

@@ -3,8 +3,13 @@
 from tests.scenario.transcript import Command
 
 from millrace.core.errors import MillraceError
-from millrace.core.fetch.session import FetchPosition, FetchSession, SessionLimits, SessionSettings
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.replica.fetch.session import (
+    FetchPosition,
+    FetchSession,
+    SessionLimits,
+    SessionSettings,
+)
 
 
 class SessionCommands:

@@ -29,8 +29,8 @@ from millrace.broker.coordination.kubernetes.resources import (
 )
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.core.controller.lease import NOBODY, LeaseRecord
 from millrace.core.ids import ControllerEpoch
-from millrace.core.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.objects.stored_object import StoredObject
 

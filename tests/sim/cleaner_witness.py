@@ -24,11 +24,11 @@ from millrace.broker.storage.cleaner_point import FILE_NAME, read_point
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import Segment
-from millrace.core.compaction.batches import CleaningRules
-from millrace.core.compaction.cleanable import Cleanable
 from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
 from millrace.core.records.batch import open_batch, walk
 from millrace.core.records.header import BatchHeader
+from millrace.core.replica.compaction.batches import CleaningRules
+from millrace.core.replica.compaction.cleanable import Cleanable
 
 
 class _Record(NamedTuple):

@@ -55,6 +55,7 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.storage.log import PartitionLog
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.errors import CorruptBatchError, CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -85,7 +86,6 @@ from millrace.core.metadata.requests import (
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.producer.murmur2 import partition_of
 from millrace.core.records.batch import walk
 from millrace.core.records.header import parse_header, verify_body
 from millrace.core.settings import INT64_MAX

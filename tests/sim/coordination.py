@@ -20,7 +20,7 @@ from tests.sim.threads import SimulatedThread
 from tests.sim.world import MILLISECOND, SECOND, Micros, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError, always
-from millrace.core.lease import NOBODY, LeaseRecord
+from millrace.core.controller.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.objects.stored_object import StoredObject
 
 NAME: Final = "coordination"

@@ -16,8 +16,8 @@ from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
+from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.positions.position import PositionsConfig
 from millrace.core.topics import POSITIONS_TOPIC
 
 _SOON: Final = 100 * MILLISECOND

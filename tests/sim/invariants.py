@@ -48,8 +48,8 @@ from millrace.core.metadata.model import (
     PartitionState,
 )
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replication.follower import RecordsLost
-from millrace.core.replication.leader import PartitionLeader
+from millrace.core.replica.replication.follower import RecordsLost
+from millrace.core.replica.replication.leader import PartitionLeader
 
 if TYPE_CHECKING:
     from tests.sim.cluster import SimulatedCluster

@@ -17,15 +17,15 @@ from tests.sim.world import SECOND, Event, World
 
 from millrace.broker.app import Broker, BrokerAddress
 from millrace.broker.coordination.store import CoordinationStore
-from millrace.broker.runtime.duties import Duties
-from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.storage.log import PartitionLog
+from millrace.broker.upkeep.duties import Duties
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicPartition
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
-from millrace.core.replication.replicas import Replicas
+from millrace.core.replica.replication.replicas import Replicas
 
 SUPERVISOR_US: Final = SECOND
 

@@ -15,12 +15,12 @@ from tests.sim.machine import BrokerProcess
 from tests.sim.process import SimulatedHost
 from tests.sim.world import SECOND, Violation
 
-from millrace.broker.controller import ControllerShell
+from millrace.broker.controller.shell import ControllerShell
+from millrace.broker.replica.appender import Appender, HeldAppends
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.controller import BrokerSessions
 from millrace.broker.rpc.produce import _ProduceStream
-from millrace.broker.runtime.appender import Appender, HeldAppends
-from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log.cleaner import LogCleaner, _Copy
 from millrace.broker.storage.log.retention import LogRetention
@@ -28,8 +28,6 @@ from millrace.broker.storage.log.tiering import LogTiering
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.client import host
-from millrace.core.compaction.batches import BatchCleaner, CleaningRules
 from millrace.core.controller.controller import Controller
 from millrace.core.controller.effects import Respond
 from millrace.core.errors import (
@@ -42,10 +40,11 @@ from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
-from millrace.core.replication.follower import PartitionFollower
-from millrace.core.replication.leader import PartitionLeader
-from millrace.core.replication.leader_session import LeaderSession
-from millrace.core.replication.replicas import (
+from millrace.core.replica.compaction.batches import BatchCleaner, CleaningRules
+from millrace.core.replica.replication.follower import PartitionFollower
+from millrace.core.replica.replication.leader import PartitionLeader
+from millrace.core.replica.replication.leader_session import LeaderSession
+from millrace.core.replica.replication.replicas import (
     Advanced,
     Completed,
     Effect,
@@ -55,6 +54,7 @@ from millrace.core.replication.replicas import (
     Replicas,
     SetAside,
 )
+from millrace.runtime import host
 
 if TYPE_CHECKING:
     from tests.sim.cluster import SimulatedCluster

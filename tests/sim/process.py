@@ -18,7 +18,7 @@ from tests.sim.network import Network
 from tests.sim.threads import SimulatedEvent, SimulatedQueue, SimulatedThread
 from tests.sim.world import World
 
-from millrace.client import host
+from millrace.runtime import host
 
 _graveyard: list[object] = []
 """The remains of dead processes: the garbage collector would run their code."""

@@ -49,18 +49,23 @@ from millrace.core.ids import (
     ProducerId,
     TopicPartition,
 )
-from millrace.core.log.leader_epochs import EpochStart
-from millrace.core.log.producer_states import BATCHES_KEPT
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
-from millrace.core.replication.follower import Append, FetchFrom, PartitionFollower, Truncate
-from millrace.core.replication.in_sync import IsrProposal
-from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
-from millrace.core.replication.leader_session import SessionRequest
-from millrace.core.replication.progress import FollowerProgress
-from millrace.core.replication.replica import Replica
-from millrace.core.replication.replicas import Effect, LogChange, Replicas
+from millrace.core.replica.log.leader_epochs import EpochStart
+from millrace.core.replica.log.producer_states import BATCHES_KEPT
+from millrace.core.replica.replication.follower import (
+    Append,
+    FetchFrom,
+    PartitionFollower,
+    Truncate,
+)
+from millrace.core.replica.replication.in_sync import IsrProposal
+from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.leader_session import SessionRequest
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replica import Replica
+from millrace.core.replica.replication.replicas import Effect, LogChange, Replicas
 
 _PROPOSALS_KEPT: Final = 500
 _BATCHES_KEPT: Final = 4 * BATCHES_KEPT

@@ -36,8 +36,8 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.ids import TopicPartition
-from millrace.core.lease import LeaseRecord
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES
 from millrace.core.topics import POSITIONS_TOPIC, TopicName

@@ -26,7 +26,7 @@ from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
 from millrace.core.metadata.requests import Reassignment, ReassignPartitions
 from millrace.core.records.batch import open_batch
 from millrace.core.records.header import parse_header
-from millrace.core.replication.rules import ReplicationConfig
+from millrace.core.replica.replication.rules import ReplicationConfig
 
 Step = tuple[float, str | Family, float]
 """When a fault begins, which one, and for how long, in seconds."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
-from millrace.core.groups.config import GroupsConfig
+from millrace.core.coordinator.groups.config import GroupsConfig
+from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.positions.position import PositionsConfig
-from millrace.core.replication.rules import ReplicationConfig
+from millrace.core.replica.replication.rules import ReplicationConfig
 
 DIRECTORY: Final = "/data"
 ON_HDD: Final = "/hdd"

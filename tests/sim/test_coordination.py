@@ -8,8 +8,8 @@ from tests.sim.network import Network, Weather
 from tests.sim.world import SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.core.controller.lease import NOBODY, LeaseRecord
 from millrace.core.ids import ControllerEpoch
-from millrace.core.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.objects.stored_object import StoredObject
 
 

@@ -13,13 +13,13 @@ from tests.sim.swarm import crafted
 
 from millrace.core.controller.brokers import registration
 from millrace.core.controller.brokers.registration import kind_of
-from millrace.core.ids import LeaderEpoch, Offset
-from millrace.core.log import leader_epochs
-from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
+from millrace.core.ids import EpochEnd, LeaderEpoch, Offset
+from millrace.core.replica.log import leader_epochs
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
 
 pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 
-EPOCHS = "millrace.core.log.leader_epochs:LeaderEpochs"
+EPOCHS = "millrace.core.replica.log.leader_epochs:LeaderEpochs"
 
 
 BROKEN = "def begin_quiet(self) -> None:\n    nowhere()"
@@ -81,7 +81,7 @@ def test_what_holds_a_rule_elsewhere_goes_with_it_and_comes_back() -> None:
 @pytest.mark.parametrize(
     ("target", "old"),
     [
-        ("millrace.core.log.gone:LeaderEpochs.append", "assert"),
+        ("millrace.core.replica.log.gone:LeaderEpochs.append", "assert"),
         (f"{EPOCHS}.gone", "assert"),
         (f"{EPOCHS}.append", "this text is not there"),
         (f"{EPOCHS}.append", "assert"),  # It occurs twice.

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from tests.background import repeated
 
 from millrace.operator.telemetry import WORKS, OperatorMetrics, Signs, TelemetryPage
-from millrace.spark.offsets import LogPosition, Offsets
-from millrace.spark.query_metrics import query_metrics, report_failures
-from millrace.spark.query_states import QueryStates
+from millrace.spark.cluster.offsets import LogPosition, Offsets
+from millrace.spark.watching.query_metrics import query_metrics, report_failures
+from millrace.spark.watching.query_states import QueryStates
 
 _PAUSE_SECONDS = 0.2
 

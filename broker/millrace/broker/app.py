@@ -23,13 +23,22 @@ import uvloop
 
 from millrace.broker import events
 from millrace.broker.address import Address
-from millrace.broker.controller import ControllerShell
+from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
+from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.controller.initial_brokers import InitialBrokers
+from millrace.broker.controller.older_copy import with_command
+from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.opening import open_store
 from millrace.broker.coordination.store import CoordinationStore
-from millrace.broker.peers.broker_lifecycle import BrokerLifecycle
-from millrace.broker.peers.controller_channel import ControllerChannel
-from millrace.broker.peers.group_lags import GroupLags
-from millrace.broker.peers.replica_fetcher import ReplicaFetcher
+from millrace.broker.coordinator.coordinators import CoordinatorLimits
+from millrace.broker.coordinator.group_lags import GroupLags
+from millrace.broker.coordinator.groups import Groups
+from millrace.broker.quotas import Quotas
+from millrace.broker.replica.early_requests import EarlyRequests
+from millrace.broker.replica.log_directories import LogDirectories
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.reader import LogReader
+from millrace.broker.replica.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
@@ -38,39 +47,25 @@ from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.groups import GroupsService
+from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import NamePartitions
+from millrace.broker.rpc.outside_address import OutsideAddress
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
-from millrace.broker.runtime.cleaners import Cleaners
-from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.coordinators import CoordinatorLimits
-from millrace.broker.runtime.descriptors import connections_allowed
-from millrace.broker.runtime.disk_watch import DiskWatch
-from millrace.broker.runtime.duties import Duties
-from millrace.broker.runtime.early_requests import EarlyRequests
-from millrace.broker.runtime.garbage import Garbage
-from millrace.broker.runtime.groups import Groups
-from millrace.broker.runtime.housekeeping import Housekeeping
-from millrace.broker.runtime.initial_brokers import InitialBrokers
-from millrace.broker.runtime.log_directories import LogDirectories
-from millrace.broker.runtime.mailbox import Mailbox, Worker
-from millrace.broker.runtime.memory import MemoryPool
-from millrace.broker.runtime.older_copy import with_command
-from millrace.broker.runtime.outside_address import OutsideAddress
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.tier_movers import TierMovers
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import MetricsPage
-from millrace.client import host
+from millrace.broker.upkeep.cleaners import Cleaners
+from millrace.broker.upkeep.descriptors import connections_allowed
+from millrace.broker.upkeep.disk_watch import DiskWatch
+from millrace.broker.upkeep.duties import Duties
+from millrace.broker.upkeep.housekeeping import Housekeeping
+from millrace.broker.upkeep.tier_movers import TierMovers
 from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.errors import InvalidConfigError
@@ -80,6 +75,11 @@ from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.garbage import Garbage
+from millrace.runtime.mailbox import Mailbox, Worker
+from millrace.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 

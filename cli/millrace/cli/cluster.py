@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.output import say
-from millrace.cli.partition_names import say_refused
-from millrace.cli.read_start import AtOffset, AtTime, Beginning, End, Last, Position
+from millrace.cli.arguments.partition_names import say_refused
+from millrace.cli.arguments.read_start import AtOffset, AtTime, Beginning, End, Last, Position
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.output import say
 from millrace.core.errors import MillraceError, NotLeaderError
 from millrace.core.topics import PartitionName
 

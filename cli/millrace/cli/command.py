@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
+from millrace.cli.console.failures import ExitCode, Failure, JsonFailure
+from millrace.cli.console.interruption import ending_in_order, exit_code_of
+from millrace.cli.console.standard_streams import check_written, end_output
 from millrace.cli.explanations import explain
-from millrace.cli.failures import ExitCode, Failure, JsonFailure
-from millrace.cli.interruption import ending_in_order, exit_code_of
-from millrace.cli.standard_streams import check_written, end_output
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
 

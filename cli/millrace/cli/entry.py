@@ -11,7 +11,7 @@ import os
 import signal
 from types import FrameType
 
-from millrace.cli.stop_signals import STOP_SIGNALS, stop_signals
+from millrace.cli.console.stop_signals import STOP_SIGNALS, stop_signals
 
 
 def millrace() -> None:

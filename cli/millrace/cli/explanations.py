@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from millrace.cli.arguments.partition_names import parse
+from millrace.cli.arguments.trash import IN_TRASH
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
-from millrace.cli.failures import ExitCode, Failure, nearest
-from millrace.cli.partition_names import parse
-from millrace.cli.trash import IN_TRASH
+from millrace.cli.console.failures import ExitCode, Failure, nearest
 from millrace.core import errors
 from millrace.core.topics import INTERNAL_PREFIX
 

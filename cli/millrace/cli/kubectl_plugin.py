@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from millrace.cli.command import Command
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.standard_streams import standard_streams
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.standard_streams import standard_streams
 
 BROKERS: Final = "millrace.dev/cluster={},app.kubernetes.io/component=broker"
 """Selects the pods of a Cluster."""

@@ -6,8 +6,8 @@ import click
 
 from millrace.cli.allocator import keep_freed_memory
 from millrace.cli.command import CommandModules, Group
-from millrace.cli.failures import ExitCode
-from millrace.cli.standard_streams import standard_streams
+from millrace.cli.console.failures import ExitCode
+from millrace.cli.console.standard_streams import standard_streams
 
 COMMANDS = CommandModules(
     {

@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from millrace.cli.failures import ExitCode, Failure, did_you_mean
+from millrace.cli.console.failures import ExitCode, Failure, did_you_mean
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import parse, setting
@@ -61,7 +61,7 @@ class Profiles:
 
     def store(self) -> None:
         """Write the file; it is replaced as a whole."""
-        from millrace.cli.whole_file import WholeFile
+        from millrace.cli.files.whole_file import WholeFile
 
         lines = ["# `millrace profile` writes this file, and keeps no comments."]
         if self.current is not None:

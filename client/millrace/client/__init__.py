@@ -20,7 +20,7 @@ imports `grpc` before this package, and starts others by a fork, as PySpark star
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-import millrace.client._runtime.fork  # noqa: F401  # First: gRPC reads what it sets.
+import millrace.runtime.fork  # noqa: F401  # First: gRPC reads what it sets.
 
 # isort: split
 from millrace.client._admin.admin import Admin
@@ -42,7 +42,7 @@ from millrace.client._admin.plans import plan_reassignment
 from millrace.client._admin.quotas import QuotaDescription, QuotaUse
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._cluster.wire import BrokerInfo
-from millrace.client.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
@@ -95,7 +95,7 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
 )
 from millrace.core.media import Media, TopicMedia
-from millrace.core.positions.position import Position
+from millrace.runtime.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
 
 _LOADED_LATER: Final = {
     "Consumer": "_consumer.consumer",

@@ -34,18 +34,18 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-from millrace.client import host
 from millrace.client._admin.admin import Admin
 from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.latencies import BOUNDS_S, Example, Latencies
 from millrace.client._consumer.consumer import Consumer
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._producer.producer import Producer
-from millrace.client._runtime.latencies import BOUNDS_S, Example, Latencies
 from millrace.client._sync.admin import SyncAdmin
 from millrace.client._sync.consumer import SyncConsumer
 from millrace.client._sync.producer import SyncProducer
-from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.errors import InvalidRequestError
+from millrace.runtime import host
+from millrace.runtime.channel import SOFTWARE_VERSION
 
 Client = Producer | SyncProducer | Consumer | SyncConsumer | Admin | SyncAdmin
 

@@ -12,13 +12,14 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
 from millrace.core.addresses import PORT_MAX
-from millrace.core.groups.config import GroupsConfig
-from millrace.core.lease import LeaseTimes
+from millrace.core.controller.lease import LeaseTimes
+from millrace.core.coordinator.groups.config import GroupsConfig
+from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import parse_accepted_copy
-from millrace.core.positions.position import PositionsConfig
-from millrace.core.replication.rules import ReplicationConfig
+from millrace.core.quotas.config import QuotasConfig
+from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.core.settings import (
     INT32_MAX,
     NO_LIMIT,
@@ -695,36 +696,6 @@ class LimitsConfig:
             yield ("message_bytes_max: must not be more than connection_request_memory_bytes_max")
         if self.fetch_response_bytes_max >= self.message_bytes_max:
             yield "fetch_response_bytes_max: must be less than message_bytes_max"
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuotasConfig:
-    """How [quotas](quotas.md) are enforced. The quotas themselves are no settings."""
-
-    burst_ms: int = setting(
-        200,
-        "How much of its limit an idle client saves up: this many milliseconds of it may come at "
-        "once.",
-        unit=Unit.MILLISECONDS,
-        minimum=1,
-        maximum=60_000,
-        visibility=Visibility.TUNING,
-    )
-    throttle_ms_max: int = setting(
-        300_000,
-        "Longest delay of a client that exceeds its quota. More is forgiven, so a client exceeds "
-        "its quota if its requests are larger than the quota allows in this time.",
-        unit=Unit.MILLISECONDS,
-        minimum=1000,
-        maximum=3_600_000,
-    )
-    buckets_max: int = setting(
-        10_000,
-        "Most clients and topics whose use is counted separately; about 500 bytes each. Beyond it, "
-        "further ones of a quota share its limit. Idle ones are forgotten after a minute.",
-        minimum=10,
-        maximum=1_000_000,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

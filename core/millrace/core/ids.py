@@ -55,6 +55,17 @@ class TopicPartition(NamedTuple):
         return f"{self.topic_id.hex()}-{self.partition}"
 
 
+class EpochEnd(NamedTuple):
+    """A leader epoch and the exclusive end of what it wrote."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+NOTHING_WRITTEN: Final = EpochEnd(NO_LEADER_EPOCH, Offset(0))
+"""The end of no records: every log has all before it."""
+
+
 class Leader(NamedTuple):
     """The leader of a partition, and its leader epoch."""
 

@@ -37,7 +37,7 @@ class TopicName(NamedTuple):
 
 
 POSITIONS_TOPIC: Final = TopicName(DEFAULT_NAMESPACE, "__positions")
-"""Where positions are kept, see `core/positions`."""
+"""Where positions are kept, see `core/coordinator/positions`."""
 
 
 def parse_topic_name(text: str, default: str = DEFAULT_NAMESPACE) -> TopicName:

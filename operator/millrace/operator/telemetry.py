@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
-from millrace.client.page_server import PageHandler, PageServer, names_in
+from millrace.runtime.page_server import PageHandler, PageServer, names_in
 
 PORT: Final = 7095
 NAMES_VARIABLE: Final = "MILLRACE_OPERATOR_METRICS_NAMES"

@@ -18,6 +18,6 @@ __all__ = ["register"]
 
 def register(spark: "SparkSession") -> None:
     """Make the format `millrace` known to a session."""
-    from millrace.spark.source import MillraceDataSource
+    from millrace.spark.data_source import MillraceDataSource
 
     spark.dataSource.register(MillraceDataSource)

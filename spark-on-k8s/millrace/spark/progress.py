@@ -33,12 +33,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from millrace.client.page_server import PageHandler, PageServer, names_in
 from millrace.core.addresses import parse_addresses
+from millrace.runtime.page_server import PageHandler, PageServer, names_in
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.position_reports import PositionReporter
-from millrace.spark.query_metrics import query_metrics, report_failures
-from millrace.spark.query_states import QueryStates
+from millrace.spark.watching.position_reports import PositionReporter
+from millrace.spark.watching.query_metrics import query_metrics, report_failures
+from millrace.spark.watching.query_states import QueryStates
 
 _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of ended queries: Spark sends them later."""

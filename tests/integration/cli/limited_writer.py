@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.formatted_records import ALL_FORMATS, expected, output, write
 
-from millrace.cli.standard_streams import OutputFailure
+from millrace.cli.console.standard_streams import OutputFailure
 
 
 def told(call: Callable[[], object]) -> str:

@@ -14,7 +14,7 @@ from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import LogTruncatedError, SyncAdmin, SyncConsumer
 from millrace.core.errors import Appended, NotControllerError
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import SyncProducer
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 
 LINES = [f"{number:06}{'x' * 193}".encode() for number in range(500)]
 """More than a pipe holds."""

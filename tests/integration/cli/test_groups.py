@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.client import Position, SyncAdmin, SyncConsumer, SyncProducer
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 
 OFFLINE = CommandLine("127.0.0.1:1")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 
 FLIGHTS = b"carrier,delay,dest\nUA,11,IAH\nAA,NA,MIA\nUA,-3,ORD\n"
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.formatted_records import ALL_FORMATS, expected, output, write
 
-from millrace.cli.failures import ExitCode
-from millrace.cli.standard_streams import DescriptorWriter, OutputFailure
+from millrace.cli.console.failures import ExitCode
+from millrace.cli.console.standard_streams import DescriptorWriter, OutputFailure
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = "millrace.cli.commands."

@@ -10,7 +10,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from tests.integration.cli.command_line import CommandLine
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.cli.main import cli
 from millrace.client import Position, SyncAdmin
 

@@ -13,7 +13,7 @@ from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 
 CLEAN = "clean-shutdown"
 """What a broker leaves in its log directory when it has closed everything."""

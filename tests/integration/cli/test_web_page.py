@@ -19,9 +19,9 @@ from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
+from millrace.cli.local.web_page import WebPage
 from millrace.cli.main import cli
-from millrace.cli.web_page import WebPage
 
 
 def up(folder: Path, *words: str) -> "subprocess.Popen[str]":

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from tests.fakes.silent_peers import silent_peers
 from tests.integration.running_broker import wait_until
 
-from millrace.client.page_server import (
+from millrace.runtime.page_server import (
     CONNECTIONS_MAX,
     SILENT_S_MAX,
     PageHandler,

@@ -32,8 +32,8 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.client.serialization import from_int64, from_json, from_str
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, UnknownServerError
-from millrace.core.producer.murmur2 import partition_of
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -6,8 +6,8 @@ import pytest
 from tests.integration.running_broker import wait_until
 
 from millrace.broker.coordination.store import CoordinationStore
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.ids import ControllerEpoch
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
 

@@ -12,11 +12,11 @@ from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.fakes.observing import Observing
 from tests.integration.kubernetes.conftest import OpenStore
 
-from millrace.broker.controller import ControllerShell
+from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.core.controller.lease import LeaseTimes
 from millrace.core.errors import MillraceError, NotControllerError, TopicAlreadyExistsError
-from millrace.core.lease import LeaseTimes
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, Topic
 from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard

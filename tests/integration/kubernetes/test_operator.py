@@ -11,10 +11,10 @@ import pytest
 from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import NotControllerError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import BrokerId, ControllerEpoch
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.operator.kube.api import ApiError

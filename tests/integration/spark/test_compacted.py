@@ -15,10 +15,11 @@ from tests.integration.spark.test_ranges import SCHEMA, options, rows
 from tests.integration.spark.test_stream import Query
 
 from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
-from millrace.spark import range_reader, tables
+from millrace.spark import tables
 from millrace.spark.errors import InvalidColumnsError
-from millrace.spark.planning import Range
-from millrace.spark.range_reader import Task, read_task
+from millrace.spark.source import range_reader
+from millrace.spark.source.planning import Range
+from millrace.spark.source.range_reader import Task, read_task
 
 TOPIC = "aircraft"
 PARTITIONS = 2

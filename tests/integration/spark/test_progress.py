@@ -18,12 +18,12 @@ from millrace.client import Position, SyncAdmin, SyncProducer
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
+from millrace.spark.cluster.offsets import LogPosition
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.offsets import LogPosition
-from millrace.spark.position_reports import PositionReporter
 from millrace.spark.progress import QueryWatch, watch_queries
+from millrace.spark.watching.position_reports import PositionReporter
 
-REPORTS = "millrace.spark.position_reports"
+REPORTS = "millrace.spark.watching.position_reports"
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from millrace.client import (
     SyncConsumer,
     UnknownTopicOrPartitionError,
 )
-from millrace.spark import range_reader
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
-from millrace.spark.option import Use
-from millrace.spark.options import SourceOptions, parse_options
-from millrace.spark.planning import Range
-from millrace.spark.range_reader import Task, read_task
+from millrace.spark.options.option import Use
+from millrace.spark.options.source_options import SourceOptions, parse_options
+from millrace.spark.source import range_reader
+from millrace.spark.source.planning import Range
+from millrace.spark.source.range_reader import Task, read_task
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import Record, SyncAdmin, SyncConsumer
-from millrace.core.producer.murmur2 import partition_of
+from millrace.core.client.producer.murmur2 import partition_of
 
 COUNT = 5000
 

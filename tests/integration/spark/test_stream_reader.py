@@ -20,22 +20,22 @@ from millrace.client import (
     SyncProducer,
     UnknownTopicOrPartitionError,
 )
+from millrace.spark.cluster.lookups import Lookups
 from millrace.spark.errors import (
     CheckpointError,
     DataLossError,
     InvalidOptionError,
     TopicRecreatedError,
 )
-from millrace.spark.lookups import Lookups
-from millrace.spark.option import Use
-from millrace.spark.options import SourceOptions, parse_options
+from millrace.spark.options.option import Use
+from millrace.spark.options.source_options import SourceOptions, parse_options
 
 limits = pytest.importorskip(
     "pyspark.sql.streaming.datasource", reason="needs pyspark: sh requirements/install.sh spark"
 )
-batch_reader = pytest.importorskip("millrace.spark.batch_reader")
-schema = pytest.importorskip("millrace.spark.schema")
-stream_reader = pytest.importorskip("millrace.spark.stream_reader")
+batch_reader = pytest.importorskip("millrace.spark.source.batch_reader")
+schema = pytest.importorskip("millrace.spark.source.schema")
+stream_reader = pytest.importorskip("millrace.spark.source.stream_reader")
 
 MakeReader = Callable[..., Any]
 

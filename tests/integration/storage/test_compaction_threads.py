@@ -16,9 +16,9 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.broker.storage.posix_file_system import PosixFileSystem
-from millrace.core.compaction.cleanable import CompactionLags
-from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.ids import BrokerId, Offset, WallMs
+from millrace.core.replica.compaction.cleanable import CompactionLags
+from millrace.core.replica.compaction.key_hashes import KeyHasher
 
 KEYS = 40
 ROUNDS = 80

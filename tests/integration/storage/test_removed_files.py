@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from tests.fakes.appending_process import open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
-from millrace.broker.runtime.mailbox import Mailbox
-from millrace.broker.runtime.replica_mover import ReplicaMover
+from millrace.broker.replica.replica_mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.ids import Offset, WallMs
+from millrace.runtime.mailbox import Mailbox
 
 NOW = WallMs(1)
 CONFIG = LogConfig(segment_bytes=1000)

@@ -14,7 +14,7 @@ from tests.integration.running_cluster import RunningCluster
 from tests.integration.web.conftest import LARGE, ODD, ORDERS, WebPage
 
 from millrace.client import SyncAdmin, SyncProducer
-from millrace.core.producer.murmur2 import partition_of
+from millrace.core.client.producer.murmur2 import partition_of
 from millrace.web.server import CONNECTIONS_MAX, HEAD_S_MAX
 from millrace.web.site import PAGE_S_MAX
 from millrace.web.values import CHARACTERS_MAX, WRITTEN_MAX

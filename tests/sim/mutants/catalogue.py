@@ -6,7 +6,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 |---|---|---|---|
 | joining without a fetch in this epoch | P22 | a follower that has not fetched has no progress to join with | the mutant of P9 that keeps what was reported in an earlier epoch |
 | wall clock for lag | P23 | machines get only monotonic time | the mutant of P23 about a clock that jumped; F19 to F21 here and with real brokers |
-| records of another leader count for an eligible replica | P26 | its snapshot would have to be from the moment before a truncation of its own tail | `tests/unit/core/log/test_leader_epochs.py`: `test_records_of_another_leader_do_not_count_however_many_they_are` |
+| records of another leader count for an eligible replica | P26 | its snapshot would have to be from the moment before a truncation of its own tail | `tests/unit/core/replica/log/test_leader_epochs.py`: `test_records_of_another_leader_do_not_count_however_many_they_are` |
 | an unclean election before eligible replicas have shown their logs | P26 | where an unclean election is allowed, records may be lost | `tests/unit/core/controller/partitions/test_elections.py`: `test_no_unclean_election_takes_place_before_the_logs_of_eligible_replicas_are_known` |
 | a lease that is believed | P34 | the lease is no promise: the product always allows for two controllers | the mutants of P35, P36 and P38; `tests/sim/rule_scenarios.py`: P34 to P39 |
 | blind retry after a time-out | P36 | a repeated write carries its old version, which the store refuses | the mutants of P36; `tests/integration/kubernetes/test_faults.py`: `test_an_answer_that_says_nothing_is_unavailability_and_nothing_is_sent_twice` |
@@ -14,12 +14,12 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | deletion of what metadata does not name | P39, P70 | no code does that: only tombstones are looked up | `tests/unit/broker/storage/test_log_directory.py`: `test_directories_that_nobody_knows_are_left_alone`; `Invariants.on_deleting` after every deletion |
 | no data plane without the store | P40 | only the controller speaks to the store | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
-| six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
+| six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/client/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
 | a copy takes its name before the replaced segments are removed for good | P57, P69 | power has to go between two calls, and the disk to lose one name and not the other | `tests/unit/broker/storage/test_cleaner.py`: `test_names_that_reach_the_disk_in_any_order_lose_nothing` |
 | a reader goes on in the file that took the name of its segment | P57 | threads of the simulator rarely meet in that moment | `tests/integration/storage/test_compaction_threads.py` |
 | a stored position is acknowledged before its commit | P60 | the mutant of P55 covers it | the mutant of P55 |
 | no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
-| what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
+| what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501

@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, mutant
 
-_CORE: Final = "millrace.core.compaction"
+_CORE: Final = "millrace.core.replica.compaction"
 _CLEANER: Final = "millrace.broker.storage.log.cleaner"
 _SWAP: Final = "millrace.broker.storage.segment_swap"
 
@@ -96,7 +96,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "tombstones go while a replica is out of sync",
         "P57",
-        "millrace.broker.runtime.cleaners:Cleaners._choose",
+        "millrace.broker.upkeep.cleaners:Cleaners._choose",
         "are_kept=not each.replica.has_all_in_sync",
         "are_kept=False",
     ),
@@ -173,7 +173,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a follower does not take the end of a batch",
         "P57",
-        "millrace.core.replication.follower:PartitionFollower._follow_on",
+        "millrace.core.replica.replication.follower:PartitionFollower._follow_on",
         "batches = [batches[0].cut(self.topic_partition, next_offset), *batches[1:]]",
         "pass",
     ),

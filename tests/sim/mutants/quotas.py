@@ -48,7 +48,7 @@ MUTANTS = (
     mutant(
         "a new stream does not wait for what its client owes",
         "P73",
-        "millrace.broker.runtime.quotas:Throttle.begin",
+        "millrace.broker.quotas:Throttle.begin",
         "self.charge(0)",
         "pass",
     ),
@@ -62,14 +62,14 @@ MUTANTS = (
     mutant(
         "a broker follows no change of a quota",
         "P74",
-        "millrace.broker.runtime.quotas:Quotas.on_image",
+        "millrace.broker.quotas:Quotas.on_image",
         "if cluster is before:",
         "if cluster is before or self.meters.table.has_caller_quotas:",
     ),
     mutant(
         "a stream keeps the quotas with which it began",
         "P74",
-        "millrace.broker.runtime.quotas:Throttle._follow",
+        "millrace.broker.quotas:Throttle._follow",
         "if self._generation != self._meters.generation:",
         "if not self._generation:",
     ),

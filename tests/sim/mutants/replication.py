@@ -5,11 +5,11 @@ from typing import Final
 from tests.sim.mutants.mutant import Mutant, mutant
 from tests.sim.mutants.shells import NEWS_IS_LATE
 
-_LEADER: Final = "millrace.core.replication.leader:PartitionLeader"
-_FOLLOWER: Final = "millrace.core.replication.follower:PartitionFollower"
-_IN_SYNC: Final = "millrace.core.replication.in_sync:InSyncReplicas"
-_EPOCHS: Final = "millrace.core.log.leader_epochs:LeaderEpochs"
-_STATES: Final = "millrace.core.log.producer_states:ProducerStates"
+_LEADER: Final = "millrace.core.replica.replication.leader:PartitionLeader"
+_FOLLOWER: Final = "millrace.core.replica.replication.follower:PartitionFollower"
+_IN_SYNC: Final = "millrace.core.replica.replication.in_sync:InSyncReplicas"
+_EPOCHS: Final = "millrace.core.replica.log.leader_epochs:LeaderEpochs"
+_STATES: Final = "millrace.core.replica.log.producer_states:ProducerStates"
 
 TRUNCATION: Final[tuple[Mutant, ...]] = (
     mutant(
@@ -91,7 +91,7 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         # offsets. So this mutant makes both take the answer for one to the open position.
         "an answer to a position that was left is taken for one to the open position",
         "P7",
-        "millrace.core.replication.leader_session:LeaderSession.position",
+        "millrace.core.replica.replication.leader_session:LeaderSession.position",
         "found = self._open.get(handle)",
         "found = self._open.get(handle) or next(iter(self._open.values()), None)",
     ),
@@ -121,7 +121,7 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
         also=mutant(
             "sessions of another leader epoch go on",
             "P6",
-            "millrace.core.fetch.session_reader:SessionReader.decide",
+            "millrace.core.replica.fetch.session_reader:SessionReader.decide",
             "self.check_epoch(replica, position.current_leader_epoch, image)",
             "pass",
         ),
@@ -192,7 +192,7 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
     mutant(
         "what a follower has not flushed counts",
         "P13",
-        "millrace.core.replication.progress:FollowerProgress.kept",
+        "millrace.core.replica.replication.progress:FollowerProgress.kept",
         "return min(self.flushed_offset, self.log_end_offset)",
         "return self.log_end_offset",
     ),
@@ -297,7 +297,7 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     mutant(
         "a proposal without an answer is taken back",
         "P21",
-        "millrace.core.replication.replicas:Replicas.on_isr_answers",
+        "millrace.core.replica.replication.replicas:Replicas.on_isr_answers",
         "elif isinstance(answer, IneligibleReplicaError):",
         "elif True:",
     ),
@@ -325,7 +325,7 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     mutant(
         "a leader whose clock jumped takes its followers for silent",
         "P23",
-        "millrace.core.replication.replicas:Replicas._note_time",
+        "millrace.core.replica.replication.replicas:Replicas._note_time",
         "if now - since > self._config.replica_lag_time_max_ms // 2:",
         "if False:",
     ),
@@ -346,14 +346,14 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     mutant(
         "a damaged replica is emptied before anybody else knows",
         "P65",
-        "millrace.core.replication.renewals:Renewals.to_set_aside",
+        "millrace.core.replica.replication.renewals:Renewals.to_set_aside",
         "if damaged.phase is RenewalPhase.GRANTED",
         "if damaged.phase is not None",
     ),
     mutant(
         "a broker leads because an earlier life of it does",
         "P37",
-        "millrace.core.replication.replica:Replica.must_lead",
+        "millrace.core.replica.replication.replica:Replica.must_lead",
         "self.state.leader_life == self.broker",
         "self.state.leader == self.broker.broker_id",
         also=NEWS_IS_LATE,
@@ -364,14 +364,14 @@ ELIGIBLE: Final[tuple[Mutant, ...]] = (
     mutant(
         "a leader does not say what is committed",
         "P26",
-        "millrace.core.replication.in_sync:InSyncReplicas._knows_more",
+        "millrace.core.replica.replication.in_sync:InSyncReplicas._knows_more",
         "return bool(self.state.elr) and",
         "return False and",
     ),
     mutant(
         "an eligible replica may lack one record",
         "P26",
-        "millrace.core.log.leader_epochs:LeaderEpochs.has",
+        "millrace.core.replica.log.leader_epochs:LeaderEpochs.has",
         "if log_end_offset < end.end_offset:",
         "if log_end_offset < end.end_offset - 1:",
     ),

@@ -10,7 +10,7 @@ NEWS_IS_LATE: Final[Mutant] = mutant(
     # that does not know is never needed, unless this is left out, too.
     "a broker follows news a moment after the answers that rest on it",
     "P37",
-    "millrace.broker.peers.controller_channel:ControllerChannel._on_metadata",
+    "millrace.broker.controller.controller_channel:ControllerChannel._on_metadata",
     """    image = self._cache.image
     if image is not None and image is not self._image:
         self._image = image
@@ -32,7 +32,7 @@ MUTANTS = (
     mutant(
         "a flush is told of and not done",
         "P13",
-        "millrace.broker.runtime.appender:Appender._flush_one",
+        "millrace.broker.replica.appender:Appender._flush_one",
         "flushed = self._measured(target.log.flush)",
         "flushed = target.log.log_end_offset",
     ),
@@ -46,14 +46,14 @@ MUTANTS = (
     mutant(
         "readers are served what is not committed",
         "P10",
-        "millrace.core.fetch.session_reader:SessionReader._end_offset",
+        "millrace.core.replica.fetch.session_reader:SessionReader._end_offset",
         "else leader.high_watermark",
         "else leader.written_offset",
     ),
     mutant(
         "a coordinator answers before the commit",
         "P55",
-        "millrace.broker.runtime.coordinators:_Ready._committed",
+        "millrace.broker.coordinator.coordinators:_Ready._committed",
         "if self._partition.replica.high_watermark >= offset:",
         "if offset >= 0:",
     ),
@@ -125,21 +125,21 @@ MUTANTS = (
     mutant(
         "appends after a failed one are written all the same",
         "P64",
-        "millrace.broker.runtime.appender:Appender._round",
+        "millrace.broker.replica.appender:Appender._round",
         "if generation != target.generation_written:",
         "if False:",
     ),
     mutant(
         "a directory whose flush failed takes appends",
         "P63",
-        "millrace.broker.runtime.appender:Appender._on_refused",
+        "millrace.broker.replica.appender:Appender._on_refused",
         "self.fail(error)",
         "pass",
     ),
     mutant(
         "a broker with a bad disk leads as gladly as any other",
         "P25",
-        "millrace.broker.runtime.disk_watch:DiskWatch.run",
+        "millrace.broker.upkeep.disk_watch:DiskWatch.run",
         "self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)",
         "pass",
     ),
@@ -147,28 +147,28 @@ MUTANTS = (
     mutant(
         "a coordinator forgets what it appends",
         "P55",
-        "millrace.broker.runtime.coordinators:_Ready._append",
+        "millrace.broker.coordinator.coordinators:_Ready._append",
         "self.machine.replay(record, Offset(offset))",
         "pass",
     ),
     mutant(
         "a coordinator serves on when it does not lead any more",
         "P55",
-        "millrace.broker.runtime.coordinators:_Shard.on_advanced",
+        "millrace.broker.coordinator.coordinators:_Shard.on_advanced",
         "if epoch != self._epoch:",
         "if self._epoch is None and epoch is not None:",
     ),
     mutant(
         "requests whose commit is not known are answered as done",
         "P60",
-        "millrace.broker.runtime.coordinators:_Ready.fail",
+        "millrace.broker.coordinator.coordinators:_Ready.fail",
         "done.set_exception(maybe)",
         "done.set_result(None)",
     ),
     mutant(
         "a coordinator serves before it has read its log to the end",
         "P55",
-        "millrace.broker.runtime.coordinators:_Shard._read",
+        "millrace.broker.coordinator.coordinators:_Shard._read",
         "end = log.log_end_offset",
         "end = log.log_start_offset",
     ),
@@ -176,14 +176,14 @@ MUTANTS = (
     mutant(
         "a follower does not hear that its stream broke",
         "P7",
-        "millrace.broker.peers.replica_fetcher:_LeaderStream.run",
+        "millrace.broker.replica.replica_fetcher:_LeaderStream.run",
         "partitions.replicas.on_session_broken(self._leader, monotonic_now())",
         "[]",
     ),
     mutant(
         "requests to a controller whose session broke wait for ever",
         "P40",
-        "millrace.broker.peers.controller_channel:ControllerChannel._hold_session",
+        "millrace.broker.controller.controller_channel:ControllerChannel._hold_session",
         "if not answer.done():",
         "if False:",
     ),

@@ -38,7 +38,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a segment moves before it is committed",
         "P76",
-        "millrace.core.tiers:movable",
+        "millrace.core.replica.tiers:movable",
         " or at_home[0].next_offset > high_watermark",
         "",
         also=mutant(

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.cli.commands.reassign import _candidates
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.client import BrokerInfo, ClusterDescription
 from millrace.core.ids import BrokerId, ControllerEpoch
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from millrace.cli.commands.consume import _opened, _read_as_member, _write_file
-from millrace.cli.failures import Failure
-from millrace.cli.interruption import Interrupted, Interruption
-from millrace.cli.reading import Reader
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.interruption import Interrupted, Interruption
+from millrace.cli.transfer.reading import Reader
 from millrace.client import FetchedRecords, SyncConsumer
 from millrace.core.ids import LeaderEpoch, Offset, TopicId
 from millrace.core.records.columns import SCHEMA

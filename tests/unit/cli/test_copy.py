@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from millrace.cli.commands.copy import _Copier, _Keeper, _run
-from millrace.cli.failures import Failure
-from millrace.cli.interruption import Interrupted, Interruption
-from millrace.cli.reading import Reader
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.interruption import Interrupted, Interruption
+from millrace.cli.transfer.reading import Reader
 from millrace.client import Position
 from millrace.core.errors import MessageTooLargeError, MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
+from millrace.cli.console.failures import ExitCode
 from millrace.cli.explanations import exit_code_of, explain
-from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
 from millrace.core import errors
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.file_names import deflating, format_of, inflated
 from millrace.cli.records.sources import RecordMapping, read_records
 

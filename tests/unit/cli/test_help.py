@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.cli.main import cli
 
 Path = tuple[str, ...]

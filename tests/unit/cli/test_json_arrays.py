@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.json_arrays import blocks_of_elements
 from millrace.cli.records.json_texts import text_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.cli import kubectl_plugin
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.operator.model import objects
 from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of

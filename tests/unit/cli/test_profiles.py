@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
-from millrace.cli.failures import ExitCode
+from millrace.cli.console.failures import ExitCode
 from millrace.cli.main import cli
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.sources import RecordMapping, read_records
 
 Records = dict[str, list[Any] | None]

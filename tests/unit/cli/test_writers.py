@@ -7,7 +7,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.sources import RECORDS_MARK, RecordMapping, read_records
 from millrace.cli.records.writers import open_writer
 from millrace.core.records.columns import SCHEMA

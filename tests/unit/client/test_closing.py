@@ -8,12 +8,13 @@ from typing import Any, cast
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
-from millrace.client import Admin, ClosedError, Consumer, Producer, host
+from millrace.client import Admin, ClosedError, Consumer, Producer
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._runtime.tasks import Tasks, let_go
+from millrace.client._threads.tasks import Tasks, let_go
+from millrace.core.client.routing.router import Connect
 from millrace.core.ids import BrokerId
-from millrace.core.routing.router import Connect
+from millrace.runtime import host
 
 NOBODY = "127.0.0.1:1"
 CLOSE_MS = 300

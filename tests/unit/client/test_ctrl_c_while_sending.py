@@ -17,8 +17,8 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._producer.pipeline import Pipeline
 from millrace.client._producer.producer import RecordSink
 from millrace.client._producer.settings import ProducerConfig
+from millrace.core.client.producer.partitioners import Keyed
 from millrace.core.errors import BufferExhaustedError
-from millrace.core.producer.partitioners import Keyed
 from millrace.core.records.compression import Compressor
 
 CLIENT = millrace.client.__path__[0]

@@ -7,6 +7,8 @@ import traceback
 import pytest
 
 from millrace.client._producer.handles import BatchHandle, RecordHandle
+from millrace.core.client.producer.delivery import Acknowledged, Delivery
+from millrace.core.client.producer.intake import Intake
 from millrace.core.errors import (
     Appended,
     MillraceError,
@@ -24,8 +26,6 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.delivery import Acknowledged, Delivery
-from millrace.core.producer.intake import Intake
 
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
 

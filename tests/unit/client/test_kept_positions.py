@@ -9,9 +9,9 @@ import pytest
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.coordinators import Coordinators, _pause_s
 from millrace.client._cluster.positions import KeptPositions
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import Appended, ConnectionFailedError, MillraceError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
-from millrace.core.positions.position import Position
 
 KEEPER = KnownLeader(Leader(BrokerId(1), LeaderEpoch(0)), "keeper:1")
 

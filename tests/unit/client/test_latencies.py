@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.client._runtime.latencies import BOUNDS_S, Latencies
+from millrace.client._cluster.latencies import BOUNDS_S, Latencies
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import millrace.client
-from millrace.client._runtime import logs
-from millrace.client._runtime.logs import Log
 from millrace.client._sync.loop_thread import LoopThread
+from millrace.client._threads import logs
+from millrace.client._threads.logs import Log
 from millrace.core.events import Event, Level
 
 HAPPENED = Event(

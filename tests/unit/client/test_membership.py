@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
-from millrace.client import host
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.membership import Begun, Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     ClientError,
     ConnectionFailedError,
@@ -26,10 +26,10 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import Offset, TopicId, TopicPartition
-from millrace.core.positions.position import Position
 from millrace.core.settings import parse
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, groups_pb2, positions_pb2
+from millrace.runtime import host
 
 TOPIC_ID = TopicId(b"t" * 16)
 DEADLINE_S = 10

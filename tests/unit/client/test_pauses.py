@@ -1,6 +1,6 @@
 """Pauses between attempts are spread over time."""
 
-from millrace.client._runtime.pauses import spread
+from millrace.client._cluster.pauses import spread
 
 
 def test_pauses_are_spread_over_two_fifths_and_keep_their_ratio() -> None:

@@ -11,8 +11,8 @@ from millrace.client._consumer.records import (
     parts,
     record_type,
 )
-from millrace.client._runtime.clock import monotonic_ms
 from millrace.core.records.columns import SCHEMA
+from millrace.runtime.clock import monotonic_now
 
 
 def batch(*values: bytes | None, start: int = 0) -> pa.RecordBatch:
@@ -84,8 +84,8 @@ def test_a_loop_that_takes_long_for_a_record_polls_after_it() -> None:
     for part in parts(lent):
         for record in part:
             seen.append(record.value)
-            done_at = monotonic_ms() + POLL_EVERY_MS
-            while monotonic_ms() < done_at:
+            done_at = monotonic_now() + POLL_EVERY_MS
+            while monotonic_now() < done_at:
                 pass
     assert seen == [b"a"]
     assert len(lent) == 2

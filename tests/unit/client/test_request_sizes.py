@@ -1,6 +1,6 @@
 """What a request takes beside its batches."""
 
-from millrace.core.producer.sender import REQUEST_OVERHEAD_MAX
+from millrace.core.client.producer.sender import REQUEST_OVERHEAD_MAX
 from millrace.proto import codec
 from millrace.proto.v1 import produce_pb2
 

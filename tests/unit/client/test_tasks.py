@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._runtime.tasks import (
+from millrace.client._threads.tasks import (
     StreamTasks,
     Tasks,
     cancellations,

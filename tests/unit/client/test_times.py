@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli.read_start import parse_time
+from millrace.cli.arguments.read_start import parse_time
 from millrace.cli.records.problems import RowError
 from millrace.cli.records.times import millisecond_of, milliseconds_of
 from millrace.client.times import parse_time_ms
-from millrace.spark.subscriptions import AtTime, timestamp
+from millrace.spark.options.subscriptions import AtTime, timestamp
 
 TIMES = [
     ("1970-01-02", 86_400_000),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.client._runtime.token_lock import TokenLock
+from millrace.client._threads.token_lock import TokenLock
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from millrace.client import host
-from millrace.client._runtime import unclosed
+from millrace.client._threads import unclosed
+from millrace.runtime import host
 
 
 class Producer:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from millrace.core.records.columns import SCHEMA
 from millrace.core.records.header import TIMESTAMP_MAX
-from millrace.spark.range_reader import Received, SparkColumns
+from millrace.spark.source.range_reader import Received, SparkColumns
 
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

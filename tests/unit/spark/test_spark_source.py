@@ -32,7 +32,7 @@ LEAST = {"bootstrap.servers": "localhost:7092", "subscribe": "clicks"}
 @pytest.fixture
 def source_module() -> Any:
     return pytest.importorskip(
-        "millrace.spark.source", reason="needs pyspark: sh requirements/install.sh spark"
+        "millrace.spark.data_source", reason="needs pyspark: sh requirements/install.sh spark"
     )
 
 

@@ -30,9 +30,9 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
     always,
 )
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.objects.store_versions import set_back
 from millrace.core.metadata.objects.stored_object import StoredObject
 

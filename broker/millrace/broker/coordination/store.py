@@ -8,8 +8,8 @@ their own, so that a slow write of an object does not cost the lease.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import RetriableError, StorageError
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.objects.stored_object import StoredObject
 
 

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence, Seque
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from millrace.broker.controller import ControllerShell
-from millrace.broker.peers.controller_messages import topic_partition_from_proto
+from millrace.broker.controller.controller_messages import topic_partition_from_proto
+from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.rpc.audit import AuditLine, AuditLog
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
-from millrace.broker.runtime.clock import wall_now
-from millrace.broker.runtime.turns import Work
 from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import size_problem
 from millrace.core.errors import (
@@ -51,6 +49,8 @@ from millrace.proto.errors import error_to_wire
 from millrace.proto.quotas import quota_from_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
+from millrace.runtime.clock import wall_now
+from millrace.runtime.turns import Work
 
 _TOPICS_AT_ONCE: Final = 50
 _PARTITIONS_AT_ONCE: Final = 500

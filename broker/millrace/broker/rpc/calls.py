@@ -14,20 +14,20 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import Message
 
+from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import RequestKind, decode_request
-from millrace.broker.runtime.loop_time import LoopTime
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.turns import Turns
-from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import Appended, MessageTooLargeError, MillraceError
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
+from millrace.runtime import host
+from millrace.runtime.loop_time import LoopTime
+from millrace.runtime.turns import Turns
 
 Stream = grpc.aio.ServicerContext[bytes, bytes]
 """A call with a stream in each direction; its messages are bytes."""
@@ -202,7 +202,7 @@ class Calls:
 
 
 def principal_of(context: Stream) -> str:
-    """Return the principal that a connection's credentials prove (`client/host.py`)."""
+    """Return the principal that a connection's credentials prove (`runtime/host.py`)."""
     identities = context.peer_identities()
     return printable(next(iter(identities)).decode(errors="replace")) if identities else ANONYMOUS
 

@@ -13,14 +13,14 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig, ListenerConfig, OutsideListenerConfig
 from millrace.core.metadata.model import Listener
+from millrace.runtime.turns import Turns
 
 
 class Service(Protocol):

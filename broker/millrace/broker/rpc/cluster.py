@@ -7,18 +7,15 @@ from typing import Any, Final, cast
 import grpc
 from google.protobuf.message import Message
 
-from millrace.broker.peers.controller_channel import ControllerChannel, ForwardedRequest
+from millrace.broker.controller.controller_channel import ControllerChannel, ForwardedRequest
+from millrace.broker.quotas import Quotas
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.broker_settings import describe_settings
 from millrace.broker.rpc.calls import Calls, ForwardMethod
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
-from millrace.broker.runtime.clock import monotonic_now, wall_now
-from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.turns import Turns
-from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import count_problem
@@ -57,6 +54,9 @@ from millrace.proto.quotas import bucket_to_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
+from millrace.runtime.channel import SOFTWARE_VERSION
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)

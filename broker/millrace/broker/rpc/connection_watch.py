@@ -21,12 +21,12 @@ import grpc
 from millrace.broker import events
 from millrace.broker.rpc.connection_rules import ConnectionRules
 from millrace.broker.rpc.errors import without_call
-from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.listener_sockets import ListenerSockets, peer_name
+from millrace.broker.rpc.listener_sockets import ListenerSockets, peer_name
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.ids import MonotonicMs
 from millrace.core.metadata.model import Listener
+from millrace.runtime.clock import monotonic_now
 
 _log = logging.getLogger(__name__)
 

@@ -17,17 +17,15 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from millrace.broker.controller import ControllerShell
-from millrace.broker.peers.controller_messages import (
+from millrace.broker.controller.controller_messages import (
     metadata_to_proto,
     request_from_proto,
     response_to_proto,
     topic_partition_to_proto,
 )
+from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.calls import Calls, Stream
-from millrace.broker.runtime.streams import run_until_first
-from millrace.broker.runtime.turns import Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.effects import AskLogEnds
@@ -48,6 +46,8 @@ from millrace.proto.callers import caller_from_wire
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import controller_pb2 as pb
+from millrace.runtime.streams import run_until_first
+from millrace.runtime.turns import Turns
 
 _REQUESTS_IN_FLIGHT_MAX: Final = 1000
 """Requests of one broker that are not answered yet. At the bound its stream is not read."""

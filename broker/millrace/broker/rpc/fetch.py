@@ -1,7 +1,7 @@
 """The Fetch service: sessions that follow partitions. Its look-ups are in `offset_lookups` and
 `lags`.
 
-One stream is one session (`millrace.core.fetch.session`). One task reads the reader's requests,
+One stream is one session (`core.replica.fetch.session`). One task reads the reader's requests,
 another answers: it waits until there are news and credit, reads whole batches from the files
 without decoding them, and writes one response. `SessionReader` decides what may be sent. The task
 waits until gRPC has taken that response, so a reader that does not read costs the broker only one
@@ -21,23 +21,19 @@ from time import thread_time_ns
 
 import grpc
 
+from millrace.broker.quotas import Quotas
+from millrace.broker.replica.early_requests import EarlyRequests
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
-from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.early_requests import EarlyRequests
-from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.streams import run_until_first
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.errors import (
@@ -45,23 +41,6 @@ from millrace.core.errors import (
     CorruptLogError,
     MalformedRequestError,
     MillraceError,
-)
-from millrace.core.fetch.catch_up import CatchUpAllowance
-from millrace.core.fetch.session import (
-    PARTITIONS_IN_RESPONSE,
-    FetchPosition,
-    FetchSession,
-    ResponseRoom,
-    SessionLimits,
-    SessionSettings,
-)
-from millrace.core.fetch.session_reader import (
-    AtEnd,
-    LookBack,
-    Pause,
-    ReadElsewhere,
-    SendBatches,
-    SessionReader,
 )
 from millrace.core.ids import (
     BrokerEpoch,
@@ -74,13 +53,34 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records.header import Buffer
-from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST
-from millrace.core.replication.progress import FollowerProgress
-from millrace.core.replication.rules import ReplicationConfig
+from millrace.core.replica.fetch.catch_up import CatchUpAllowance
+from millrace.core.replica.fetch.session import (
+    PARTITIONS_IN_RESPONSE,
+    FetchPosition,
+    FetchSession,
+    ResponseRoom,
+    SessionLimits,
+    SessionSettings,
+)
+from millrace.core.replica.fetch.session_reader import (
+    AtEnd,
+    LookBack,
+    Pause,
+    ReadElsewhere,
+    SendBatches,
+    SessionReader,
+)
+from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import encode_fetch_response
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.streams import run_until_first
+from millrace.runtime.turns import Turns
 
 
 class SessionService:

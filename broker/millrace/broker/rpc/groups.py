@@ -5,13 +5,12 @@ from heapq import nsmallest
 
 import grpc
 
+from millrace.broker.coordinator.groups import Groups
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.name_partitions import NamePartitions
-from millrace.broker.runtime.groups import Groups
 from millrace.core.callers import Caller
-from millrace.core.coordinators import Result
-from millrace.core.errors import MalformedRequestError, MillraceError
-from millrace.core.groups.group import (
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.group import (
     NO_PARTITIONS,
     REBALANCE_TIMEOUT_MS_DEFAULT,
     Current,
@@ -19,9 +18,10 @@ from millrace.core.groups.group import (
     Member,
     Partitions,
 )
-from millrace.core.groups.membership import Heartbeat, assignor_of, check_group_name
+from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of, check_group_name
+from millrace.core.coordinator.positions.position import check_name
+from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.ids import TopicId
-from millrace.core.positions.position import check_name
 from millrace.proto.v1 import groups_pb2 as pb
 
 _LEAVING_MAX = 1000

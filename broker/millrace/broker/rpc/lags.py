@@ -11,12 +11,10 @@ from itertools import chain
 from typing import Final
 
 from millrace.broker import events
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id
-from millrace.broker.runtime.clock import wall_now
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog, Unread
 from millrace.core.errors import (
     CorruptLogError,
@@ -30,6 +28,8 @@ from millrace.core.metadata.model import Listener
 from millrace.proto.lags import LagQuery, MeasuredLag, lags_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
+from millrace.runtime.clock import wall_now
+from millrace.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 

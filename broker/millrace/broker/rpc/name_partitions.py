@@ -4,20 +4,20 @@ Any broker may be asked: one that does not lead the partition names the leader. 
 for the first name.
 """
 
-from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.runtime.partitions import Partitions
-from millrace.client import host
 from millrace.core.callers import Caller
+from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.positions.position import check_name
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener, Topic
 from millrace.core.metadata.requests import CreatePositionsTopic
-from millrace.core.positions.position import check_name
-from millrace.core.producer.murmur2 import partition_of
 from millrace.core.topics import POSITIONS_TOPIC
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import common_pb2
+from millrace.runtime import host
 
 
 class NamePartitions:

@@ -7,12 +7,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
-from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
@@ -29,6 +28,7 @@ from millrace.core.metadata.model import Listener
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
+from millrace.runtime.turns import Turns
 
 
 class OffsetLookups:

@@ -1,6 +1,6 @@
 """Errors about one partition, with the topic's name and the leader's address."""
 
-from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.replica.partitions import Partitions
 from millrace.core.errors import (
     FencedLeaderEpochError,
     MillraceError,

@@ -11,36 +11,36 @@ from typing import Final
 
 import grpc
 
+from millrace.broker.coordinator.groups import Groups
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id, checked_topic_partition
-from millrace.broker.runtime.groups import Groups
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.turns import Turns
 from millrace.core.callers import Caller
-from millrace.core.coordinators import Result
-from millrace.core.errors import (
-    MalformedRequestError,
-    MillraceError,
-    UnknownTopicOrPartitionError,
-)
-from millrace.core.groups.coordinator import (
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.coordinator import (
     CoordinatorRecord,
     GroupCoordinator,
     NameKind,
     Summary,
 )
-from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.positions.position import (
+from millrace.core.coordinator.positions.position import (
     REQUEST_POSITIONS_MAX,
     Kind,
     Position,
     check_name,
 )
+from millrace.core.errors import (
+    MalformedRequestError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
+from millrace.runtime.turns import Turns
 
 NAMES_AT_ONCE: Final = 1_000
 """Names in one answer: more of them would keep the loop for longer."""

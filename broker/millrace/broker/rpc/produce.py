@@ -21,18 +21,14 @@ from time import thread_time_ns
 import grpc
 
 from millrace.broker import events
-from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.quotas import Quotas
+from millrace.broker.replica.early_requests import EarlyRequests
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.memory import ConnectionMemory, MemoryPool
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.early_requests import EarlyRequests
-from millrace.broker.runtime.mailbox import Worker
-from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.client import host
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.errors import (
@@ -60,10 +56,14 @@ from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
-from millrace.core.replication.leader import Acks, Waiter
+from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.proto.codec import decode_produce_request
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2 as pb
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.mailbox import Worker
+from millrace.runtime.streams import run_until_first
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine, AuditLog
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
-from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.runtime.turns import Turns
 from millrace.core.callers import Caller
 from millrace.core.errors import (
     Appended,
@@ -24,8 +22,10 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
-from millrace.core.replication.leader import PartitionLeader
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.proto.v1 import cluster_pb2 as pb
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.turns import Turns
 
 _LOOK_SECONDS: Final = 0.01
 """Pause between looks at the followers: deletions are rare, and followers take milliseconds."""

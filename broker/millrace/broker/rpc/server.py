@@ -13,7 +13,6 @@ import grpc
 
 from millrace.broker.address import Address, advertised_host, not_served
 from millrace.broker.rpc.connection_watch import ConnectionWatch
-from millrace.client import host
 from millrace.core.broker_config import (
     LimitsConfig,
     ListenerConfig,
@@ -21,6 +20,7 @@ from millrace.core.broker_config import (
     ReplicaListenerConfig,
 )
 from millrace.core.settings import INT32_MAX
+from millrace.runtime import host
 
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 10_000
 """Clients that ping more often than this, and do so three times, are cut off."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
-from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.ids import Offset, TopicPartition, WallMs
+from millrace.core.replica.compaction.cleanable import CleanerPoint
 
 FILE_NAME: Final = "cleaner-point"
 _KIND: Final = "cleaner-point"

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
-from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
 
 FILE_NAME: Final = "leader-epochs"
 _KIND: Final = "leader-epochs"

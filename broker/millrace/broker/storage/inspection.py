@@ -22,8 +22,8 @@ from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
 from millrace.broker.storage.tier import NO_LOG_DIRS, read_tier
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
-from millrace.core.log.leader_epochs import EpochStart
 from millrace.core.records.header import BatchHeader
+from millrace.core.replica.log.leader_epochs import EpochStart
 
 _START: Final = Offset(0)
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from millrace.core.broker_config import StorageConfig
-from millrace.core.compaction.cleanable import CompactionLags
 from millrace.core.metadata.topic_config import CleanupPolicy, TopicConfig
-from millrace.core.tiers import LocalRetention
+from millrace.core.replica.compaction.cleanable import CompactionLags
+from millrace.core.replica.tiers import LocalRetention
 
 UNLIMITED: Final = -1
 _LAGS: Final = CompactionLags()

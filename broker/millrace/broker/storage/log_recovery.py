@@ -48,7 +48,6 @@ from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
 from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
 from millrace.broker.storage.tier import Tier, write_tier
-from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -57,9 +56,10 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.log.leader_epochs import LeaderEpochs
-from millrace.core.log.producer_states import ProducerStates
 from millrace.core.records.header import BatchHeader
+from millrace.core.replica.compaction.cleanable import CleanerPoint
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.producer_states import ProducerStates
 
 FAILED: Final = "failed"
 """Name of the mark of a log that failed."""

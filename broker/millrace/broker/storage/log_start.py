@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.core.ids import Offset
-from millrace.core.log.leader_epochs import EpochStart
+from millrace.core.replica.log.leader_epochs import EpochStart
 
 
 def known_log_start(

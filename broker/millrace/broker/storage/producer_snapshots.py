@@ -14,7 +14,7 @@ from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, w
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.core.errors import CorruptBatchError
 from millrace.core.ids import Offset, TopicPartition
-from millrace.core.log.producer_states import ProducerStates
+from millrace.core.replica.log.producer_states import ProducerStates
 
 SUFFIX: Final = ".snapshot"
 _KIND: Final = "producer-states"

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millrace.core.groups.lags import GroupLag
+from millrace.core.coordinator.groups.lags import GroupLag
 
 _LABELS = ("group", "topic")
 

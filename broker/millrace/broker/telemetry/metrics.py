@@ -23,12 +23,12 @@ from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.requests import RequestMetrics
 from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.broker.telemetry.topic_labels import TopicLabels
-from millrace.client.channel import SOFTWARE_VERSION
 from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.records.header import BatchHeader
+from millrace.runtime.channel import SOFTWARE_VERSION
 
 
 class BrokerMetrics:

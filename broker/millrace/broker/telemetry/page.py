@@ -6,8 +6,8 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.address import Address, not_served
-from millrace.client.page_server import PageHandler, PageServer, names_in
 from millrace.core.broker_config import MetricsConfig
+from millrace.runtime.page_server import PageHandler, PageServer, names_in
 
 
 class MetricsPage:

@@ -2,11 +2,11 @@
 
 import click
 
-from millrace.cli import parent_process
-from millrace.cli.announcement import announce
 from millrace.cli.command import Command, output_option
-from millrace.cli.output import print_json, say
-from millrace.cli.stop_signals import stop_signals
+from millrace.cli.console import parent_process
+from millrace.cli.console.output import print_json, say
+from millrace.cli.console.stop_signals import stop_signals
+from millrace.cli.local.announcement import announce
 
 
 @click.command(

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.advice import advice
-from millrace.cli.brokers import broker_argument, complete_broker, find
+from millrace.cli.arguments.partition_names import documents
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.damage import damage_document, print_damage
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.moves import (
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.output import print_json, print_table, put, say
+from millrace.cli.console.progress import Bars
+from millrace.cli.moves.brokers import broker_argument, complete_broker, find
+from millrace.cli.moves.moves import (
     Handover,
     partitions_of,
     wait_options,
     wait_until,
     yet_to_return,
 )
-from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.partition_names import documents
-from millrace.cli.progress import Bars
+from millrace.cli.topics.damage import damage_document, print_damage
 from millrace.core.errors import BrokerInUseError
 from millrace.core.topics import PartitionName
 from millrace.core.words import count, listed

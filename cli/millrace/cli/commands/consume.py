@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from millrace.cli.arguments.read_start import Position, from_option, to_option
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
-from millrace.cli.failures import Failure
-from millrace.cli.group_reading import Membership, reset_of
-from millrace.cli.inputs import is_regular
-from millrace.cli.interruption import END_S, LAST_STEP_S, Interruption
-from millrace.cli.output import say
-from millrace.cli.read_start import Position, from_option, to_option
-from millrace.cli.reading import LOOK_MS, Reader, ends_of, place
-from millrace.cli.standard_streams import check_output
-from millrace.cli.topic_selection import joined, selected, topics_argument
-from millrace.cli.whole_file import WholeFile
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.interruption import END_S, LAST_STEP_S, Interruption
+from millrace.cli.console.output import say
+from millrace.cli.console.standard_streams import check_output
+from millrace.cli.files.whole_file import WholeFile
+from millrace.cli.groups.group_reading import Membership, reset_of
+from millrace.cli.records.inputs import is_regular
+from millrace.cli.topics.topic_selection import joined, selected, topics_argument
+from millrace.cli.transfer.reading import LOOK_MS, Reader, ends_of, place
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from millrace.cli.arguments.read_start import Position, from_option, to_option
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.interruption import END_S, LAST_STEP_S, Interrupted, Interruption
-from millrace.cli.measures import Transfer, payload_bytes
-from millrace.cli.old_records import OldRecords
-from millrace.cli.output import print_json, say
-from millrace.cli.producing import compression_option, open_producer
-from millrace.cli.read_start import Position, from_option, to_option
-from millrace.cli.reading import LOOK_MS, Ranges, Reader, ends_of, place
-from millrace.cli.stall_notices import StallNotices
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.interruption import END_S, LAST_STEP_S, Interrupted, Interruption
+from millrace.cli.console.measures import Transfer, payload_bytes
+from millrace.cli.console.output import print_json, say
+from millrace.cli.topics.old_records import OldRecords
+from millrace.cli.transfer.producing import compression_option, open_producer
+from millrace.cli.transfer.reading import LOOK_MS, Ranges, Reader, ends_of, place
+from millrace.cli.transfer.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.core.words import count, shown

@@ -2,13 +2,13 @@
 
 import click
 
+from millrace.cli.arguments.partition_names import parse, resolve, say_refused
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
-from millrace.cli.confirmation import confirm
+from millrace.cli.console.confirmation import confirm
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.output import print_json, say
 from millrace.cli.explanations import exit_code_of
-from millrace.cli.failures import Failure
-from millrace.cli.output import print_json, say
-from millrace.cli.partition_names import parse, resolve, say_refused
 from millrace.core.words import count, listed
 
 

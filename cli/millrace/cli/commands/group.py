@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli.arguments.partition_names import parse, say_refused
 from millrace.cli.cluster import connect_admin, ranges_of, suggestions
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
-from millrace.cli.confirmation import confirm
-from millrace.cli.failures import ExitCode, Failure, nearest
-from millrace.cli.group_lag import (
+from millrace.cli.console.confirmation import confirm
+from millrace.cli.console.failures import ExitCode, Failure, nearest
+from millrace.cli.console.output import print_json, print_result, print_table, put, say, table_lines
+from millrace.cli.console.standard_streams import wait
+from millrace.cli.groups.group_lag import (
     LAG_COLUMNS,
     PartitionLag,
     lag_cells,
@@ -19,10 +22,7 @@ from millrace.cli.group_lag import (
     lags_of_groups,
     total_of,
 )
-from millrace.cli.group_reset import Reset, plan_reset, read_positions
-from millrace.cli.output import print_json, print_result, print_table, put, say, table_lines
-from millrace.cli.partition_names import parse, say_refused
-from millrace.cli.standard_streams import wait
+from millrace.cli.groups.group_reset import Reset, plan_reset, read_positions
 from millrace.core.errors import GroupNotEmptyError, MillraceError
 from millrace.core.topics import PartitionName
 from millrace.core.words import count

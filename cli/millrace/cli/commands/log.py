@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from millrace.cli.arguments.read_start import show_time
 from millrace.cli.command import Group, output_option
-from millrace.cli.failures import ExitCode, Failure, did_you_mean
-from millrace.cli.output import print_json, print_table, say
-from millrace.cli.read_start import show_time
+from millrace.cli.console.failures import ExitCode, Failure, did_you_mean
+from millrace.cli.console.output import print_json, print_table, say
 from millrace.core.words import size
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _places(
     """
     from millrace.broker.storage import inspection
     from millrace.broker.storage.sealed_file import DamagedFileError
-    from millrace.cli.topic_names import topic_names
+    from millrace.cli.arguments.topic_names import topic_names
 
     try:
         found = inspection.log_directories(files, directory)

@@ -4,11 +4,11 @@ from typing import Literal
 
 import click
 
+from millrace.cli.arguments.read_start import time_value
 from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
 from millrace.cli.command import Command, bootstrap_option, output_option
-from millrace.cli.output import print_result
-from millrace.cli.read_start import time_value
-from millrace.cli.topic_selection import selected, topics_argument
+from millrace.cli.console.output import print_result
+from millrace.cli.topics.topic_selection import selected, topics_argument
 from millrace.core.errors import MillraceError
 from millrace.core.topics import PartitionName
 

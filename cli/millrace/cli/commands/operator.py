@@ -3,8 +3,8 @@
 import click
 
 from millrace.cli.command import Command
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.stop_signals import stop_signals
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.stop_signals import stop_signals
 
 
 @click.command(

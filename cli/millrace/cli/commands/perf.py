@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli.arguments.read_start import Position, from_option
 from millrace.cli.cluster import CLIENT_ID, check_topic, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.measures import Latencies, Transfer, payload_bytes
-from millrace.cli.output import print_json, print_table, say
-from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
-from millrace.cli.read_start import Position, from_option
-from millrace.cli.reading import place
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.measures import Latencies, Transfer, payload_bytes
+from millrace.cli.console.output import print_json, print_table, say
+from millrace.cli.transfer.producing import Acks, acks_option, compression_option, open_producer
+from millrace.cli.transfer.reading import place
 
 if TYPE_CHECKING:
     import pyarrow as pa

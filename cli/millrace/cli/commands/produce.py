@@ -9,14 +9,14 @@ import click
 
 from millrace.cli.cluster import check_topic, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, separator_bytes
-from millrace.cli.failures import Failure
-from millrace.cli.inputs import STDIN, Inputs
-from millrace.cli.measures import Transfer
-from millrace.cli.old_records import OldRecords
-from millrace.cli.output import print_json, say
-from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
-from millrace.cli.progress import Progress
-from millrace.cli.stall_notices import StallNotices
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.measures import Transfer
+from millrace.cli.console.output import print_json, say
+from millrace.cli.console.progress import Progress
+from millrace.cli.records.inputs import STDIN, Inputs
+from millrace.cli.topics.old_records import OldRecords
+from millrace.cli.transfer.producing import Acks, acks_option, compression_option, open_producer
+from millrace.cli.transfer.stall_notices import StallNotices
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:

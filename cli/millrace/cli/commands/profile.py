@@ -6,7 +6,7 @@ import click
 
 from millrace.cli import profiles
 from millrace.cli.command import Group, complete_profile, literal_bootstrap_option, output_option
-from millrace.cli.output import print_json, print_result, say
+from millrace.cli.console.output import print_json, print_result, say
 
 
 @click.group(

@@ -6,7 +6,7 @@ import click
 
 from millrace.cli.cluster import connect_admin, suggestions
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.output import print_json, print_result, print_table, put, say
+from millrace.cli.console.output import print_json, print_result, print_table, put, say
 from millrace.core.settings import Unit, parse_number
 
 if TYPE_CHECKING:

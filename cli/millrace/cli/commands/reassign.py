@@ -4,18 +4,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from millrace.cli import assignment_file
-from millrace.cli.brokers import complete_broker, find
+from millrace.cli.arguments.partition_names import (
+    documents,
+    refused_documents,
+    resolve,
+    say_refused,
+)
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.inputs import STDIN
-from millrace.cli.move_progress import so_far, wait_for_all, work_through
-from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
-from millrace.cli.output import print_json, print_table, put, say
-from millrace.cli.partition_names import documents, refused_documents, resolve, say_refused
-from millrace.cli.patient_input import standard_input
-from millrace.cli.reassignment_queue import REQUEST_PARTITIONS_MAX, ReassignmentQueue
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.output import print_json, print_table, put, say
+from millrace.cli.files.patient_input import standard_input
+from millrace.cli.moves import assignment_file
+from millrace.cli.moves.brokers import complete_broker, find
+from millrace.cli.moves.move_progress import so_far, wait_for_all, work_through
+from millrace.cli.moves.moves import Copy, partitions_of, under_way, wait_options
+from millrace.cli.moves.reassignment_queue import REQUEST_PARTITIONS_MAX, ReassignmentQueue
+from millrace.cli.records.inputs import STDIN
 from millrace.core.topics import PartitionName
 from millrace.core.words import count, listed, shown
 

@@ -7,9 +7,9 @@ import click
 
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
-from millrace.cli.failures import Failure
-from millrace.cli.output import print_json, put
-from millrace.cli.standard_streams import wait
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.output import print_json, put
+from millrace.cli.console.standard_streams import wait
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli.arguments.partition_names import refused_documents, say_refused
+from millrace.cli.arguments.read_start import FORMS, Position, position_value, show_time
+from millrace.cli.arguments.trash import UNTIL_GONE
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.confirmation import confirm
-from millrace.cli.damage import damage_document, offline_on, print_damage
+from millrace.cli.console.confirmation import confirm
+from millrace.cli.console.failures import ExitCode, Failure, nearest
+from millrace.cli.console.output import print_json, print_result, print_table, put, say
 from millrace.cli.explanations import exit_code_of
-from millrace.cli.failures import ExitCode, Failure, nearest
-from millrace.cli.output import print_json, print_result, print_table, put, say
-from millrace.cli.partition_names import refused_documents, say_refused
-from millrace.cli.read_start import FORMS, Position, position_value, show_time
-from millrace.cli.topic_selection import matching, selected, topics_argument
-from millrace.cli.trash import UNTIL_GONE
-from millrace.cli.trimming import find_cuts
+from millrace.cli.topics.damage import damage_document, offline_on, print_damage
+from millrace.cli.topics.topic_selection import matching, selected, topics_argument
+from millrace.cli.topics.trimming import find_cuts
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.words import count, size
 

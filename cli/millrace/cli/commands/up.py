@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
-from millrace.cli.failures import Failure
-from millrace.cli.output import announce_json, announce_line
-from millrace.cli.stop_signals import stop_signals
+from millrace.cli.console.failures import Failure
+from millrace.cli.console.output import announce_json, announce_line
+from millrace.cli.console.stop_signals import stop_signals
+from millrace.cli.local.announcement import announce, cluster_greeting
 from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
-    from millrace.cli.web_page import WebPage
+    from millrace.cli.local.web_page import WebPage
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _WEB_PORT_ABOVE = 6
@@ -166,7 +166,7 @@ def command(
 
 def _web_page(web_port: int | None, port: int) -> "AbstractContextManager[WebPage | None]":
     """Return the web page; None: no user wants one."""
-    from millrace.cli.web_page import WebPage
+    from millrace.cli.local.web_page import WebPage
 
     if web_port == -1:
         return nullcontext()
@@ -210,7 +210,7 @@ def _run_cluster(
     output: str,
 ) -> None:
     """Run as many brokers as there are `log_dirs` in `logs`."""
-    from millrace.cli import local_cluster
+    from millrace.cli.local import local_cluster
     from millrace.core.broker_config import LogDirConfig
     from millrace.core.metadata.cluster_config import usual_replication_factor
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli import parent_process
 from millrace.cli.command import Command, bootstrap_option, output_option
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.output import announce_json, announce_line
-from millrace.cli.stop_signals import stop_signals
+from millrace.cli.console import parent_process
+from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.output import announce_json, announce_line
+from millrace.cli.console.stop_signals import stop_signals
 from millrace.core.addresses import PORT_MAX
 from millrace.core.errors import ConnectionFailedError
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.file_names import BLOCK_BYTES
 from millrace.cli.records.json_cells import quoted
 from millrace.cli.records.problems import RowError, first_bad, told

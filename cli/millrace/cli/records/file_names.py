@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
-from millrace.cli.failures import Failure
+from millrace.cli.console.failures import Failure
 from millrace.cli.records.problems import explained
 
 BLOCK_BYTES: Final = 1 << 20

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from millrace.cli.failures import Failure
-from millrace.cli.json_document import TOO_DEEP
+from millrace.cli.console.failures import Failure
+from millrace.cli.files.json_document import TOO_DEEP
 from millrace.cli.records.json_texts import DECODER
 
 ELEMENT_CHARACTERS_MAX: Final = 64 << 20

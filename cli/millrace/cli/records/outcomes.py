@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Final
 
-from millrace.cli.inputs import shown_name
-from millrace.cli.measures import Transfer
+from millrace.cli.console.measures import Transfer
+from millrace.cli.records.inputs import shown_name
 from millrace.cli.records.sources import RecordColumns
 from millrace.core.errors import Appended, MillraceError
 from millrace.core.words import count

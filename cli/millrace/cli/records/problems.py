@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from millrace.cli.failures import Failure
-from millrace.cli.json_document import TOO_DEEP
+from millrace.cli.console.failures import Failure
+from millrace.cli.files.json_document import TOO_DEEP
 from millrace.core.errors import MillraceError
 
 _CELL_CHARACTERS_TOLD_MAX = 40

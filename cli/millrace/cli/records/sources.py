@@ -32,8 +32,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.cli.failures import Failure, did_you_mean
-from millrace.cli.json_document import TOO_DEEP
+from millrace.cli.console.failures import Failure, did_you_mean
+from millrace.cli.files.json_document import TOO_DEEP
 from millrace.cli.records.csv_rows import CONVERT, Contents, CsvFile, text_columns
 from millrace.cli.records.file_names import BLOCK_BYTES, Unbuffered
 from millrace.cli.records.headers import headers_of, with_added

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.read_start import show_time
+from millrace.cli.arguments.read_start import show_time
+from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.records.json_cells import json_cells
 from millrace.cli.records.record_columns import BASE64, RECORD_COLUMNS
 from millrace.cli.records.record_format import Batch, Piece, formatted

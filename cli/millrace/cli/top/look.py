@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.group_lag import TotalLag, lags_of_groups
+from millrace.cli.groups.group_lag import TotalLag, lags_of_groups
 
 if TYPE_CHECKING:
     from millrace.client import (

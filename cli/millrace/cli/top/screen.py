@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.group_lag import LAG_COLUMNS, lag_cells
-from millrace.cli.output import Row, table_lines
+from millrace.cli.console.output import Row, table_lines
+from millrace.cli.groups.group_lag import LAG_COLUMNS, lag_cells
 from millrace.cli.top.summary import BrokerRow, Rates, Summary, TopicRow
 from millrace.core.words import count, size
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.advice import advice
 from millrace.cli.cluster import state_of
-from millrace.cli.group_lag import TotalLag, lag_document
+from millrace.cli.groups.group_lag import TotalLag, lag_document
 from millrace.cli.top.look import Look
 
 if TYPE_CHECKING:

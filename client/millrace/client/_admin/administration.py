@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_place
 from millrace.client._cluster.cluster import (
@@ -22,7 +21,7 @@ from millrace.client._cluster.cluster import (
     as_maybe,
 )
 from millrace.client._cluster.wire import BrokerInfo
-from millrace.client._runtime.tasks import let_go, parts_of_a_call
+from millrace.client._threads.tasks import let_go, parts_of_a_call
 from millrace.core.errors import (
     Appended,
     ClosedError,
@@ -33,6 +32,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, TopicPartition
 from millrace.core.topics import PartitionName, parse_topic_name
+from millrace.runtime import host
 
 _PAUSE_S: Final = 0.1
 _DESCRIBE_S: Final = 10.0

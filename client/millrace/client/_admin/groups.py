@@ -15,11 +15,11 @@ from millrace.client._admin.descriptions import TopicDescription
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.offsets import describe_lags
 from millrace.client._cluster.positions import KeptPositions
-from millrace.client._runtime.tasks import parts_of_a_call
+from millrace.client._threads.tasks import parts_of_a_call
+from millrace.core.coordinator.groups.lags import unread_records
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import MillraceError
-from millrace.core.groups.lags import unread_records
 from millrace.core.ids import Offset, TopicId, TopicPartition
-from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2, positions_pb2
 

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
-from millrace.client import host
 from millrace.client._admin.administration import Administration, only_result
 from millrace.client._admin.descriptions import (
     DeletedTopic,
@@ -22,6 +21,7 @@ from millrace.core.errors import (
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import cluster_pb2
+from millrace.runtime import host
 
 
 class TopicAdministration(Administration):

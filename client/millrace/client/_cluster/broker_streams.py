@@ -1,6 +1,6 @@
 """The streams of a producer or a consumer, one to each broker that it uses.
 
-This is the shell of `millrace.core.routing`: it opens streams and looks up metadata as the machine
+This is the shell of `core.client.routing`: it opens streams and looks up metadata as the machine
 requests, and reports the outcomes to the machine.
 """
 
@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, suppress
 from typing import Generic, Protocol, TypeVar
 
 from millrace.client._cluster.cluster import Cluster, Connection
-from millrace.client._runtime.clock import monotonic_ms
-from millrace.client._runtime.tasks import Tasks
+from millrace.client._threads.tasks import Tasks
+from millrace.core.client.routing.router import Connect, Effect
 from millrace.core.errors import MillraceError, RefreshMetadataError
 from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
-from millrace.core.routing.router import Connect, Effect
+from millrace.runtime.clock import monotonic_now
 
 
 class Machine(Protocol):
@@ -102,7 +102,7 @@ class BrokerStreams(Generic[AnyStream]):
         except MillraceError as error:
             self.failures += 1
             with self.lock:
-                self._machine.on_disconnected(broker_id, error.message, monotonic_ms())
+                self._machine.on_disconnected(broker_id, error.message, monotonic_now())
         else:
             with self.lock:
                 self._machine.on_connected(broker_id, connection.hello.message_bytes_max)
@@ -114,7 +114,7 @@ class BrokerStreams(Generic[AnyStream]):
         if self._streams.get(broker_id) is stream:
             del self._streams[broker_id]
             with self.lock:
-                self._machine.on_disconnected(broker_id, reason, monotonic_ms())
+                self._machine.on_disconnected(broker_id, reason, monotonic_now())
         self._tasks.spawn(self._cluster.drop, stream.connection)
         self._on_told()
 
@@ -132,7 +132,7 @@ class BrokerStreams(Generic[AnyStream]):
                 self._machine.on_topics(self._cluster.topic_ids(topics))
         self.tell_leaders()
         with self.lock:
-            self._machine.on_refreshed(monotonic_ms())
+            self._machine.on_refreshed(monotonic_now())
         self._on_looked_up()
 
     def tell_leaders(self) -> None:

@@ -35,16 +35,14 @@ import grpc
 import grpc.aio
 
 from millrace.client._cluster import wire
+from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
-from millrace.client._runtime import fork
-from millrace.client._runtime.latencies import Latencies
-from millrace.client._runtime.tasks import (
+from millrace.client._threads.tasks import (
     CANCELLED_BY_OTHERS,
     cancellations,
     cancellations_so_far,
     parts_of_a_call,
 )
-from millrace.client.channel import Channel
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
 from millrace.core.errors import (
@@ -78,6 +76,8 @@ from millrace.proto.v1 import (
     positions_pb2_grpc,
     produce_pb2_grpc,
 )
+from millrace.runtime import fork
+from millrace.runtime.channel import Channel
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000

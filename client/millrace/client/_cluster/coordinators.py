@@ -14,10 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import DOUBT_S, Cluster, Connection, as_maybe
-from millrace.client._runtime.pauses import spread
+from millrace.client._cluster.pauses import spread
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -26,6 +25,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import KnownLeader
+from millrace.runtime import host
 
 _PAUSE_S: Final = 0.1
 _PAUSE_S_MAX: Final = 2.0

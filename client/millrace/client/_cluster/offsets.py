@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import LogEnd, log_end, whole_number
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
-from millrace.client._runtime.pauses import spread
+from millrace.client._cluster.pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
     InvalidRequestError,
@@ -35,6 +34,7 @@ from millrace.core.ids import (
 from millrace.core.pauses import pause_after
 from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2
+from millrace.runtime import host
 
 
 @dataclass(slots=True, frozen=True)

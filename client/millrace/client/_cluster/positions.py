@@ -11,8 +11,12 @@ from typing import Final, TypeVar
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import ANSWER_S, AnswerT, Coordinators
+from millrace.core.coordinator.positions.position import (
+    REQUEST_POSITIONS_MAX,
+    Position,
+    check_place,
+)
 from millrace.core.ids import TopicId, TopicPartition
-from millrace.core.positions.position import REQUEST_POSITIONS_MAX, Position, check_place
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import positions_pb2 as pb

@@ -3,7 +3,7 @@
 from typing import Final
 
 from millrace.client import events
-from millrace.client._runtime.logs import Log
+from millrace.client._threads.logs import Log
 from millrace.core.ids import BrokerId
 
 _log = Log(__name__)

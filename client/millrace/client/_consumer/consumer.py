@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
-from millrace.client import host
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
 from millrace.client._consumer.membership import Callback, Callbacks
 from millrace.client._consumer.reading import ConsumerCore, Start
@@ -16,6 +15,7 @@ from millrace.core.errors import ClosedError, InvalidRequestError
 from millrace.core.ids import TopicId
 from millrace.core.settings import parse
 from millrace.core.topics import PartitionName
+from millrace.runtime import host
 
 LOOP_WAIT_MS: Final = 1_000
 """How long a loop over a consumer waits at a time."""

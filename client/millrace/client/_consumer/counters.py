@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from millrace.client._runtime.latencies import Latencies
+from millrace.client._cluster.latencies import Latencies
 
 
 @dataclass(slots=True)

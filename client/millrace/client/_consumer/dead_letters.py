@@ -4,8 +4,8 @@ Each record is processed at least once: the position of the consumer is beyond i
 function has returned, or when the topic of the dead has acknowledged it. So what the consumer
 commits, by itself or for its user, never includes a record that waits for another attempt.
 
-`core/consumer/retries.py` decides when a record is tried again. The loop polls between two records,
-so the consumer stays in its group as long as one call of the function takes less than
+`core/client/consumer/retries.py` decides when a record is tried again. The loop polls between two
+records, so the consumer stays in its group as long as one call of the function takes less than
 `max_poll_interval_ms`.
 
 Source: the headers are those of dead-letter queues in Kafka (KIP-1191, KIP-298).
@@ -19,16 +19,16 @@ from typing import Any, Final, Protocol, TypedDict, Unpack
 import pyarrow as pa
 
 from millrace.client import events
+from millrace.client._cluster.pauses import spread
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import POLL_EVERY_MS, Record
-from millrace.client._runtime.clock import monotonic_ms
-from millrace.client._runtime.logs import Log
-from millrace.client._runtime.pauses import spread
 from millrace.client._settings import Milliseconds, documents
-from millrace.core.consumer.retries import Retries
+from millrace.client._threads.logs import Log
+from millrace.core.client.consumer.retries import Retries
 from millrace.core.errors import InvalidConfigError, InvalidRequestError
 from millrace.core.settings import Unit, parse, setting
 from millrace.core.topics import parse_topic_name
+from millrace.runtime.clock import monotonic_now
 
 _log = Log(__name__)
 
@@ -187,14 +187,14 @@ async def process(
     """
     retries = dead_letters._new_retries()
     while True:
-        now = monotonic_ms()
+        now = monotonic_now()
         if due := retries.take_due(now):
             # Others may own a partition by now; it is not paused when it comes back.
             core.resume(set(due).intersection(core.assignment()))
         next_due = retries.next_due()
         wait_ms = _WAIT_MS if next_due is None else min(max(next_due - now, 1), _WAIT_MS)
         lent = await lend(wait_ms)
-        poll_at = monotonic_ms() + POLL_EVERY_MS
+        poll_at = monotonic_now() + POLL_EVERY_MS
         for record in lent:
             place = (record.topic, record.partition)
             is_done = False
@@ -206,7 +206,7 @@ async def process(
                     core.seek(place, record.offset)
             if not is_done:
                 core.pause([place])
-            if monotonic_ms() >= poll_at:
+            if monotonic_now() >= poll_at:
                 break  # The next loop goes on with the record after this one.
 
 
@@ -227,7 +227,7 @@ async def _is_done(
         attempts = retries.on_failed(place, record.offset)
         pause_ms = retries.pause_ms(attempts) if dead_letters._is_retried(error) else None
         if pause_ms is not None:
-            retries.on_paused(place, monotonic_ms() + pause_ms)
+            retries.on_paused(place, monotonic_now() + pause_ms)
             events.RECORD_RETRIED.log(
                 _log,
                 topic=record.topic,

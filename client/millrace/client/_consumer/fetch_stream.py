@@ -10,8 +10,8 @@ import grpc.aio
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Connection
-from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, StreamTasks
-from millrace.core.consumer.sessions import ChangeSession, FetchedPartition
+from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks
+from millrace.core.client.consumer.sessions import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec

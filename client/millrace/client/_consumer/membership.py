@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol, TypeAlias
 
-from millrace.client import events, host
+from millrace.client import events
 from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.client._cluster.coordinators import ANSWER_S, Coordinators
@@ -36,8 +36,9 @@ from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.wire import error_of
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.settings import ConsumerConfig
-from millrace.client._runtime.logs import Log
-from millrace.client._runtime.tasks import Tasks, last_work_s
+from millrace.client._threads.logs import Log
+from millrace.client._threads.tasks import Tasks, last_work_s
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     Appended,
     ClientError,
@@ -51,10 +52,10 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
 )
 from millrace.core.ids import Offset, TopicId, TopicPartition
-from millrace.core.positions.position import Position
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2 as pb
 from millrace.proto.v1 import positions_pb2
+from millrace.runtime import host
 
 _log = Log(__name__)
 

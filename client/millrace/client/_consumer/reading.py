@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.client import events, host
+from millrace.client import events
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import (
     LogEnd,
@@ -25,6 +25,7 @@ from millrace.client._cluster.arguments import (
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Connection
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
+from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.fetch_stream import FetchStream
@@ -38,12 +39,9 @@ from millrace.client._consumer.records import (
     record_type,
 )
 from millrace.client._consumer.settings import ConsumerConfig
-from millrace.client._runtime import fork
-from millrace.client._runtime.clock import monotonic_ms, wall_ms
-from millrace.client._runtime.logs import Log
-from millrace.client._runtime.pauses import spread
-from millrace.client._runtime.tasks import Tasks, let_go
-from millrace.core.consumer.fetcher import (
+from millrace.client._threads.logs import Log
+from millrace.client._threads.tasks import Tasks, let_go
+from millrace.core.client.consumer.fetcher import (
     Fetcher,
     FindEpochEnd,
     Jumped,
@@ -51,7 +49,10 @@ from millrace.core.consumer.fetcher import (
     LookUpOffset,
     Reset,
 )
-from millrace.core.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
+from millrace.core.client.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
+from millrace.core.client.routing.router import Router
+from millrace.core.coordinator.groups import patterns
+from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     ClosedError,
     ConcurrentUseError,
@@ -64,7 +65,6 @@ from millrace.core.errors import (
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.groups import patterns
 from millrace.core.ids import (
     BrokerId,
     LeaderEpoch,
@@ -72,12 +72,12 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.positions.position import Position
 from millrace.core.records.batch import open_batch
-from millrace.core.routing.router import Router
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2, fetch_pb2
+from millrace.runtime import fork, host
+from millrace.runtime.clock import monotonic_now, wall_now
 
 _log = Log(__name__)
 
@@ -149,7 +149,7 @@ class ConsumerCore:
         self._is_forked = False
         self._record_type = record_type(config.key_deserializer, config.value_deserializer)
         retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
-        router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_ms())
+        router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_now())
         reset = _RESETS[log_end(config.auto_offset_reset)]
         self._fetcher = Fetcher(reset, config.fetch_max_bytes, router)
         self._lock = threading.Lock()
@@ -243,7 +243,7 @@ class ConsumerCore:
         tracing = self._tracing
         if tracing is None:
             return _untraced
-        begun_ms = wall_ms()
+        begun_ms = wall_now()
 
         def polled(taken: object) -> None:
             parts = header_columns(taken)
@@ -480,7 +480,7 @@ class ConsumerCore:
         counters.batches += 1
         counters.batch_bytes += header.length
         if header.largest_timestamp >= 0:
-            counters.age_seconds.observe(max(0, wall_ms() - header.largest_timestamp) / 1000)
+            counters.age_seconds.observe(max(0, wall_now() - header.largest_timestamp) / 1000)
         return opened
 
     # Positions.
@@ -916,7 +916,7 @@ class ConsumerCore:
         self._step_is_due = False
         if self.is_closed:
             return
-        now = monotonic_ms()
+        now = monotonic_now()
         with self._lock:
             effects = self._fetcher.poll(now)
             has_news = self._fetcher.has_news
@@ -960,7 +960,7 @@ class ConsumerCore:
         for fetched in news:
             self._streams.learn_address(fetched.error)
         with self._lock:
-            self._fetcher.on_fetched(broker_id, news, monotonic_ms())
+            self._fetcher.on_fetched(broker_id, news, monotonic_now())
         self._step()
 
     def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
@@ -999,7 +999,7 @@ class ConsumerCore:
             self._look_up_errors[effect.topic_partition] = error
             with self._lock:
                 self._fetcher.on_look_up_failed(
-                    effect.handle, error, error.retriable, monotonic_ms()
+                    effect.handle, error, error.retriable, monotonic_now()
                 )
         else:
             self._look_up_errors.pop(effect.topic_partition, None)
@@ -1029,7 +1029,7 @@ class ConsumerCore:
                 self.cluster.learn_leader(place, error.leader)
             with self._lock:
                 self._fetcher.on_look_up_failed(
-                    effect.handle, error, error.retriable, monotonic_ms()
+                    effect.handle, error, error.retriable, monotonic_now()
                 )
         else:
             epoch, end_offset = LeaderEpoch(result.end.leader_epoch), Offset(result.end.end_offset)

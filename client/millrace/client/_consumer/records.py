@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple, overload
 
 import pyarrow as pa
 
-from millrace.client._runtime.clock import monotonic_ms
 from millrace.client.serialization import Deserializer
 from millrace.core.errors import SerializationError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
 from millrace.core.words import count
+from millrace.runtime.clock import monotonic_now
 
 POLL_EVERY_MS: Final = 100
 """How long a loop hands out records before its next poll."""
@@ -200,9 +200,9 @@ def parts(lent: LentRecords | tuple[()]) -> Iterator[Iterator[Record]]:
     A part is twice as long as the one before, as looks at the clock must not be a cost of each
     record. A loop that takes long for a record gets that one alone.
     """
-    poll_at = monotonic_ms() + POLL_EVERY_MS
+    poll_at = monotonic_now() + POLL_EVERY_MS
     part = 1
-    while lent and monotonic_ms() < poll_at:
+    while lent and monotonic_now() < poll_at:
         yield islice(lent, part)
         part = min(2 * part, _PART_MAX)
 

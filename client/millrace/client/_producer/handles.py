@@ -13,12 +13,12 @@ from functools import partial
 from queue import Empty
 from typing import Any, NamedTuple
 
-from millrace.client import host
 from millrace.core import words
+from millrace.core.client.producer.delivery import Acknowledged, Delivery
+from millrace.core.client.producer.intake import Intake, Waiter
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
-from millrace.core.producer.delivery import Acknowledged, Delivery
-from millrace.core.producer.intake import Intake, Waiter
+from millrace.runtime import host
 
 
 class RecordMetadata(NamedTuple):

@@ -19,20 +19,34 @@ from typing import Any, Final
 
 import numpy as np
 
-from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.latencies import Latencies
+from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._producer.handles import own
 from millrace.client._producer.produce_stream import ProduceStream
 from millrace.client._producer.settings import ProducerConfig
-from millrace.client._runtime import fork, unclosed
-from millrace.client._runtime.clock import monotonic_ms
-from millrace.client._runtime.latencies import Latencies
-from millrace.client._runtime.pauses import spread
-from millrace.client._runtime.tasks import Tasks, let_go
-from millrace.client._runtime.token_lock import TokenLock
+from millrace.client._threads import unclosed
+from millrace.client._threads.tasks import Tasks, let_go
+from millrace.client._threads.token_lock import TokenLock
+from millrace.core.client.producer.batch import ProducerBatch, encode
+from millrace.core.client.producer.delivery import Acknowledged
+from millrace.core.client.producer.distributor import Distributor, TopicLayout
+from millrace.core.client.producer.intake import Intake, Intakes, Waiter
+from millrace.core.client.producer.partitioners import Partitioner
+from millrace.core.client.producer.sender import (
+    AllocateProducerId,
+    Answer,
+    Complete,
+    Disconnect,
+    Refusal,
+    Sender,
+    SenderConfig,
+    Transmit,
+)
+from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
@@ -53,24 +67,10 @@ from millrace.core.ids import (
     ProducerId,
     WallMs,
 )
-from millrace.core.producer.batch import ProducerBatch, encode
-from millrace.core.producer.delivery import Acknowledged
-from millrace.core.producer.distributor import Distributor, TopicLayout
-from millrace.core.producer.intake import Intake, Intakes, Waiter
-from millrace.core.producer.partitioners import Partitioner
-from millrace.core.producer.sender import (
-    AllocateProducerId,
-    Answer,
-    Complete,
-    Disconnect,
-    Refusal,
-    Sender,
-    SenderConfig,
-    Transmit,
-)
 from millrace.core.records.compression import Codec, Compressor
-from millrace.core.routing.router import Router
 from millrace.proto.v1 import produce_pb2
+from millrace.runtime import fork, host
+from millrace.runtime.clock import monotonic_now
 
 _FOREVER: Final = MonotonicMs(2**62)
 _BUSY_LINGER_MS: Final = 100
@@ -144,7 +144,7 @@ class Pipeline:
             config.retry_backoff_ms, config.retry_backoff_max_ms
         )
         router = Router(
-            self._retry_ms, self._retry_ms_max, config.metadata_max_age_ms, monotonic_ms()
+            self._retry_ms, self._retry_ms_max, config.metadata_max_age_ms, monotonic_now()
         )
         self._sender = Sender(
             SenderConfig(
@@ -342,7 +342,7 @@ class Pipeline:
         Raises:
             MillraceError: the first failure of what it waited for, or since the last flush.
         """
-        self._flushed_at = monotonic_ms()
+        self._flushed_at = monotonic_now()
         self._step()
         untold = (failure for failure in self._untold.items() if not _is_told(*failure))
         flush = _Flush(set(self._unfinished), self.loop.create_future(), next(untold, None))
@@ -421,7 +421,7 @@ class Pipeline:
         self._step_is_due = False
         if self.is_closed:
             return
-        now = monotonic_ms()
+        now = monotonic_now()
         with self.lock:
             self.intakes.close_opened_until(self._due(now))
             closed = self.intakes.closed
@@ -500,7 +500,7 @@ class Pipeline:
         """Look a topic up; records that wait for it fail when their time is over."""
         config = self.config
         for_delivery = (
-            waits_since + config.delivery_timeout_ms - monotonic_ms(),
+            waits_since + config.delivery_timeout_ms - monotonic_now(),
             f"delivery_timeout_ms={config.delivery_timeout_ms}",
         )
         for_answer = min((config.max_block_ms, f"max_block_ms={config.max_block_ms}"), for_delivery)
@@ -632,7 +632,7 @@ class Pipeline:
             self._on_failed(batch.intakes, batch.record_count, batch.outcome)
         else:
             self.counters.acknowledged_records += batch.record_count
-            self.counters.delivery_seconds.observe((monotonic_ms() - batch.opened_at) / 1000)
+            self.counters.delivery_seconds.observe((monotonic_now() - batch.opened_at) / 1000)
         for intake in batch.intakes:
             intake.batches_open -= 1
             if intake.is_complete:
@@ -704,7 +704,7 @@ class Pipeline:
 
     def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
         self.counters.throttled_ms += self._sender.on_throttled(
-            broker_id, throttle_ms, monotonic_ms()
+            broker_id, throttle_ms, monotonic_now()
         )
         self._throttling.on_throttled(broker_id, throttle_ms)
         self._step()
@@ -715,12 +715,12 @@ class Pipeline:
         for answer in answers:
             if isinstance(answer, Refusal):
                 self._streams.learn_address(answer.error)
-        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_ms())
+        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
         self._step()
 
     def _on_written(self, broker_id: BrokerId, correlation_id: int, batches: int) -> None:
         answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * batches
-        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_ms())
+        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
         self._step()
 
     def _on_late_refusal(self, broker_id: BrokerId, errors: Sequence[MillraceError]) -> None:

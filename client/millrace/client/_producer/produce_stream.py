@@ -12,19 +12,19 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from millrace.client import host
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Connection
-from millrace.client._runtime.latencies import Latencies
-from millrace.client._runtime.tasks import CANCELLED_BY_OTHERS, StreamTasks
+from millrace.client._cluster.latencies import Latencies
+from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks
+from millrace.core.client.producer.batch import ProducerBatch
+from millrace.core.client.producer.delivery import Acknowledged
+from millrace.core.client.producer.sender import Answer, Refusal
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
-from millrace.core.producer.batch import ProducerBatch
-from millrace.core.producer.delivery import Acknowledged
-from millrace.core.producer.sender import Answer, Refusal
 from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import produce_pb2
+from millrace.runtime import host
 
 _METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 

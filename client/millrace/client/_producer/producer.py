@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.client import host
 from millrace.client._cluster.arguments import whole_number
 from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.client._producer.pipeline import Pipeline
@@ -20,11 +19,26 @@ from millrace.client._producer.settings import (
     ProducerConfig,
     ProducerSettings,
 )
-from millrace.client._runtime.clock import monotonic_ms, wall_ms
-from millrace.client._runtime.tasks import last_work_s
 from millrace.client._settings import documents
+from millrace.client._threads.tasks import last_work_s
 from millrace.client.serialization import Serializer
 from millrace.core import words
+from millrace.core.client.producer.delivery import Acknowledged
+from millrace.core.client.producer.intake import Intake
+from millrace.core.client.producer.partitioners import (
+    ByFunction,
+    Keyed,
+    Partitioner,
+    PartitionFunction,
+    RoundRobin,
+)
+from millrace.core.client.producer.sent_columns import (
+    RECORD_OVERHEAD,
+    Cells,
+    SentColumns,
+    taken,
+    with_headers,
+)
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
@@ -35,28 +49,14 @@ from millrace.core.errors import (
     SerializationError,
 )
 from millrace.core.ids import WallMs
-from millrace.core.producer.delivery import Acknowledged
-from millrace.core.producer.intake import Intake
-from millrace.core.producer.partitioners import (
-    ByFunction,
-    Keyed,
-    Partitioner,
-    PartitionFunction,
-    RoundRobin,
-)
-from millrace.core.producer.sent_columns import (
-    RECORD_OVERHEAD,
-    Cells,
-    SentColumns,
-    taken,
-    with_headers,
-)
 from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX, parse
 from millrace.core.topics import parse_topic_name
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now, wall_now
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -323,7 +323,7 @@ class RecordSink:
         handle = RecordHandle()
         handle.intake, handle.index = self._place(
             lambda: self._intakes.add(
-                topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
+                topic, value, key, partition, headers, timestamp, monotonic_now(), wall_now()
             )
         )
         return handle
@@ -385,7 +385,9 @@ class RecordSink:
                     f"{self._intakes.buffer_memory}",
                     appended=Appended.MAYBE if intakes else Appended.NO,
                 )
-            take = partial(self._intakes.add_columns, topic, part, size, monotonic_ms(), wall_ms())
+            take = partial(
+                self._intakes.add_columns, topic, part, size, monotonic_now(), wall_now()
+            )
             try:
                 intakes.append(self._place(take, deadline))
             except (BufferExhaustedError, ClosedError) as error:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT
 from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Serializer
-from millrace.core.producer.partitioners import PartitionFunction
+from millrace.core.client.producer.partitioners import PartitionFunction
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import Unit, setting
 

@@ -6,7 +6,6 @@ Records are decoded in the thread that polls, while the loop's thread reads the 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Unpack
 
-from millrace.client import host
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.dead_letters import DeadLetters, Handler
 from millrace.client._consumer.reading import Start
@@ -15,6 +14,7 @@ from millrace.client._consumer.settings import ConsumerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
 from millrace.core.errors import ClosedError
 from millrace.core.topics import PartitionName
+from millrace.runtime import host
 
 PlainCallback = Callable[[list[PartitionName]], object]
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Unpack
 
-from millrace.client import host
 from millrace.client._producer.producer import Producer, RecordSink, unacknowledged
 from millrace.client._producer.settings import ProducerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
 from millrace.core.errors import MillraceError
+from millrace.runtime import host
 
 
 class SyncProducer(RecordSink, SyncClient[Producer]):

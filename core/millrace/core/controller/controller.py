@@ -47,6 +47,7 @@ from millrace.core.controller.effects import (
     Respond,
     WriteObject,
 )
+from millrace.core.controller.lease import Deposed
 from millrace.core.controller.request_limits import size_problem
 from millrace.core.controller.writes import Writes
 from millrace.core.errors import (
@@ -57,7 +58,6 @@ from millrace.core.errors import (
     NotControllerError,
 )
 from millrace.core.ids import ControllerEpoch, MonotonicMs
-from millrace.core.lease import Deposed
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import (

@@ -28,6 +28,7 @@ from millrace.core.controller.effects import (
     TopicGone,
     TopicRaised,
 )
+from millrace.core.controller.lease import Deposed
 from millrace.core.controller.partitions import (
     closing,
     isr_changes,
@@ -45,9 +46,7 @@ from millrace.core.errors import (
     ReassignmentRefusedError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
-from millrace.core.lease import Deposed
-from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.ids import BrokerId, EpochEnd, MonotonicMs, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import (

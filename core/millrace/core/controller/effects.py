@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, TopicId, TopicPartition
-from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.ids import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, TopicId, TopicPartition
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.objects.stored_object import StoredObject

@@ -66,7 +66,7 @@ from millrace.core.words import count
 
 _BROKERS_NAMED_MAX: Final = 20
 _POSITIONS_CONFIG: Final = {
-    # Its leader shortens its log: see `core/positions/machine.py`.
+    # Its leader shortens its log: see `core/coordinator/positions/machine.py`.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "segment.bytes": "4MiB",

@@ -29,16 +29,17 @@ from millrace.core.addresses import host_port
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
+    NOTHING_WRITTEN,
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
+    EpochEnd,
     LeaderEpoch,
     PartitionEpoch,
     ProducerId,
     TopicId,
     WallMs,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig, parse_overrides
 from millrace.core.quotas.quota import Quota

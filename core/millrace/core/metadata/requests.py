@@ -7,8 +7,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from millrace.core.ids import (
+    NOTHING_WRITTEN,
     BrokerEpoch,
     BrokerId,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
@@ -16,7 +18,6 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.model import BrokerLife, Reluctance

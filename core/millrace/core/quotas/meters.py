@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from millrace.core.broker_config import QuotasConfig
 from millrace.core.ids import MonotonicMs
+from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.limiter import Limiter
 from millrace.core.quotas.precedence import Found, QuotaTable
 from millrace.core.quotas.quota import Bucket, Quota, QuotaKind

@@ -1,6 +1,6 @@
 """The operator's own Lease: one of several operators acts, the others wait to take over.
 
-The election is that of the brokers' controller (`core/lease.py`). A Lease does not count
+The election is that of the brokers' controller (`core/controller/lease.py`). A Lease does not count
 its writes, so each change of its `resourceVersion` counts as one. The lease is only a hint. Two
 operators that act for a moment do no harm: both apply the same objects, and a deletion names the
 uid.
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from millrace.core.controller.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 from millrace.core.ids import MonotonicMs
-from millrace.core.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 from millrace.operator import events
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import LEASE

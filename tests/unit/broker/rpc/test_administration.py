@@ -9,7 +9,6 @@ from tests.fakes.call_context import CALLER
 
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.audit import AuditLog
-from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import MalformedRequestError, UnknownTopicOrPartitionError
 from millrace.core.ids import TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -18,6 +17,7 @@ from millrace.core.metadata.model import ClusterState
 from millrace.core.metadata.requests import AlterTopics, CreateTopics, ReassignPartitions
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
+from millrace.runtime.turns import Turns
 
 WEIGHT_MAX = 200
 """Topics, partitions and settings that are decided together, unless one topic has more."""

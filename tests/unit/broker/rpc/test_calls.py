@@ -14,7 +14,6 @@ from tests.fakes.call_context import CallContext, calls_of, serve_call
 
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.connection_watch import ConnectionWatch
-from millrace.broker.runtime.turns import SLICE_SECONDS
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -27,6 +26,7 @@ from millrace.core.errors import (
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse, TopicMetadata
+from millrace.runtime.turns import SLICE_SECONDS
 
 USER_AGENT = ("user-agent", "own/7 grpc-x/1")
 

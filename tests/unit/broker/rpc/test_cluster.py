@@ -12,9 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 from tests.fakes.quotas import no_quotas
 
-from millrace.broker.peers.controller_channel import ForwardedRequest
+from millrace.broker.controller.controller_channel import ForwardedRequest
 from millrace.broker.rpc.cluster import ClusterService
-from millrace.broker.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
@@ -22,6 +21,7 @@ from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.proto.codec import field_of
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import controller_pb2
+from millrace.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Cluster"]
 MAX = 7

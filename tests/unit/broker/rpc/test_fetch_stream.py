@@ -11,19 +11,19 @@ import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 
+from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
-from millrace.broker.runtime.early_requests import EarlyRequests
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
-from millrace.core.replication.rules import ReplicationConfig
+from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import fetch_pb2 as pb
+from millrace.runtime.turns import Turns
 
 TOPIC = TopicId(b"t" * 16)
 EPOCH = LeaderEpoch(0)

@@ -9,8 +9,6 @@ import pytest
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.rpc.lags import Lags
-from millrace.broker.runtime.clock import wall_now
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import Unread
 from millrace.core.errors import (
     CorruptLogError,
@@ -30,6 +28,8 @@ from millrace.proto.lags import (
 )
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
+from millrace.runtime.clock import wall_now
+from millrace.runtime.turns import Turns
 
 
 class Log:

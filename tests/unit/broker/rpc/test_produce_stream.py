@@ -15,15 +15,13 @@ from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.early_requests import EarlyRequests
+from millrace.broker.replica.partition import Partition
+from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.produce import ProduceService
-from millrace.broker.runtime.appender import Appender
-from millrace.broker.runtime.clock import monotonic_now, wall_now
-from millrace.broker.runtime.early_requests import EarlyRequests
-from millrace.broker.runtime.mailbox import Mailbox, Worker
-from millrace.broker.runtime.memory import MemoryPool
-from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import LimitsConfig, QuotasConfig
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
     BrokerShuttingDownError,
     FencedLeaderEpochError,
@@ -42,16 +40,19 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
-from millrace.core.replication.in_sync import BrokerStanding
-from millrace.core.replication.leader import Waiter
-from millrace.core.replication.replica import Complete, Effect, Replica, RoleChanged
-from millrace.core.replication.rules import AppendRules, ReplicationConfig
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.leader import Waiter
+from millrace.core.replica.replication.replica import Complete, Effect, Replica, RoleChanged
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.proto.codec import encode_produce_request
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import produce_pb2 as pb
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox, Worker
 
 HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
 STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}

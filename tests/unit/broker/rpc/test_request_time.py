@@ -8,11 +8,10 @@ from typing import Any
 from tests.fakes.call_context import CALLER, CallContext, serve_call
 from tests.fakes.quotas import follow, no_quotas
 
+from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.refusals import Refusals
-from millrace.broker.runtime.quotas import Quotas
-from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -20,6 +19,7 @@ from millrace.core.errors import MalformedRequestError
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import Quota, QuotaEntity, QuotaKind
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
+from millrace.runtime.turns import Turns
 
 PATH = "/test.Service/Hello"
 WORK_MS = 20

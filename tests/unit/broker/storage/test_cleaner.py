@@ -20,13 +20,13 @@ from millrace.broker.storage import inspection
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.broker_config import StorageConfig
-from millrace.core.compaction.cleanable import CompactionLags
-from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import CorruptLogError, StorageBusyError, StorageFullError
 from millrace.core.ids import LeaderEpoch, Offset, ProducerId, WallMs
-from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.topic_config import CleanupPolicy, TopicConfig
 from millrace.core.records.rewriting import cut
+from millrace.core.replica.compaction.cleanable import CompactionLags
+from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.log.producer_states import ProducerStates
 
 HASHER = KeyHasher(b"a secret of the test")
 MAP_BYTES = 1 << 20

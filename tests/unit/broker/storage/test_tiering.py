@@ -20,8 +20,6 @@ from millrace.broker.storage.log_directory import (
     connect,
     settle_moves,
 )
-from millrace.core.compaction.cleanable import CompactionLags
-from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -30,7 +28,9 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, MonotonicMs, Offset, WallMs
 from millrace.core.media import Media
-from millrace.core.tiers import LocalRetention
+from millrace.core.replica.compaction.cleanable import CompactionLags
+from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.tiers import LocalRetention
 
 SSD, HDD = "/ssd", "/hdd"
 HOME, TIER = f"{SSD}/{TOPIC_PARTITION}", f"{HDD}/{TOPIC_PARTITION}.tier"

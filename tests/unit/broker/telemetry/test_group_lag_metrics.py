@@ -3,7 +3,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, generate_latest
 
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
-from millrace.core.groups.lags import GroupLag, LagSums
+from millrace.core.coordinator.groups.lags import GroupLag, LagSums
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:

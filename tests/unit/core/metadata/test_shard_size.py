@@ -6,15 +6,16 @@ from dataclasses import replace
 import pytest
 
 from millrace.core.ids import (
+    NOTHING_WRITTEN,
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
     TopicId,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.model import BrokerLife, PartitionState, StateShard, Topic
 from millrace.core.metadata.objects.encoding import encode_shard
 from millrace.core.metadata.shard_size import (

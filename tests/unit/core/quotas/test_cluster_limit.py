@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.core.broker_config import QuotasConfig
 from millrace.core.ids import BrokerId, MonotonicMs
+from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.meters import Meter, Meters
 from millrace.core.quotas.quota import Quota, QuotaEntity, QuotaKind
 from millrace.core.quotas.shares import QuotaShares

@@ -1,7 +1,7 @@
 import pytest
 
-from millrace.core.broker_config import QuotasConfig
 from millrace.core.ids import MonotonicMs
+from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.meters import IDLE_MS, REPORTED_MAX, Meters
 from millrace.core.quotas.quota import EACH, Bucket, Quota, QuotaEntity, QuotaKind
 from millrace.core.quotas.shares import BucketShare

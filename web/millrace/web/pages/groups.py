@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
-from millrace.core.groups.lags import LagSums, added_up, asked_about
+from millrace.core.coordinator.groups.lags import LagSums, added_up, asked_about
 from millrace.core.topics import PartitionName
 from millrace.web.markup import Child, element
 from millrace.web.messages import RefusedError

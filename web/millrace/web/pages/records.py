@@ -207,7 +207,7 @@ async def _place(visit: Visit, key: bytes | None) -> _Place:
 
 def _partition_of(key: bytes, partitions: int) -> int:
     """Return the partition to which producers send a key by default."""
-    from millrace.core.producer.murmur2 import partition_of
+    from millrace.core.client.producer.murmur2 import partition_of
 
     return partition_of(key, partitions)
 

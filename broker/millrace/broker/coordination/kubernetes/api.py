@@ -17,9 +17,9 @@ from urllib3.exceptions import HTTPError
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.store import CoordinationUnavailableError
-from millrace.client import host
 from millrace.core.errors import InvalidConfigError
 from millrace.core.numbers import parse_whole_number
+from millrace.runtime import host
 
 WHOLE: Final = "application/json"
 """Accept: objects as they are."""

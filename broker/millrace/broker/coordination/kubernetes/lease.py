@@ -18,9 +18,9 @@ from typing import Any, Final
 from millrace.broker.coordination.kubernetes.api import Answer, KubernetesApi
 from millrace.broker.coordination.kubernetes.resources import ClusterResources
 from millrace.broker.coordination.store import CoordinationStoreError
-from millrace.client import host
+from millrace.core.controller.lease import NOBODY, LeaseRecord
 from millrace.core.errors import InvalidConfigError
-from millrace.core.lease import NOBODY, LeaseRecord
+from millrace.runtime import host
 
 _PREFIX: Final = "millrace.dev/"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
-from millrace.client import host
+from millrace.runtime import host
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")

@@ -40,9 +40,9 @@ from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     always,
 )
+from millrace.core.controller.lease import LeaseRecord
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
-from millrace.core.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
 

@@ -18,7 +18,7 @@ from millrace.broker.coordination.kubernetes.api import KubernetesApi, events
 from millrace.broker.coordination.kubernetes.resources import Resource
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.events import LEASE_UNWATCHED
-from millrace.client import host
+from millrace.runtime import host
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
         00000000000000000000.index      sparse index by offset and time, see sparse_index.py
         00000000000000004711.log        ... the last one is active and grows
         00000000000000004711.snapshot   producer states as of that offset
-        leader-epochs                   see core/log/leader_epochs.py
+        leader-epochs                   see core/replica/log/leader_epochs.py
         failed                          the disk failed, see recovery.py
         damaged                         it was found damaged, likewise
         begins-anew                     the log starts again without these files, new_beginning.py

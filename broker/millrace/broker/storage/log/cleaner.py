@@ -30,16 +30,6 @@ from millrace.broker.storage.log.health import may_pass
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.segment_swap import Swap
-from millrace.core.compaction.batches import (
-    BatchCleaner,
-    CleaningRules,
-    KeyCollector,
-    OpenedBatch,
-    open_groups,
-)
-from millrace.core.compaction.cleanable import Cleanable, CleanerPoint, cleanable, groups
-from millrace.core.compaction.key_hashes import KeyHasher
-from millrace.core.compaction.offset_map import OffsetMap
 from millrace.core.errors import (
     InvalidRecordError,
     MillraceError,
@@ -49,6 +39,16 @@ from millrace.core.errors import (
 from millrace.core.ids import Offset, ProducerId, WallMs
 from millrace.core.records.header import Buffer, parse_header
 from millrace.core.records.rewriting import RewrittenBatch
+from millrace.core.replica.compaction.batches import (
+    BatchCleaner,
+    CleaningRules,
+    KeyCollector,
+    OpenedBatch,
+    open_groups,
+)
+from millrace.core.replica.compaction.cleanable import Cleanable, CleanerPoint, cleanable, groups
+from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.compaction.offset_map import OffsetMap
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.log_recovery import RecoveredLog
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
 from millrace.core.ids import MonotonicMs, Offset
-from millrace.core.log.producer_states import ProducerStates
+from millrace.core.replica.log.producer_states import ProducerStates
 
 
 class LogFlusher:

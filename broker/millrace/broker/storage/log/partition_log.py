@@ -22,13 +22,13 @@ from millrace.broker.storage.sparse_index import IndexCache
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.broker.storage.tier import NO_LOG_DIRS, Tier, read_tier
 from millrace.broker.storage.time_search import TimestampedOffset
-from millrace.core.compaction.cleanable import Cleanable, CleanerPoint
-from millrace.core.compaction.key_hashes import KeyHasher
 from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import MonotonicMs, Offset, TopicPartition, WallMs
-from millrace.core.log.leader_epochs import LeaderEpochs
-from millrace.core.log.producer_states import ProducerStates
-from millrace.core.tiers import Movable
+from millrace.core.replica.compaction.cleanable import Cleanable, CleanerPoint
+from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.tiers import Movable
 
 
 class PartitionLog:

@@ -45,7 +45,7 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
-from millrace.core.tiers import Movable, last_in_tier, movable
+from millrace.core.replica.tiers import Movable, last_in_tier, movable
 
 _T = TypeVar("_T")
 

@@ -21,9 +21,9 @@ from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.tier import write_tier
-from millrace.core.compaction.cleanable import CleanerPoint
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
-from millrace.core.log.producer_states import ProducerStates
+from millrace.core.replica.compaction.cleanable import CleanerPoint
+from millrace.core.replica.log.producer_states import ProducerStates
 
 
 class _ToCut(NamedTuple):

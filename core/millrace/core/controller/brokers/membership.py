@@ -18,6 +18,7 @@ from millrace.core.controller.brokers.sessions import Sessions
 from millrace.core.controller.brokers.shutdown import Shutdowns
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.decided.decision import Decision, GrantEpoch
+from millrace.core.controller.lease import Deposed
 from millrace.core.controller.partitions import closing, leadership
 from millrace.core.controller.partitions.elections import Restart
 from millrace.core.controller.partitions.leadership import RulesByTopic
@@ -30,7 +31,6 @@ from millrace.core.errors import (
     StaleBrokerEpochError,
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, MonotonicMs, TopicPartition
-from millrace.core.lease import Deposed
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, BrokerRegistration

@@ -34,8 +34,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from millrace.core.ids import NO_BROKER, BrokerId
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
+from millrace.core.ids import NO_BROKER, NOTHING_WRITTEN, BrokerId, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
 from millrace.core.metadata.topic_config import Durability, TopicConfig

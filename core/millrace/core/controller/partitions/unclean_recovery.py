@@ -27,8 +27,7 @@ from millrace.core.controller.partitions import elections
 from millrace.core.controller.partitions.elections import Rules, Shown
 from millrace.core.controller.partitions.leadership import Changes, RulesByTopic
 from millrace.core.controller.partitions.offline_replicas import OfflineReplicas
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import LogEnd

@@ -34,9 +34,11 @@ from millrace.core.errors import InvalidConfigError, InvalidTopicError
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
+    NOTHING_WRITTEN,
     TOPIC_ID_BYTES,
     BrokerEpoch,
     BrokerId,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
@@ -44,7 +46,6 @@ from millrace.core.ids import (
     TopicId,
     WallMs,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (

@@ -8,6 +8,7 @@ from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.controller.decisions import LEADER_BALANCE_INTERVAL_MS
 from millrace.core.controller.effects import ElectedUncleanly, OlderCopyAccepted
+from millrace.core.controller.lease import Deposed
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     BrokerInUseError,
@@ -27,7 +28,6 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.lease import Deposed
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     CLUSTER_KEY,

@@ -9,14 +9,15 @@ from millrace.core.controller.partitions.elections import Restart, Rules
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
+    NOTHING_WRITTEN,
     BrokerEpoch,
     BrokerId,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
     TopicId,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     BrokerLife,

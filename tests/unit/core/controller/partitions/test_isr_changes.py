@@ -16,14 +16,15 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NOTHING_WRITTEN,
     BrokerEpoch,
     BrokerId,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
     TopicId,
 )
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.requests import AlterPartitions, DrainBroker

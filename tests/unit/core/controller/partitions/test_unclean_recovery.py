@@ -5,8 +5,16 @@ from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.controller.effects import AskLogEnds, LackingCommitted
 from millrace.core.errors import MalformedRequestError
-from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
-from millrace.core.log.leader_epochs import NOTHING_WRITTEN, EpochEnd
+from millrace.core.ids import (
+    NO_BROKER,
+    NOTHING_WRITTEN,
+    BrokerId,
+    EpochEnd,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import ElectionKind, ElectLeaders, Heartbeat, LogEnd
 from millrace.core.topics import TopicName

@@ -10,6 +10,7 @@ from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
+    EpochEnd,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
@@ -17,7 +18,6 @@ from millrace.core.ids import (
     TopicId,
     WallMs,
 )
-from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (

@@ -1,0 +1,1 @@
+"""The controller where it runs, and every broker's session with it."""

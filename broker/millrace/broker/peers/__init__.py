@@ -1,1 +1,0 @@
-"""Requests to other brokers: the session with the controller, and fetches from leaders."""

@@ -1,0 +1,377 @@
+"""The thread that writes: one for each log directory.
+
+It works in rounds. A round takes all waiting batches, writes them partition by partition, tells the
+loop, flushes the files of topics with `durability=fsync`, each once, and tells the loop again.
+During a flush the next round's batches gather: that is the group commit, and it needs no timer.
+Followers fetch written batches meanwhile, so that they flush at the same time.
+
+Files are changed here (append, roll, retention, truncation come as `call`s), except for the files
+of a checkpoint. The log takes its locks itself: `storage/log/state.py`.
+
+Any failure of the disk on these threads fails the directory (P63). Damage takes its partition
+offline (P65). A flush for which the process lacked a descriptor has not been tried, and is tried
+again shortly: until then it is not reported.
+
+The durations of the rounds' flushes, and whether a write found the disk full, are kept until the
+loop takes them (`take_reading`), once a second instead of a message for each flush.
+
+Flushes without waiting requests, which advance the recovery point of `replicated` topics, run on a
+second thread: they may take long, and appends go on meanwhile.
+"""
+
+import asyncio
+import logging
+import queue
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+from typing import Any, Final, Protocol, TypeVar
+
+from millrace.broker import events
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
+from millrace.core.ids import MonotonicMs, Offset
+from millrace.core.replica.replication.disk_health import FLUSHES_JUDGED, DiskReading
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox, Worker, settle
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_FLUSH_AGAIN_SECONDS: Final = 0.1
+
+
+class Target(Protocol):
+    """The target of appends: a log, and the machine that waits for the outcome.
+
+    Attributes:
+        log: where the batches go.
+        is_flushed_before_ack: whether a round ends with a flush of the log.
+        generation_written: failed writes so far; the append thread's own count.
+    """
+
+    log: PartitionLog
+    generation_written: int
+
+    @property
+    def is_flushed_before_ack(self) -> bool: ...
+
+    def on_written(self, end_offset: Offset) -> None:
+        """On the loop: all before `end_offset` is in the file."""
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        """On the loop: likewise, and all before `flushed_offset` is durable."""
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        """On the loop: the batches from `base_offset` on were not written."""
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        """On the loop: the log is damaged, and takes no more appends."""
+
+
+_Append = tuple[Target, StampedBatch, int]
+_Call = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
+
+
+class Appender:
+    """Writes and flushes the logs of one directory.
+
+    Args:
+        name: the threads' name.
+        mailbox: where outcomes go.
+        checkpoint: advances the recovery points that are due; run beside the appends.
+        on_failed: called on the loop, once, when the directory's disk failed (P63).
+        check_room: called before appends; raises if there is no room for them.
+
+    Attributes:
+        observe_flush: called with the seconds of each flush of a round, on the append thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        mailbox: Mailbox,
+        checkpoint: Callable[[MonotonicMs], object],
+        on_failed: Callable[[LogDirFailedError], None],
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._mailbox = mailbox
+        self._check_room = check_room
+        self._checkpoint = checkpoint
+        self._is_checkpointing = False
+        self._on_failed = on_failed
+        self._failure: LogDirFailedError | None = None
+        self._work: host.Queue = host.current.new_queue()
+        self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
+        self._flush_again_at = 0.0
+        self._busy_since: MonotonicMs | None = None
+        self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
+        self._was_full = False
+        self.observe_flush: Callable[[float], object] = lambda _: None
+        self._flusher = Worker(f"{name}-flush", mailbox)
+        self._thread = host.current.start_thread(f"{name}-append", self._run)
+
+    def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
+        """Write a batch after all that were submitted before; from the loop."""
+        self._work.put((target, batch, generation))
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `job(*args)` on the append thread, between two rounds; from the loop."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call_then(partial(settle, future), job, *args)
+        return future
+
+    def call_then(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Likewise; `done(result, error)` is called on the loop.
+
+        A round takes all waiting appends, also later ones: these may be written and reported first.
+        """
+        self._work.put((job, args, done))
+
+    def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run a job that may flush for long, beside the appends; from the loop."""
+        return self._flusher.call(self._do, job, args)
+
+    def fail(self, error: LogDirFailedError) -> None:
+        """Take no more appends: the directory's disk failed; from any thread."""
+        if self._failure is None:
+            self._failure = error
+            self._mailbox.post(self._on_failed, error)
+
+    def take_reading(self) -> DiskReading:
+        """Return the disk's reading since the last call; from the loop."""
+        since, was_full, self._was_full = self._busy_since, self._was_full, False
+        flushes_ms = [self._flushes_ms.popleft() for _ in range(len(self._flushes_ms))]
+        return DiskReading(
+            flushes_ms=flushes_ms,
+            under_way_ms=0 if since is None else monotonic_now() - since,
+            was_full=was_full,
+        )
+
+    def close(self) -> None:
+        """Finish the submitted work and end the threads; blocks meanwhile."""
+        self._work.put(None)
+        self._thread.join()
+        self._flusher.close()
+
+    def _run(self) -> None:
+        try:
+            self._work_until_closed()
+        except BaseException as error:
+            self._mailbox.post(_raise, error)  # On the loop it ends the process.
+
+    def _work_until_closed(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=_FLUSH_AGAIN_SECONDS if self._unflushed else None)
+            except queue.Empty:
+                self._flush(list(self._unflushed))
+                continue
+            appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
+            calls: list[_Call] = []
+            is_last = False
+            while True:
+                if work is None:
+                    is_last = True
+                elif isinstance(work[1], tuple):
+                    calls.append(work)
+                else:
+                    target, batch, generation = work
+                    known = appends.get(target)
+                    if known is None or known[0] != generation:
+                        appends[target] = (generation, [batch])
+                    else:
+                        known[1].append(batch)
+                if is_last:
+                    break
+                try:
+                    work = self._work.get_nowait()
+                except queue.Empty:
+                    break
+            if appends:
+                self._round(appends)
+            # While this waits for work it must not keep the last request's bytes alive.
+            work = target = batch = known = None
+            appends.clear()
+            for job, args, done in calls:
+                self._call(job, args, done)
+            if self._unflushed and host.monotonic_s() >= self._flush_again_at:
+                self._flush(list(self._unflushed))  # Calls may come for ever without a pause.
+            if is_last:
+                return
+
+    def _call(
+        self,
+        job: Callable[..., Any],
+        args: tuple[Any, ...],
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        try:
+            result, error = self._do(job, args), None
+        except BaseException as raised:
+            result, error = None, raised
+        self._mailbox.post(done, result, error)
+
+    def _do(self, job: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        try:
+            return job(*args)
+        except LogDirFailedError as error:
+            self.fail(error)
+            raise
+
+    def _checkpoint_beside(self) -> None:
+        """Advance recovery points now: at full speed, once a second would be too late."""
+        self._is_checkpointing = True
+
+        def done(_: Any, error: BaseException | None) -> None:
+            self._is_checkpointing = False
+            if error is not None and not isinstance(error, StorageError):
+                raise error
+
+        self._flusher.submit(done, self._do, self._checkpoint, (monotonic_now(),))
+
+    def _round(self, appends: dict[Target, tuple[int, list[StampedBatch]]]) -> None:
+        to_flush: list[Target] = []
+        for target, (generation, batches) in appends.items():
+            if generation != target.generation_written:
+                continue  # Their offsets were taken back when an earlier write failed.
+            written, error = self._write(target, batches)
+            if written:
+                if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
+                    self._checkpoint_beside()
+                self._mailbox.post(target.on_written, target.log.log_end_offset)
+                if target.is_flushed_before_ack:
+                    to_flush.append(target)
+            if error is not None:
+                target.generation_written += 1
+                self._mailbox.post(target.on_write_failed, batches[written].base_offset, error)
+                self._on_refused(target, error)
+        self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
+
+    def _write(
+        self, target: Target, batches: list[StampedBatch]
+    ) -> tuple[int, StorageError | None]:
+        """Write batches, as many at once as go into one segment.
+
+        Returns:
+            How many of them were written, and why not the rest.
+        """
+        written = 0
+        while written < len(batches):
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                self._check_room()
+                part = batches[written : written + target.log.count_fitting(batches[written:])]
+                self._measured(target.log.append, part, wall_now())
+            except StorageError as error:
+                return written, error
+            written += len(part)
+        return written, None
+
+    def _flush(self, targets: list[Target]) -> None:
+        owed, self._unflushed = self._unflushed, {}
+        for target in targets:
+            if target.log.is_closed:
+                continue
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                flushed = self._flush_one(target)
+            except StorageBusyError as error:
+                self._unflushed[target] = None
+                self._flush_again_at = host.monotonic_s() + _FLUSH_AGAIN_SECONDS
+                if target not in owed:
+                    events.FLUSH_NOT_DONE.log(_log, error=error.message)
+            except StorageError as error:
+                self._on_refused(target, error)  # The log is dead, and so are all its appends.
+            else:
+                self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
+
+    def _flush_one(self, target: Target) -> Offset:
+        begun = host.monotonic_s()
+        flushed = self._measured(target.log.flush)
+        seconds = host.monotonic_s() - begun
+        self._flushes_ms.append(ceil(seconds * 1000))
+        self.observe_flush(seconds)
+        return flushed
+
+    def _measured(self, job: Callable[..., _T], *args: Any) -> _T:
+        self._busy_since = monotonic_now()
+        try:
+            return job(*args)
+        finally:
+            self._busy_since = None
+
+    def _on_refused(self, target: Target, error: StorageError) -> None:
+        if isinstance(error, LogDirFailedError):
+            self.fail(error)
+        elif isinstance(error, StorageFullError):
+            self._was_full = True
+        elif isinstance(error, CorruptLogError):
+            self._mailbox.post(target.on_corrupt, error)
+
+
+class HeldAppends:
+    """Replaces a partition's appender while its log moves: submitted work waits here."""
+
+    def __init__(self) -> None:
+        self._appends: list[_Append] = []
+        self._calls: list[_Call] = []
+        self._failure: StorageError | None = None
+
+    def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
+        """Keep a batch; see `Appender.append`."""
+        self._appends.append((target, batch, generation))
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Keep a job; see `Appender.call`."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call_then(partial(settle, future), job, *args)
+        return future
+
+    def call_then(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Keep a job; see `Appender.call_then`."""
+        if self._failure is not None:
+            done(None, self._failure)
+        else:
+            self._calls.append((job, args, done))
+
+    def release(self, appender: Appender) -> None:
+        """Submit everything to an appender, which takes all later work directly."""
+        for target, batch, generation in self._appends:
+            appender.append(target, batch, generation)
+        for job, args, done in self._calls:
+            appender.call_then(done, job, *args)
+
+    def fail(self, error: StorageError) -> None:
+        """Drop the held work: the replica is offline, and the waiters have the error."""
+        self._failure = error
+        calls, self._calls = self._calls, []
+        for _, _, done in calls:
+            done(None, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,234 @@
+"""One replica of this broker: its machine, its files, and its waiters."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from millrace.broker.replica.appender import Appender, HeldAppends
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import CorruptLogError, MillraceError, StorageError
+from millrace.core.ids import Offset, TopicPartition
+from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
+from millrace.core.records.batch import BatchLimits
+from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
+from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.replica import Replica
+from millrace.core.topics import parse_topic_name
+from millrace.runtime import host
+from millrace.runtime.clock import wall_now
+
+
+class AppendOwner(Protocol):
+    """The owner of a waiter: called when its append is acknowledged or has failed."""
+
+    def on_append_done(self, waiter: Waiter) -> None:
+        """`waiter` is done."""
+
+
+class Reader(Protocol):
+    """An object that follows partitions, under a handle of its own for each."""
+
+    def on_advanced(self, handle: int) -> None:
+        """The partition's role, its end for this reader, or its log start offset moved."""
+
+
+class Owner(Protocol):
+    """Gets the outcomes of a partition's file operations, on the event loop."""
+
+    def on_written(self, partition: "Partition", end_offset: Offset) -> None: ...
+    def on_flushed(self, partition: "Partition", end: Offset, flushed: Offset) -> None: ...
+    def on_write_failed(
+        self, partition: "Partition", base_offset: Offset, error: MillraceError
+    ) -> None: ...
+    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None: ...
+
+
+class Partition:
+    """See the module. All methods are called on the event loop. It is the appender's target.
+
+    Roles change only while nothing is on its way to the disk, so outcomes always concern the
+    present role.
+
+    Attributes:
+        replica: the machine that decides.
+        log: the files; changed only by the appender's thread. Another object once it has moved.
+        appender: writes them; while they move it holds the writes.
+        generation_written: see `Target`; it goes on counting over role changes.
+        is_internal: the topic is the cluster's own; clients only read it.
+        limits: for batches of clients; the checking thread reads them, too.
+        unchanged: why its log could not be cut, trimmed or flushed; None: it could.
+        uncleanable: why its log could not be compacted; None: it could.
+        unmovable: why no segment could move to an HDD, or back; None: it could.
+        appended_bytes, fetched_bytes: of batches from producers and to consumers, since the broker
+            opened the log.
+    """
+
+    __slots__ = (
+        "_followers",
+        "_inflated_bytes_max",
+        "_readers",
+        "_waits_for_followers",
+        "appended_bytes",
+        "appender",
+        "config",
+        "fetched_bytes",
+        "generation_written",
+        "is_flushed_before_ack",
+        "is_internal",
+        "limits",
+        "log",
+        "owner",
+        "replica",
+        "topic",
+        "topic_partition",
+        "unchanged",
+        "uncleanable",
+        "unmovable",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        replica: Replica,
+        log: PartitionLog,
+        appender: Appender,
+        inflated_bytes_max: int,
+        owner: Owner,
+    ) -> None:
+        self.topic = topic
+        self.is_internal = parse_topic_name(topic).is_internal
+        self.topic_partition = topic_partition
+        self.replica = replica
+        self.log = log
+        self.appender: Appender | HeldAppends = appender
+        self.owner = owner
+        self._inflated_bytes_max = inflated_bytes_max
+        self._readers: dict[tuple[Reader, int], None] = {}
+        self._followers: dict[tuple[Reader, int], None] = {}
+        self._waits_for_followers: tuple[Offset, float] | None = None
+        self.generation_written = 0
+        self.unchanged: MillraceError | None = None
+        self.uncleanable: StorageError | None = None
+        self.unmovable: StorageError | None = None
+        self.appended_bytes = self.fetched_bytes = 0
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Follow the topic's settings from now on."""
+        self.config = config
+        self.is_flushed_before_ack = config.durability is Durability.FSYNC
+        self.limits = BatchLimits(
+            batch_bytes_max=config.max_message_bytes,
+            inflated_bytes_max=self._inflated_bytes_max,
+            requires_keys=config.cleanup_policy is not CleanupPolicy.DELETE,
+        )
+
+    @property
+    def leader(self) -> PartitionLeader:
+        """The machine that leads.
+
+        Raises:
+            NotLeaderError: this broker does not.
+        """
+        return self.replica.require_leader()
+
+    # --- Writing -----------------------------------------------------------------------------
+
+    def append(
+        self,
+        header: BatchHeader,
+        batch: memoryview,
+        acks: Acks,
+        owner: AppendOwner,
+        *,
+        is_successor: bool = False,
+    ) -> Waiter:
+        """Append a checked batch; `owner` is called unless the returned waiter is done.
+
+        See `PartitionLeader.append`.
+
+        Raises:
+            MillraceError: the append was refused; nothing was appended.
+        """
+        leader = self.leader
+        waiter = leader.append(header, acks, owner, wall_now(), is_successor=is_successor)
+        if not waiter.is_duplicate:
+            stamped = stamp(
+                batch[:HEADER_BYTES],
+                base_offset=waiter.base_offset,
+                leader_epoch=leader.leader_epoch,
+                append_timestamp=waiter.append_timestamp,
+            )
+            self.appender.append(
+                self,
+                StampedBatch.of(header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp),
+                leader.generation,
+            )
+        return waiter
+
+    def append_replicated(self, batches: Iterable[StampedBatch], generation: int) -> None:
+        """Append a leader's batches as they are (P1)."""
+        for batch in batches:
+            self.appender.append(self, batch, generation)
+
+    def on_written(self, end_offset: Offset) -> None:
+        """Implement `Target`."""
+        self.owner.on_written(self, end_offset)
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        """Implement `Target`."""
+        self.owner.on_flushed(self, end_offset, flushed_offset)
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        """Implement `Target`."""
+        self.owner.on_write_failed(self, base_offset, error)
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        """Implement `Target`."""
+        self.owner.take_offline(self.topic_partition, error)
+
+    # --- How long replication takes; one measurement at a time --------------------------------
+
+    def note_durable(self) -> None:
+        """Begin a measurement if this leader has batches that its followers lack."""
+        leader = self.replica.leader
+        if self._waits_for_followers is None and leader is not None:
+            end = leader.durable_offset
+            if end > leader.high_watermark:
+                self._waits_for_followers = end, host.monotonic_s()
+
+    def take_replication_seconds(self) -> float | None:
+        """Return how long it took until the followers had the measured batches; None: not yet."""
+        if self._waits_for_followers is None:
+            return None
+        end, begun = self._waits_for_followers
+        leader = self.replica.leader
+        if leader is not None and leader.high_watermark < end:
+            return None
+        self._waits_for_followers = None
+        return None if leader is None else host.monotonic_s() - begun
+
+    # --- Readers -----------------------------------------------------------------------------
+
+    def on_readers_concerned(self) -> None:
+        """Wake every reader of the partition."""
+        for reader, handle in self._readers:
+            reader.on_advanced(handle)
+        self.on_followers_concerned()
+
+    def on_followers_concerned(self) -> None:
+        """Wake every follower: more is written, though not committed."""
+        for reader, handle in self._followers:
+            reader.on_advanced(handle)
+
+    def follow(self, reader: Reader, handle: int, *, to_log_end: bool = False) -> None:
+        """Wake `reader` when there is news from now on; followers also read uncommitted batches."""
+        (self._followers if to_log_end else self._readers)[reader, handle] = None
+
+    def leave(self, reader: Reader, handle: int) -> None:
+        """Stop waking `reader`."""
+        self._readers.pop((reader, handle), None)
+        self._followers.pop((reader, handle), None)

@@ -1,0 +1,607 @@
+"""All replicas of this broker: performs the effects of their machine, `Replicas`.
+
+Events go in, from the metadata, the append threads, the streams to leaders, followers and the
+clock; the effects are performed in their order, on the event loop. The machine makes all decisions,
+and `ReplicaFiles` does the work on files.
+
+A log on disk that no image names is left alone: data is deleted only on a deletion that the
+metadata states, or when a later state gives the partition to others (P33, P39, P70).
+
+A log directory that fails takes its partitions offline, and only those (P63).
+
+The failure of the last one ends the process: `on_all_failed`. A damaged log is set aside once the
+metadata no longer counts on the replica, and a new one is fetched from the leader (P65); each step
+is logged, and the damaged files are left for people.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from millrace.broker import events
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.open_directory import OpenDirectory
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.reader import LogReader
+from millrace.broker.replica.replica_files import ReplicaFiles
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import LogDirectory
+from millrace.core.errors import (
+    Appended,
+    LogDirFailedError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.events import Event
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+    parse_topic_partition,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataChanges, MetadataImage
+from millrace.core.metadata.model import BrokerLife, Topic
+from millrace.core.metadata.requests import (
+    AlterPartition,
+    AlterPartitions,
+    ConfirmDeletions,
+    LogEnd,
+    RenewReplicas,
+    ReplicaRenewal,
+)
+from millrace.core.metadata.topic_config import Durability, TopicConfig
+from millrace.core.replica.replication.file_jobs import (
+    RETRY_MS,
+    Change,
+    ChangeLog,
+    CloseFiles,
+    DeleteTopics,
+    DropFiles,
+    Flush,
+    Job,
+    MoveFiles,
+    OpenFiles,
+    Outcome,
+    SetFilesAside,
+)
+from millrace.core.replica.replication.follower import AdvanceLogStart, Append, StartOver, Truncate
+from millrace.core.replica.replication.in_sync import IsrProposal
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replicas import (
+    Advanced,
+    CloseReplica,
+    Completed,
+    Configure,
+    DropReplica,
+    Effect,
+    Extended,
+    Halted,
+    LogChange,
+    Lost,
+    OpenLog,
+    ProposeIsr,
+    ProposeRenewals,
+    Replicas,
+    SetAside,
+)
+from millrace.core.replica.replication.rules import ReplicationConfig
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.mailbox import Mailbox
+from millrace.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+AskController = Callable[[AlterPartitions | RenewReplicas | ConfirmDeletions], Awaitable[Any]]
+"""Asks the controller for changes, and returns its answers; raises if all are refused."""
+
+_TICK_SECONDS: Final = 0.1
+"""Pause between ticks of the machine; `replica_lag_time_max_ms` is at least as long."""
+
+
+class Partitions:
+    """See the module. Iterates over the replicas that are open here.
+
+    Attributes:
+        replicas: the machine.
+        image: the metadata that was applied last.
+        placement: the log directory of each replica.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: BrokerLife,
+        config: ReplicationConfig,
+        directories: Sequence[LogDirectory],
+        ask_controller: AskController,
+        mailbox: Mailbox,
+        log_config: Callable[[TopicConfig], LogConfig],
+        inflated_bytes_max: int,
+        on_changes: Callable[[MetadataChanges], None],
+        on_lost: Callable[[str, int], None],
+        on_replicated: Callable[[float], object],
+        on_all_failed: Callable[[LogDirFailedError], None],
+        on_failure: Callable[[BaseException], None],
+        reader: LogReader,
+        misses_a_directory: bool,
+        retry_ms: int = RETRY_MS,
+    ) -> None:
+        on_disk = [found for each in directories for found in each.found]
+        self.replicas = Replicas(broker, config, on_disk)
+        self.image: MetadataImage | None = None
+        self._sessions_callbacks: list[Callable[[], None]] = []
+        self._opened_callbacks: list[Callable[[Partition], None]] = []
+        self._broker = broker
+        self._ask_controller = ask_controller
+        self._log_config = log_config
+        self._inflated_bytes_max = inflated_bytes_max
+        self._on_changes = on_changes
+        self._on_lost = on_lost
+        self._on_replicated = on_replicated
+        self._on_all_failed = on_all_failed
+        self._is_first_image = True
+        self._open_here: dict[TopicPartition, Partition] = {}
+        self._tasks = Tasks(on_failure)
+        self._files = ReplicaFiles(
+            broker=broker,
+            config=config,
+            directories=directories,
+            mailbox=mailbox,
+            reader=reader,
+            log_config=log_config,
+            confirm=self._confirm_deletions,
+            owner=self,
+            on_failure=on_failure,
+            misses_a_directory=misses_a_directory,
+            retry_ms=retry_ms,
+        )
+        self.placement = self._files.placement
+
+    @property
+    def directories(self) -> Sequence[OpenDirectory]:
+        """All log directories, also those that have failed."""
+        return self.placement.directories
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._open_here)
+
+    def __len__(self) -> int:
+        return len(self._open_here)
+
+    def all(self) -> list[Partition]:
+        """Return every replica that is open here."""
+        return list(self._open_here.values())
+
+    def find(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return a replica that is open here; from any thread."""
+        return self._open_here.get(topic_partition)
+
+    def get(self, topic_partition: TopicPartition) -> Partition:
+        """Return a replica that is open here; from any thread.
+
+        Raises:
+            UnknownTopicOrPartitionError: this broker has no such replica.
+            LogDirFailedError, CorruptLogError: it has, but its log is offline.
+        """
+        partition = self._open_here.get(topic_partition)
+        if partition is None:
+            self.replicas.get(topic_partition)  # Says why.
+            raise UnknownTopicOrPartitionError(
+                "this broker has no replica of it: refresh the metadata",
+                topic_partition=topic_partition,
+            )
+        return partition
+
+    def named(self, topic_partition: TopicPartition) -> str:
+        """Return a partition's name for people."""
+        topic = None if self.image is None else self.image.topics_by_id.get(topic_partition[0])
+        return str(topic_partition if topic is None else f"{topic.name}-{topic_partition[1]}")
+
+    def not_ours(self) -> list[TopicPartition]:
+        """Return the partitions on disk that the metadata does not assign to this broker.
+
+        The cluster does not rely on these copies: other brokers have the partition, or it does not
+        exist.
+        """
+        return [] if self.image is None else self.placement.unassigned(self.image)
+
+    def configure(self, config: ClusterConfig) -> None:
+        """Follow the settings of the cluster from now on."""
+        self.replicas.configure(request_partitions_max=config.request_partitions_max)
+        self._files.kept_ms = config.deleted_topic_retention_ms
+
+    def add_opened_callback(self, callback: Callable[[Partition], None]) -> None:
+        """Call this with each replica whose log is opened from now on."""
+        self._opened_callbacks.append(callback)
+
+    def add_sessions_callback(self, callback: Callable[[], None]) -> None:
+        """Call this from now on when there may be news for leaders."""
+        self._sessions_callbacks.append(callback)
+
+    # --- Events ------------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage) -> None:
+        """Follow the metadata."""
+        before, self.image = self.image, image
+        self.perform(self.replicas.on_image(image, monotonic_now()))
+        self._is_first_image = False
+        if before is not None:
+            self._on_changes(image.changes_since(before))
+        self._files.delete(image.deletions_of(self._broker.broker_id))
+
+    async def settled(self) -> None:
+        """Return once this broker's files agree with the present metadata."""
+        await self._files.settled()
+
+    async def tick(self) -> None:
+        """Tell the machines the time, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = monotonic_now()
+            self.perform(self.replicas.tick(now))
+            self._files.tick(now)
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        """All before `end_offset` is in the file."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_written(partition.topic_partition, end_offset, monotonic_now())
+            )
+            partition.note_durable()
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        """All before `end` is in the file, and before `flushed` durable."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            now = monotonic_now()
+            effects = self.replicas.on_written(partition.topic_partition, end, now)
+            self.perform(effects)
+            self.perform(self.replicas.on_flushed(partition.topic_partition, flushed, now))
+            partition.note_durable()
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        """The batches from `base_offset` on were not written."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_write_failed(
+                    partition.topic_partition, base_offset, error, monotonic_now()
+                )
+            )
+
+    def on_log_start_advanced(self, partition: Partition) -> None:
+        """The oldest records of a log are deleted."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_log_start_advanced(partition.topic_partition, monotonic_now())
+            )
+
+    def on_follower_progress(
+        self,
+        topic_partition: TopicPartition,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+    ) -> None:
+        """Take a follower's report about its log.
+
+        Raises:
+            MillraceError: as in `Replicas.on_follower_progress`.
+        """
+        self.perform(
+            self.replicas.on_follower_progress(
+                topic_partition, life, leader_epoch, progress, monotonic_now()
+            )
+        )
+
+    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """Stop serving one partition whose log is damaged; its files are left as they are (P65).
+
+        An error of an earlier log, which was set aside meanwhile, does not concern the one that
+        replaced it.
+        """
+        partition = self._open_here.get(topic_partition)
+        if partition is not None and partition.log.failure is not None:
+            self._go_offline(topic_partition, error)
+
+    def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        events.PARTITION_OFFLINE.log(_log, partition=str(topic_partition), error=error.message)
+        # Appends under way may or may not have been written.
+        maybe = error.again(Appended.MAYBE)
+        self.perform(self.replicas.on_failed(topic_partition, maybe))
+        self._forget(topic_partition)
+
+    def _forget(self, topic_partition: TopicPartition) -> Partition | None:
+        """Forget a partition's open log; return the replica that had it."""
+        partition = self._open_here.pop(topic_partition, None)
+        self._files.on_closed(topic_partition)
+        return partition
+
+    def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
+        """Implement `FilesOwner`."""
+        events.LOG_DIR_FAILED.log(_log, log_dir=opened.directory.path, error=error.message)
+        self.on_unreadable(opened, error)
+        if self.placement.has_failed:
+            self._on_all_failed(error)
+
+    def on_unreadable(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
+        """Take the replicas offline that have segments on a directory that has failed (P63)."""
+        for topic_partition, partition in list(self._open_here.items()):
+            tier = partition.log.tier
+            is_tier_there = tier is not None and tier.log_dir == opened.directory.path
+            if topic_partition in opened.replicas or is_tier_there:
+                self.perform(self.replicas.on_failed(topic_partition, error))
+                self._forget(topic_partition)
+
+    def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
+        """Return the ends, on disk, of these logs without a leader (P31)."""
+        ends = map(self.replicas.log_end, asked)
+        return [each for each in ends if each is not None]
+
+    # --- Effects -----------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Perform the machine's effects."""
+        for effect in effects:
+            match effect:
+                case LogChange():
+                    self._change_log(effect)
+                case Completed(_, waiters):
+                    for waiter in waiters:
+                        waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+                case Advanced(topic_partition):
+                    partition = self._open_here.get(topic_partition)
+                    if partition is not None:
+                        partition.log.high_watermark = partition.replica.high_watermark
+                        partition.on_readers_concerned()
+                        if (seconds := partition.take_replication_seconds()) is not None:
+                            self._on_replicated(seconds)
+                case Extended(topic_partition):
+                    partition = self._open_here.get(topic_partition)
+                    if partition is not None:
+                        partition.on_followers_concerned()
+                case Configure(topic_partition, topic):
+                    self._configure(topic_partition, topic.config)
+                case OpenLog() | CloseReplica() | DropReplica() | SetAside():
+                    self._change_files(effect)
+                case Halted(topic_partition, error):
+                    events.REPLICA_HALTED.log(
+                        _log, partition=str(topic_partition), error=error.message
+                    )
+                case Lost(topic_partition):
+                    self._report_lost(self._open_here[topic_partition].topic, effect)
+                case ProposeIsr() | ProposeRenewals():
+                    self._tasks.begin(self._ask(effect))
+        self._tell_sessions()
+
+    def _tell_sessions(self) -> None:
+        for each in self._sessions_callbacks:
+            each()
+
+    def _change_files(self, effect: OpenLog | CloseReplica | DropReplica | SetAside) -> None:
+        topic_partition = effect.topic_partition
+        match effect:
+            case OpenLog(_, topic):
+                self._files.want(OpenFiles(topic_partition, topic, self._is_first_image))
+            case CloseReplica():
+                self._close(topic_partition)
+                image, holder = self.image, self.placement.holder(topic_partition)
+                if image is not None and image.may_return(topic_partition.topic_id) and holder:
+                    self._files.want(CloseFiles(topic_partition))
+            case DropReplica():
+                self._close(topic_partition)
+                self._files.want(DropFiles(topic_partition))
+            case SetAside():
+                self._files.want(SetFilesAside(topic_partition))
+
+    def _close(self, topic_partition: TopicPartition) -> None:
+        """Stop serving a partition; its log is closed later, in a job or with its directory."""
+        partition = self._forget(topic_partition)
+        if partition is not None:
+            partition.on_readers_concerned()
+
+    async def _ask(self, effect: ProposeIsr | ProposeRenewals) -> None:
+        """Ask the controller, and pass its answers to the machine."""
+        match effect:
+            case ProposeIsr(proposals):
+                await self._propose(proposals)
+            case ProposeRenewals(renewals):
+                await self._ask_for_renewals(renewals)
+
+    def _report_lost(self, topic: str, lost: Lost) -> None:
+        records = lost.records
+        events.RECORDS_TAKEN_BACK.log(
+            _log,
+            topic=topic,
+            partition=lost.topic_partition.partition,
+            start_offset=records.start_offset,
+            end_offset=records.end_offset,
+            # Records before it were certainly acknowledged; the rest is unknown here.
+            committed_offset=records.committed_offset,
+            leader_epoch=records.leader_epoch,
+        )
+        self._on_lost(topic, records.end_offset - records.start_offset)
+
+    def _change_log(self, effect: LogChange) -> None:
+        partition = self._open_here[effect.topic_partition]
+        match effect.change:
+            case Append(batches):
+                partition.append_replicated(batches, effect.generation)  # type: ignore[arg-type]
+            case change:
+                self._files.change(effect.topic_partition, change)
+
+    def advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
+        """Begin to delete all records before an offset; all of them are committed."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self._files.change(partition.topic_partition, AdvanceLogStart(start_offset))
+
+    def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        partition = self._open_here[topic_partition]
+        self.placement.on_opened(topic_partition, config.media)
+        if config == partition.config:
+            return
+        becomes_durable = (
+            config.durability is Durability.FSYNC and not partition.is_flushed_before_ack
+        )
+        partition.log.config = self._log_config(config)
+        partition.configure(config)
+        if becomes_durable:  # Earlier writes did not have to be flushed.
+            self._files.change(topic_partition, Flush())
+
+    async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
+        request = AlterPartitions(
+            changes=[
+                AlterPartition(
+                    topic_id=topic_partition.topic_id,
+                    partition=topic_partition.partition,
+                    leader=self._broker,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    isr=proposal.isr,
+                    is_unflushed=proposal.is_unflushed,
+                    committed_end=proposal.committed_end,
+                )
+                for topic_partition, proposal in proposals
+            ]
+        )
+        answers: Sequence[MillraceError | None] | MillraceError
+        try:
+            answers = await self._ask_controller(request)
+        except MillraceError as error:
+            answers = error
+        self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
+
+    async def _ask_for_renewals(self, renewals: Sequence[ReplicaRenewal]) -> None:
+        answers: Sequence[MillraceError | None] | MillraceError
+        try:
+            answers = await self._ask_controller(
+                RenewReplicas(replica=self._broker, renewals=renewals)
+            )
+        except MillraceError as error:
+            answers = error
+        self.perform(self.replicas.on_renewal_answers(answers, monotonic_now()))
+
+    async def _confirm_deletions(self, topic_ids: Sequence[TopicId]) -> None:
+        await self._ask_controller(
+            ConfirmDeletions(broker_id=self._broker.broker_id, topic_ids=topic_ids)
+        )
+
+    # --- Events of files ---------------------------------------------------------------------
+
+    def on_log_opened(
+        self, topic_partition: TopicPartition, topic: Topic, log: PartitionLog, appender: Appender
+    ) -> None:
+        """Implement `FilesOwner`."""
+        effects = self.replicas.on_opened(topic_partition, log, log.high_watermark, monotonic_now())
+        replica = self.replicas.find(topic_partition)
+        if replica is None:
+            self.perform(effects)
+            return
+        partition = self._open_here[topic_partition] = Partition(
+            topic=str(topic.name),
+            topic_partition=topic_partition,
+            config=topic.config,
+            replica=replica,
+            log=log,
+            appender=appender,
+            inflated_bytes_max=self._inflated_bytes_max,
+            owner=self,
+        )
+        self.perform(effects)
+        if self._open_here.get(topic_partition) is partition:
+            for each in self._opened_callbacks:
+                each(partition)
+
+    def on_log_changed(self, partition: Partition, change: Change) -> None:
+        """Implement `FilesOwner`."""
+        partition.unchanged = None
+        match change:
+            case Truncate():
+                effects = self.replicas.on_truncated(partition.topic_partition, monotonic_now())
+                self.perform(effects)
+            case StartOver():
+                effects = self.replicas.on_started_over(partition.topic_partition, monotonic_now())
+                self.perform(effects)
+            case AdvanceLogStart():
+                self.on_log_start_advanced(partition)
+
+    def on_log_moved(self, partition: Partition, log: PartitionLog) -> None:
+        """Implement `FilesOwner`."""
+        log.high_watermark = partition.replica.high_watermark
+        self.replicas.replace_log(partition.topic_partition, log)
+        self.on_log_start_advanced(partition)  # Retention may have run just before.
+        self.on_flushed(partition, log.log_end_offset, log.flushed_offset)
+
+    def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None:
+        """Implement `FilesOwner`."""
+        events.LOG_SET_ASIDE.log(_log, partition=self.named(topic_partition), kept_in=kept_in)
+        self.perform(self.replicas.on_set_aside(topic_partition))
+
+    def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
+        """Implement `FilesOwner`."""
+        match job, outcome:
+            case ((OpenFiles() | ChangeLog() | MoveFiles()), Outcome.OFFLINE):
+                self._go_offline(job.topic_partition, error)
+            case OpenFiles(), Outcome.AGAIN:
+                self._warn(events.LOG_NOT_OPENED, job.topic_partition, error)
+                self.replicas.on_opening_refused(job.topic_partition, error)
+            case SetFilesAside(), _:
+                self._warn(events.LOG_NOT_SET_ASIDE, job.topic_partition, error)
+                now = monotonic_now()
+                self.perform(self.replicas.on_set_aside_failed(job.topic_partition, error, now))
+            case ChangeLog(), Outcome.AGAIN:
+                self._warn_unchanged(job.topic_partition, error)
+            case CloseFiles(), _ if not isinstance(error, LogDirFailedError):
+                self._warn(events.DELETED_LOG_NOT_CLOSED, job.topic_partition, error)
+            case DropFiles(), Outcome.AGAIN:
+                self._tell(events.REPLICA_NOT_DELETED, job.topic_partition, error)
+            case DeleteTopics(), Outcome.AGAIN:
+                events.TOPICS_NOT_DELETED.log(_log, error=error.message)
+
+    def _warn(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """Log why a replica is offline, unless it was logged."""
+        if _is_news(error, self.replicas.failure(topic_partition)):
+            self._tell(event, topic_partition, error)
+
+    def _warn_unchanged(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """Log why a log is not changed, unless it was logged: a full disk refuses each second."""
+        partition = self.find(topic_partition)
+        if partition is None:
+            return
+        known, partition.unchanged = partition.unchanged, error
+        if _is_news(error, known):
+            self._tell(events.LOG_NOT_CHANGED, topic_partition, error)
+
+    def _tell(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
+        event.log(_log, partition=self.named(topic_partition), error=error.message)
+
+    def damaged_logs(self, topic_partition: TopicPartition) -> list[str]:
+        """Return the paths of a partition's logs that were set aside here."""
+        return [
+            path for each in self.directories for path in each.directory.damaged_of(topic_partition)
+        ]
+
+    def damaged(self) -> list[TopicPartition]:
+        """Return the partitions whose log is offline here, lacks records, or was set aside."""
+        kept = {
+            found
+            for each in self.directories
+            for path in each.directory.damaged
+            if (found := parse_topic_partition(path.rpartition("/")[2].split(".")[0])) is not None
+        }
+        return sorted({*self.replicas.failed, *self.replicas.lacking(), *kept})
+
+    # --- The end -----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End all work under way, except that of the append threads."""
+        await self._tasks.cancel()
+        await self._files.stop()
+
+
+def _is_news(error: MillraceError, known: MillraceError | None) -> bool:
+    return known is None or known.message != error.message

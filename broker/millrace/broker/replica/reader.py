@@ -1,0 +1,106 @@
+"""Reads from the logs: at once when the page cache has the bytes, by a thread when it has not.
+
+The event loop may read only what cannot block it (`preadv` with `RWF_NOWAIT`). The page cache is
+the only cache of records. The loop reads into one buffer that all responses share, because the
+bytes are copied into the response before the loop does anything else.
+
+The last bytes are still there when the next follower asks for the same, which is the usual case.
+Each log directory has threads of its own: a disk that hangs blocks only the reads of that disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
+from typing import Any
+
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.segment import ReadPlan
+from millrace.core.errors import MillraceError
+from millrace.core.records.header import Buffer
+from millrace.runtime.mailbox import Mailbox, Worker
+
+Read = tuple[PartitionLog, ReadPlan]
+"""A log and the plan of a read."""
+
+
+class LogReader:
+    """Executes read plans.
+
+    Args:
+        mailbox: brings the threads' results to the loop.
+        threads: how many reads of one log directory may block at the same time.
+        buffer_bytes: size of the shared buffer: the largest response.
+    """
+
+    def __init__(self, mailbox: Mailbox, *, threads: int, buffer_bytes: int) -> None:
+        self._mailbox = mailbox
+        self._threads = threads
+        self._workers: list[Worker] = []
+        self._next: dict[str, Iterator[Worker]] = {}
+        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._in_buffer: list[ReadPlan] | None = None
+
+    def read_cached(self, reads: Sequence[Read]) -> list[Buffer | MillraceError] | None:
+        """Read from the page cache, or return None when something would block.
+
+        The views that are returned are valid until the loop runs something else.
+        """
+        views: list[Buffer | MillraceError] = []
+        at = 0
+        plans = [plan for _, plan in reads]
+        if plans == self._in_buffer:  # Segments only grow: a replacement is another object.
+            for plan in plans:
+                views.append(self._buffer[at : at + plan.length])
+                at += plan.length
+            return views
+        self._in_buffer = None
+        for log, plan in reads:
+            end = at + plan.length
+            if end > len(self._buffer):
+                return None
+            view = self._buffer[at:end]
+            try:
+                if log.read_cached(plan, view) < 0:
+                    return None
+            except OSError:
+                return None  # The thread will get the error, too, and handle it.
+            views.append(view)
+            at = end
+        self._in_buffer = plans
+        return views
+
+    async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:
+        """Read on threads. Reads of files deleted meanwhile return fewer bytes than planned."""
+        by_log_dir: dict[str, list[Read]] = {}
+        for read in reads:
+            by_log_dir.setdefault(read[1].segment.log_dir, []).append(read)
+        found = await asyncio.gather(
+            *(self.call(log_dir, _read, there) for log_dir, there in by_log_dir.items())
+        )
+        of = dict(zip(by_log_dir, map(iter, found), strict=True))
+        return [next(of[plan.segment.log_dir]) for _, plan in reads]
+
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run another job that may wait for the disk, on a thread of its log directory."""
+        if log_dir not in self._next:
+            workers = [
+                Worker(f"{log_dir}-read-{number}", self._mailbox) for number in range(self._threads)
+            ]
+            self._workers += workers
+            self._next[log_dir] = cycle(workers)
+        return next(self._next[log_dir]).call(job, *args)
+
+    def close(self) -> None:
+        """End the threads."""
+        for worker in self._workers:
+            worker.close()
+
+
+def _read(reads: Sequence[Read]) -> list[Buffer | MillraceError]:
+    found: list[Buffer | MillraceError] = []
+    for log, plan in reads:
+        try:
+            found.append(log.read(plan))
+        except MillraceError as error:
+            found.append(error.with_traceback(None))  # It refers to this frame.
+    return found

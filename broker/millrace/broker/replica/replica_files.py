@@ -1,0 +1,449 @@
+"""The files of this broker's replicas: runs the jobs of `FileJobs`, as `ReplicaPlacement` places.
+
+A read thread of the directory opens a log, the append thread changes and deletes it, and the mover
+copies it to another directory. The owner gets the outcomes on the event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+from millrace.broker import events
+from millrace.broker.replica.appender import Appender, HeldAppends
+from millrace.broker.replica.open_directory import OpenDirectory
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.reader import LogReader
+from millrace.broker.replica.replica_mover import ReplicaMover
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import LogDirectory
+from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
+from millrace.core.events import Event
+from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
+from millrace.core.metadata.model import BrokerLife, Topic
+from millrace.core.metadata.topic_config import Durability, TopicConfig
+from millrace.core.replica.replication.file_jobs import (
+    RETRY_MS,
+    Change,
+    ChangeLog,
+    CloseFiles,
+    DeleteTopics,
+    DropFiles,
+    FileJobs,
+    Flush,
+    Job,
+    MoveFiles,
+    OpenFiles,
+    Outcome,
+    QueuedJob,
+    SetFilesAside,
+)
+from millrace.core.replica.replication.follower import AdvanceLogStart, StartOver, Truncate
+from millrace.core.replica.replication.placement import Move, ReplicaPlacement
+from millrace.core.replica.replication.rules import ReplicationConfig
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox
+from millrace.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+_DELETED_AT_ONCE: Final = 200
+"""Partitions that the append thread deletes at a time: renaming them delays appends by 20 ms."""
+_NAMED_MAX: Final = 20
+"""Partitions that one line of the log names."""
+
+
+class FilesOwner(Protocol):
+    """Gets the outcomes of file jobs, on the event loop."""
+
+    def find(self, topic_partition: TopicPartition) -> Partition | None:
+        """Return a replica that is open."""
+
+    def named(self, topic_partition: TopicPartition) -> str:
+        """Return what people call a partition."""
+
+    def on_log_opened(
+        self, topic_partition: TopicPartition, topic: Topic, log: PartitionLog, appender: Appender
+    ) -> None: ...
+    def on_log_changed(self, partition: Partition, change: Change) -> None: ...
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None: ...
+    def on_log_moved(self, partition: Partition, log: PartitionLog) -> None: ...
+    def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None: ...
+    def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None: ...
+    def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None: ...
+
+
+class ReplicaFiles:
+    """See the module.
+
+    Args:
+        broker: this broker's life.
+        config: the broker's settings.
+        directories: those that are open.
+        mailbox: where threads answer.
+        reader: its threads open logs.
+        log_config: returns the settings of a topic's files.
+        confirm: tells the controller that the data of topics is gone; raises if that failed.
+        owner: gets the outcomes.
+        on_failure: called with an unexpected error.
+        misses_a_directory: see `ReplicaPlacement`.
+        retry_ms: see `FileJobs`.
+
+    Attributes:
+        placement: the directory of each replica.
+        kept_ms: how long the files of deleted topics were kept when they are to be deleted.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: BrokerLife,
+        config: ReplicationConfig,
+        directories: Sequence[LogDirectory],
+        mailbox: Mailbox,
+        reader: LogReader,
+        log_config: Callable[[TopicConfig], LogConfig],
+        confirm: Callable[[Sequence[TopicId]], Awaitable[object]],
+        owner: FilesOwner,
+        on_failure: Callable[[BaseException], None],
+        misses_a_directory: bool,
+        retry_ms: int = RETRY_MS,
+    ) -> None:
+        self._reader = reader
+        self._log_config = log_config
+        self._confirm = confirm
+        self._owner = owner
+        self._jobs = FileJobs(retry_ms)
+        self._tasks = Tasks(on_failure)
+        self._under_way: dict[Job, asyncio.Task[None]] = {}
+        self.kept_ms = 0
+        self._mover = ReplicaMover(
+            mailbox,
+            bytes_per_second=config.catch_up_bytes_per_second,
+            is_wanted=self._is_to_move,
+            on_taken_in=self._on_taken_in,
+        )
+        self.placement = ReplicaPlacement(
+            broker,
+            [self._open_directory(each, mailbox) for each in directories],
+            moves_max=config.replica_moves_max,
+            misses_a_directory=misses_a_directory,
+        )
+
+    def _open_directory(self, directory: LogDirectory, mailbox: Mailbox) -> OpenDirectory:
+        opened: OpenDirectory
+
+        def on_failed(error: LogDirFailedError) -> None:
+            if self.placement.on_failed(opened, error):
+                self._owner.on_directory_failed(opened, error)
+
+        appender = Appender(
+            directory.path, mailbox, directory.checkpoint, on_failed, directory.ballast.check
+        )
+        opened = OpenDirectory(
+            media=directory.media,
+            replicas=set(directory.found),
+            directory=directory,
+            appender=appender,
+        )
+        return opened
+
+    # --- Requests ----------------------------------------------------------------------------
+
+    def want(self, job: QueuedJob) -> None:
+        """Do a job after the earlier ones on its partition."""
+        self._jobs.want(job)
+        self._begin()
+
+    def change(self, topic_partition: TopicPartition, change: Change) -> None:
+        """Change the log of a replica that is open."""
+        self._jobs.change(ChangeLog(topic_partition, change))
+        self._begin()
+
+    def delete(self, topic_ids: Sequence[TopicId]) -> None:
+        """Delete the data of topics; each image names them until the deletion is confirmed."""
+        self._jobs.delete(topic_ids)
+        self._begin()
+
+    def on_closed(self, topic_partition: TopicPartition) -> None:
+        """A replica is given up, or offline."""
+        self.placement.on_tier(topic_partition, None)
+        self.placement.moves.on_closed(topic_partition)
+        self._jobs.on_closed(topic_partition)
+        self._begin()
+
+    def tick(self, now: MonotonicMs) -> None:
+        """Begin jobs that are due: retries, and moves."""
+        for move in self.placement.begin_moves(now):
+            self._jobs.want(MoveFiles(move))
+        self._begin()
+
+    async def settled(self) -> None:
+        """Return once the files agree with the metadata, as far as the disks allow."""
+        await self._until_over(self._jobs.leads_to_opening)
+        for opened in self.placement.working:
+            with suppress(StorageError):  # Housekeeping tries it again.
+                await opened.appender.call_beside(opened.directory.keep_points)
+        await self._until_over(lambda job: isinstance(job, DeleteTopics))
+
+    async def _until_over(self, is_meant: Callable[[Job], bool]) -> None:
+        """Wait for some of the jobs; a job that is retried later counts as over."""
+        while tasks := [task for job, task in self._under_way.items() if is_meant(job)]:
+            await asyncio.wait(tasks)
+
+    async def stop(self) -> None:
+        """End what is under way, but for what the append threads have been told."""
+        await self._tasks.cancel()
+        await asyncio.to_thread(self._mover.close)
+
+    # --- Jobs --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        for job in self._jobs.ready(monotonic_now()):
+            if isinstance(job, ChangeLog) and isinstance(job.change, Flush):
+                self._flush(job)
+            else:
+                self._under_way[job] = self._tasks.begin(self._do(job))
+
+    async def _do(self, job: Job) -> None:
+        try:
+            match job:
+                case OpenFiles():
+                    await self._open(job)
+                case ChangeLog():
+                    await self._change(job)
+                case CloseFiles(topic_partition):
+                    await self._close(topic_partition)
+                case DropFiles(topic_partition):
+                    await self._drop(topic_partition)
+                case SetFilesAside(topic_partition):
+                    await self._set_aside(topic_partition)
+                case MoveFiles(move):
+                    await self._move(move)
+                case DeleteTopics(topic_ids):
+                    await self._delete_topics(topic_ids)
+        except MillraceError as error:
+            self._on_failed(job, error)
+        else:
+            self._jobs.on_done(job)
+        finally:
+            del self._under_way[job]
+        self._begin()
+
+    def _on_failed(self, job: Job, error: MillraceError) -> None:
+        now, is_log_lost = monotonic_now(), False
+        if isinstance(job, MoveFiles):
+            partition = self._owner.find(job.topic_partition)
+            is_log_lost = partition is not None and (
+                isinstance(partition.appender, HeldAppends) or partition.log.failure is not None
+            )
+            self.placement.moves.on_ended(job.topic_partition, now, is_refused=True)
+            self._tell(events.REPLICA_NOT_MOVED, job.move, error=error.message)
+        outcome = self._jobs.on_failed(job, error, now, is_log_lost=is_log_lost)
+        self._owner.on_job_failed(job, outcome, error)
+
+    async def _open(self, job: OpenFiles) -> None:
+        topic_partition, topic = job.topic_partition, job.topic
+        opened = self.placement.place(topic_partition, topic, is_first=job.is_first)
+        directories = self.placement.directories
+        try:
+            log: PartitionLog = await self._reader.call(
+                opened.directory.path,
+                _open_log,
+                opened.directory,
+                topic_partition,
+                self._log_config(topic.config),
+                topic.config.durability,
+            )
+        except LogDirFailedError as error:
+            failed = (each for each in directories if each.directory.path == error.log_dir)
+            next(failed, opened).appender.fail(error)
+            raise
+        opened.check()  # It may have failed before this log was open.
+        self._note_tier(topic_partition, log)
+        if not self._jobs.is_void(job):
+            self._owner.on_log_opened(topic_partition, topic, log, opened.appender)
+
+    def _note_tier(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
+        """Note in which log directory the oldest segments of a replica lie.
+
+        Raises:
+            LogDirFailedError: it has failed.
+        """
+        for each in self.placement.directories:
+            if log.tier is not None and each.directory.path == log.tier.log_dir:
+                each.check()
+                self.placement.on_tier(topic_partition, each)
+
+    async def _change(self, job: ChangeLog) -> None:
+        partition = self._owner.find(job.topic_partition)
+        if partition is None or self._jobs.is_void(job):
+            return
+        call = partial(partition.appender.call, _with_log, partition)
+        match job.change:
+            case Truncate(end_offset):
+                await call(PartitionLog.truncate_to, end_offset, wall_now())
+            case StartOver(start_offset):
+                await call(PartitionLog.start_over, start_offset)
+            case AdvanceLogStart(start_offset):
+                await call(PartitionLog.advance_log_start, start_offset)
+        if not self._jobs.is_void(job):
+            self._owner.on_log_changed(partition, job.change)
+
+    def _flush(self, job: ChangeLog) -> None:
+        """Make a log durable; the owner is called before it hears of any later write."""
+        partition = self._owner.find(job.topic_partition)
+        assert partition is not None
+
+        def done(flushed: Offset | None, error: BaseException | None) -> None:
+            if flushed is not None:
+                self._jobs.on_done(job)
+                partition.unchanged = None
+                self._owner.on_flushed(partition, flushed, flushed)
+            elif isinstance(error, MillraceError):
+                self._on_failed(job, error)
+            else:
+                assert error is not None
+                raise error
+
+        partition.appender.call_then(done, _with_log, partition, PartitionLog.flush)
+
+    async def _close(self, topic_partition: TopicPartition) -> None:
+        holder = self.placement.holder(topic_partition)
+        if holder is not None:
+            await holder.appender.call(_nothing)  # Wait for all earlier appends and changes.
+            await holder.appender.call_beside(holder.directory.close_partition, topic_partition)
+
+    async def _drop(self, topic_partition: TopicPartition) -> None:
+        holder = self.placement.holder(topic_partition)
+        if holder is not None:
+            await self._delete_files(holder, [topic_partition], wall_now())
+
+    async def _delete_topics(self, topic_ids: Sequence[TopicId]) -> None:
+        for opened, replicas in self.placement.of_topics(frozenset(topic_ids)):
+            for at in range(0, len(replicas), _DELETED_AT_ONCE):
+                some = replicas[at : at + _DELETED_AT_ONCE]
+                # The time since the deletion, when they could be brought back, counts already.
+                await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
+        left = {
+            each.directory.path: each.directory.left_of(frozenset(topic_ids))
+            for each in self.placement.working
+        }
+        await self._retire_tiers(left, wall_now())
+        await self._confirm(topic_ids)
+
+    async def _delete_files(
+        self, opened: OpenDirectory, topic_partitions: Sequence[TopicPartition], since: WallMs
+    ) -> None:
+        if opened.failure is None:
+            directory, call = opened.directory, opened.appender.call
+            # First the other disks: a crash leaves what names them.
+            await self._retire_tiers(await call(directory.let_go, topic_partitions), since)
+            await call(directory.delete_partitions, topic_partitions, since)
+            self.placement.on_deleted(opened, topic_partitions)
+
+    async def _retire_tiers(
+        self,
+        topic_partitions: Mapping[str, Sequence[TopicPartition]],
+        now: WallMs,
+        *,
+        is_damaged: bool = False,
+    ) -> None:
+        """Put segments of logs that are closed into the trash of other disks, or set them aside.
+
+        By log directory, each on its own thread. What a disk refuses stays there.
+        """
+        for opened in self.placement.directories:
+            there = topic_partitions.get(opened.directory.path)
+            if not there:
+                continue
+            try:
+                opened.check()
+                retire = opened.directory.retire_tiers
+                await opened.appender.call(retire, there, now, is_damaged)
+            except StorageError as error:
+                events.TIERS_KEPT.log(
+                    _log,
+                    log_dir=opened.directory.path,
+                    partitions=len(there),
+                    kept=[str(each) for each in there[:_NAMED_MAX]],
+                    error=error.message,
+                )
+
+    async def _set_aside(self, topic_partition: TopicPartition) -> None:
+        opened = self.placement.holder(topic_partition)
+        assert opened is not None
+        directory, call, now = opened.directory, opened.appender.call, wall_now()
+        tiers = await call(directory.tiers_of, [topic_partition])
+        path: str = await call(directory.set_aside, topic_partition, now)
+        await self._retire_tiers(tiers, now, is_damaged=True)
+        self._owner.on_set_aside(topic_partition, path)
+
+    async def _move(self, move: Move[OpenDirectory]) -> None:
+        topic_partition, source, target = move
+        partition = self._owner.find(topic_partition)
+        if partition is not None:
+            self._tell(events.REPLICA_MOVES, move)
+            log = partition.log
+            await self._mover.move(partition, source, target)
+            if topic_partition in target.replicas:
+                self._tell(events.REPLICA_MOVED, move)
+                if log.tier is not None:
+                    await self._retire_tiers({log.tier.log_dir: [topic_partition]}, wall_now())
+        self.placement.moves.on_ended(topic_partition, monotonic_now())
+
+    def _tell(self, event: Event, move: Move[OpenDirectory], **more: Any) -> None:
+        event.log(
+            _log,
+            partition=self._owner.named(move.topic_partition),
+            source=move.source.directory.path,
+            target=move.target.directory.path,
+            **more,
+        )
+
+    def _is_to_move(self, partition: Partition, target: OpenDirectory) -> bool:
+        topic_partition = partition.topic_partition
+        is_open = self._owner.find(topic_partition) is partition
+        return is_open and self.placement.is_to_move(topic_partition, target)
+
+    def _on_taken_in(
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        source: OpenDirectory,
+        target: OpenDirectory,
+    ) -> None:
+        """Continue with another log, which has everything of the one before, all of it flushed."""
+        topic_partition = partition.topic_partition
+        self.placement.on_moved(Move(topic_partition, source, target))
+        partition.log = log
+        if self._owner.find(topic_partition) is partition:
+            log.config = self._log_config(partition.config)
+            self.placement.on_opened(topic_partition, partition.config.media)
+            self._owner.on_log_moved(partition, log)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _with_log(partition: Partition, job: Callable[..., object], *args: object) -> object:
+    """Call a job with a partition's present log, which may have moved."""
+    return job(partition.log, *args)
+
+
+def _open_log(
+    directory: LogDirectory,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    durability: Durability,
+) -> PartitionLog:
+    log = directory.open_partition(topic_partition, config, wall_now())
+    for path in log.mended:
+        events.FILE_REBUILT.log(_log, partition=str(topic_partition), path=path)
+    if durability is Durability.FSYNC:
+        log.flush()  # Recovered records are committed, so they must be as durable as the rest.
+    return log

@@ -1,1 +1,0 @@
-"""The shell around the core's machines: threads, memory, files and the event loop."""

@@ -1,0 +1,1 @@
+"""What keeps disks and the process well: cleaning, tiers, retention, watches, limits."""

@@ -1,0 +1,72 @@
+"""Watches the disks of a broker, and decides whether it should be reluctant to lead.
+
+`core.replica.replication.disk_health` decides for each log directory; one bad directory is enough.
+The heartbeats report it to the controller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.broker import events
+from millrace.broker.replica.open_directory import OpenDirectory
+from millrace.broker.replica.reader import LogReader
+from millrace.core.broker_config import StorageConfig
+from millrace.core.metadata.model import Reluctance
+from millrace.core.replica.replication.disk_health import DiskHealth
+from millrace.runtime.clock import monotonic_now
+
+_log = logging.getLogger(__name__)
+
+_READING_SECONDS: Final = 1.0
+
+
+class DiskWatch:
+    """See the module.
+
+    Attributes:
+        reluctance: why this broker is reluctant to lead because of its disks.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[OpenDirectory],
+        reader: LogReader,
+        config: StorageConfig,
+    ) -> None:
+        self.reluctance = Reluctance.NONE
+        self._watched = [(each, DiskHealth(config.slow_flush_ms)) for each in directories]
+        self._reader = reader
+        self._free_bytes_min = config.ballast_bytes
+
+    async def run(self) -> None:
+        """Take a reading a second, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_READING_SECONDS)
+            for opened, health in self._watched:
+                if opened.failure is None:
+                    await self._read(opened, health)
+            reasons = {health.reluctance for each, health in self._watched if each.failure is None}
+            self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)
+
+    async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:
+        before = health.reluctance
+        # Only a full disk is asked: one that hangs would not answer.
+        has_room = before is not Reluctance.FULL_DISK or await self._has_room(opened)
+        reluctance = health.on_reading(
+            opened.appender.take_reading(), monotonic_now(), has_room=has_room
+        )
+        if reluctance is not before:
+            log_dir = opened.directory.path
+            if reluctance:
+                events.RELUCTANT_TO_LEAD.log(_log, reason=reluctance.value, log_dir=log_dir)
+            else:
+                events.ABLE_TO_LEAD.log(_log, log_dir=log_dir)
+
+    async def _has_room(self, opened: OpenDirectory) -> bool:
+        try:
+            free: int = await self._reader.call(opened.directory.path, opened.directory.free_space)
+        except OSError:
+            return False
+        return free >= self._free_bytes_min

@@ -1,0 +1,1 @@
+"""What commands ask and tell about consumer groups."""

@@ -1,0 +1,86 @@
+"""The output of brokers when they are ready: their addresses, and what to try next."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
+from millrace.cli.console.output import announce_json, announce_line
+
+if TYPE_CHECKING:
+    from millrace.broker.app import BrokerAddress
+    from millrace.cli.local.local_cluster import Ready
+
+
+def announce(
+    output: str, *, data: str, teach: bool, web_address: str = ""
+) -> "Callable[[BrokerAddress], None]":
+    """Return the function to call when the broker is ready.
+
+    Args:
+        output: `json` prints one line for programs, anything else a greeting.
+        data: where the data is, for the reader.
+        teach: whether to suggest what to try next.
+        web_address: of the web page; empty: there is none.
+    """
+
+    def on_ready(address: "BrokerAddress") -> None:
+        if output == "json":
+            facts = {
+                "address": address.address,
+                "outside_address": address.outside_address or None,
+                "metrics_address": address.metrics_address or None,
+                "web_address": web_address or None,
+                "cluster_id": address.cluster_id,
+                "broker_id": address.broker_id,
+                "data": data,
+                "pid": os.getpid(),
+            }
+            announce_json(facts)
+        else:
+            announce_line(greeting(address, data, teach=teach, web_address=web_address))
+
+    return on_ready
+
+
+def greeting(address: "BrokerAddress", data: str, *, teach: bool, web_address: str = "") -> str:
+    """Return the text for a person."""
+    lines = [f"Millrace is up at {address.address}, its data in {data}. Ctrl-C stops it."]
+    if address.outside_address:
+        lines.append(f"Clients outside: {address.outside_address}")
+    if address.metrics_address:
+        lines.append(f"Metrics: http://{address.metrics_address}/metrics")
+    if web_address:
+        lines.append(f"Web page: {web_address}")
+    if teach:
+        lines += ["", *_try(_lessons(address))]
+    return "\n".join(lines)
+
+
+def _lessons(address: "BrokerAddress") -> list[str]:
+    lessons = [
+        "millrace topic create greetings",
+        "echo hello | millrace produce greetings",
+        "millrace consume greetings",
+    ]
+    if address.address != DEFAULT_BOOTSTRAP:
+        lessons.insert(0, f"export MILLRACE_BOOTSTRAP={address.address}")
+    return lessons
+
+
+def cluster_greeting(brokers: "Sequence[Ready]", data: str, web_address: str = "") -> str:
+    """Return the text for a person who started several brokers."""
+    lines = [f"Millrace is up, its data in {data}. Ctrl-C stops it."]
+    for each in brokers:
+        lines.append(f"  {each.name} at {each.address}, process {each.pid}")
+        if each.metrics_address:
+            lines.append(f"    metrics: http://{each.metrics_address}/metrics")
+    if web_address:
+        lines.append(f"Web page: {web_address}")
+    addresses = ",".join(each.address for each in brokers)
+    lessons = ["millrace topic create greetings", "millrace cluster describe"]
+    return "\n".join([*lines, "", *_try([f"export MILLRACE_BOOTSTRAP={addresses}", *lessons])])
+
+
+def _try(lessons: Iterable[str]) -> list[str]:
+    return ["Try in another terminal:", *(f"  {line}" for line in lessons)]

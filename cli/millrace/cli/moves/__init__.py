@@ -1,0 +1,1 @@
+"""Reassignments: their plan, queue and progress."""

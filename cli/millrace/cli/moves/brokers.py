@@ -1,0 +1,49 @@
+"""Brokers as users name them on a command line: by their number, or by their name."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millrace.cli.cluster import suggestions
+from millrace.cli.console.failures import ExitCode, Failure
+
+if TYPE_CHECKING:
+    from millrace.client import BrokerInfo, ClusterDescription, SyncAdmin
+    from millrace.core.ids import BrokerId
+
+
+def find(cluster: "ClusterDescription", word: str) -> "BrokerId":
+    """Return the number of a broker; the word is a name if no broker has that number.
+
+    Raises:
+        Failure: there is no such broker.
+    """
+    for each in cluster.brokers:
+        if word == str(each.broker_id):
+            return each.broker_id
+    for each in cluster.brokers:
+        if word == each.name:
+            return each.broker_id
+    there = ", ".join(f"{each.broker_id} ({each.name})" for each in cluster.brokers)
+    raise Failure(
+        f"there is no broker {word}",
+        f"there are: {there}; see `millrace cluster describe`",
+        code_name="BROKER_ID_NOT_REGISTERED",
+        exit_code=ExitCode.NOT_FOUND,
+    )
+
+
+def broker_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an argument that names a broker, which the shell can complete."""
+    return click.argument("broker", shell_complete=complete_broker)(command)
+
+
+def complete_broker(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of brokers with this beginning; click's hook."""
+
+    def names(admin: "SyncAdmin") -> Iterable[str]:
+        brokers: Iterable[BrokerInfo] = admin.describe_cluster().brokers
+        return (each.name for each in brokers)
+
+    return suggestions(context, names, incomplete)

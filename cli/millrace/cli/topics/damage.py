@@ -1,0 +1,42 @@
+"""Output about damaged replicas: those that are offline, and those that were fetched again."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from millrace.cli.console.output import put
+
+if TYPE_CHECKING:
+    from millrace.client import DamagedReplica
+
+
+def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
+    """Print every replica that is or was damaged, and where its files are."""
+    for each in replicas:
+        replica = f"{each.topic}-{each.partition} on broker {each.broker_id}"
+        if each.error:
+            put(f"offline: {replica}: {each.error}")
+        for path in each.kept_in:
+            put(
+                f"damaged: {replica} was fetched again, and the damaged log is kept in {path}: "
+                "remove it when it is no longer needed"
+            )
+
+
+def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
+    """Return, by partition of one topic, the running brokers on which its log is offline."""
+    found: dict[int, set[int]] = {}
+    for each in replicas:
+        if each.error:
+            found.setdefault(each.partition, set()).add(each.broker_id)
+    return found
+
+
+def damage_document(replica: "DamagedReplica") -> dict[str, Any]:
+    """Return a replica as JSON."""
+    return {
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "broker": replica.broker_id,
+        "error": replica.error,
+        "kept_in": list(replica.kept_in),
+    }

@@ -1,0 +1,1 @@
+"""Records on their way: read from topics, produced to topics, and notices when they stall."""

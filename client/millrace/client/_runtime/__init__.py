@@ -1,1 +1,0 @@
-"""What every client needs of its process: clocks, pauses, locks, tasks, forks."""

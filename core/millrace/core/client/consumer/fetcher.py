@@ -1,0 +1,764 @@
+"""Positions of a consumer and the fetch sessions that feed it, over all brokers.
+
+A partition that is read has a handle in the session of its leader. Whenever its position changes by
+anything but reading on (seek, resume, a broken stream, a new leader) it takes a new handle, and all
+data under the old handle is dropped. So no record is handed out twice or out of order, and no
+offset is compared with responses under way.
+
+Prefetching is bounded by the credit of `sessions`. A batch that came damaged is fetched again, and
+its broker verifies its copy first (P65). If that is damaged, another replica leads from then on,
+and the user notices nothing. A batch that comes damaged again fails only its partition; the user
+gets the error after the batches before it.
+
+A partition names the leader epoch that it knows, and that of the last record read: a broker of
+another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
+position may also turn out to be outside of the log. Before it is reset, the leader is asked where
+the epoch of the last record read ends. Either way, when records that were handed out are gone, the
+user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence. When a
+position is reset, the user is told from where to where, and why (`Jumped`). When a topic is gone,
+the user is told once (`take_gone`), and its partitions are no longer read.
+
+The leader may redirect a reader that names its zone to a follower nearby (KIP-392, P12). The leader
+is always asked first: it alone judges positions. When the follower refuses or is gone, the
+partition goes back to the leader. The leader is asked again from time to time, and whenever it
+changes.
+
+Reactive machine: events in, effects out in the order in which they must be performed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from millrace.core.client.consumer.fetch_state import RESTING, TRANSITIONS, FetchEvent, FetchState
+from millrace.core.client.consumer.sessions import (
+    AddedPartition,
+    ChangeSession,
+    FetchedBatch,
+    FetchedPartition,
+    Sessions,
+)
+from millrace.core.client.routing.route import Route
+from millrace.core.client.routing.router import Effect as RoutingEffect
+from millrace.core.client.routing.router import Router
+from millrace.core.errors import (
+    CorruptBatchError,
+    LogTruncatedError,
+    MillraceError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
+    VERIFY_NOTHING,
+    BrokerId,
+    Leader,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
+from millrace.core.transitions import after
+
+_EPOCHS_KEPT: Final = 64
+"""Leader epochs whose first read offset a partition remembers."""
+_NOT_AVAILABLE_MAX: Final = 3
+"""Refusals in a row by a follower that does not know yet that the position is committed."""
+
+
+class Reset(Enum):
+    """Where to go without a valid position."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+@dataclass(slots=True)
+class LookUpOffset:
+    """Effect: ask the leader for the log's start or end; `on_offset_found` or `on_look_up_failed`
+    follows with the same handle."""
+
+    topic_partition: TopicPartition
+    handle: int
+    reset: Reset
+
+
+@dataclass(slots=True)
+class FindEpochEnd:
+    """Effect: ask the leader where an epoch ends; `on_epoch_end` or `on_look_up_failed` follows."""
+
+    topic_partition: TopicPartition
+    handle: int
+    leader_epoch: LeaderEpoch
+
+
+class JumpReason(Enum):
+    """Why a position jumps."""
+
+    RECORDS_DELETED = "records_deleted"
+    """The log starts after it: retention or a request has deleted what was to be read next."""
+    BEYOND_END = "beyond_end"
+    """The log ends before it."""
+
+
+@dataclass(slots=True)
+class Jumped:
+    """Effect: tell the user that a position was reset.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        from_offset: of the record that was to be read next.
+        to_offset: of the record that is read next.
+        reason: why there is no record at the old position.
+        reset: whether it went on at the start or at the end of the log.
+    """
+
+    topic: str
+    partition: int
+    from_offset: Offset
+    to_offset: Offset
+    reason: JumpReason
+    reset: Reset
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets are not read."""
+        return max(0, self.to_offset - self.from_offset)
+
+
+Effect = ChangeSession | LookUpOffset | FindEpochEnd | Jumped | RoutingEffect
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    route: Route
+    state: FetchState = FetchState.AWAIT_RESET
+    is_paused: bool = False
+    handle: int = 0
+    """Handle of the request or session under way; 0: there is none."""
+    position: Offset = UNKNOWN_OFFSET
+    """Offset of the next record to be taken."""
+    epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
+    """Leader epochs of what was taken, and where each began; ascending. The position follows on."""
+    end: Offset | None = None
+    """End of what the user wants; the batch that holds the last record is taken whole."""
+    reset: Reset = Reset.NONE
+    jumps_from: Offset = UNKNOWN_OFFSET
+    """Offset of the record that was to be read next when the position was reset."""
+    broker_id: BrokerId = NO_BROKER
+    """The broker whose session it is in, or was in last."""
+    high_watermark: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = UNKNOWN_OFFSET
+    is_doubted: bool = False
+    """A leader refused the position since records were read or the user named it."""
+    verify_until: Offset = VERIFY_NOTHING
+    """Brokers verify what they send of the records below: a batch came damaged."""
+    error: MillraceError | None = None
+    """Why it failed; None: it did not, or was moved since."""
+
+    def on(self, event: FetchEvent) -> None:
+        """Go to the state that follows."""
+        self.state = after(TRANSITIONS, self.state, event)
+
+    def __str__(self) -> str:
+        """The partition in the user's terms."""
+        return f"topic {self.route.topic!r} partition {self.route.topic_partition.partition}"
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        """Leader epoch of the last batch that was taken."""
+        return self.epochs[-1][0] if self.epochs else NO_LEADER_EPOCH
+
+    def take(self, batch: FetchedBatch) -> None:
+        """Note that a batch was taken."""
+        self.position = batch.header.next_offset
+        self.is_doubted = False
+        if batch.header.leader_epoch != self.last_epoch:
+            self.epochs.append((batch.header.leader_epoch, batch.start_offset))
+            del self.epochs[:-_EPOCHS_KEPT]
+
+    def distrust(self, damaged_offset: Offset) -> bool:
+        """Have brokers verify a batch that came damaged; return whether it is the first time."""
+        is_first = damaged_offset >= self.verify_until
+        self.verify_until = Offset(damaged_offset + 1)
+        return is_first
+
+    def first_lost(self, epoch: LeaderEpoch, end_offset: Offset) -> Offset:
+        """Return the first offset at which the records taken differ from a log.
+
+        Args:
+            epoch: the greatest of the log that is not above the last one taken; -1: none.
+            end_offset: the end of that epoch in the log; -1: unknown.
+        """
+        ends = [base for each, base in self.epochs if each > epoch]
+        if end_offset >= 0:
+            ends.append(end_offset)
+        return min(ends, default=self.position)
+
+
+class Fetcher:
+    """The machine of one consumer.
+
+    Args:
+        reset: where to go when a position is outside of the log, or there is none.
+        window: bytes that may be on their way or wait, per broker.
+        router: finds the brokers.
+    """
+
+    def __init__(self, reset: Reset, window: int, router: Router) -> None:
+        self._reset = reset
+        self._router = router
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._by_handle: dict[int, _Partition] = {}
+        self._sessions = Sessions(window)
+        self._errors: dict[TopicPartition, MillraceError] = {}
+        """Errors of partitions in their order, not reported to the user yet."""
+        self._raised: tuple[TopicPartition, MillraceError] | None = None
+        self._gone: dict[TopicPartition, MillraceError] = {}
+        """Assigned partitions whose topic is gone, with the error that said so."""
+        self._untold_gone: dict[TopicPartition, MillraceError] = {}
+        """Those of them that the user was not told of yet."""
+        self._jumps: list[Jumped] = []
+        self._next_handle = 1
+        self._must_poll = False
+
+    # What the user wants.
+
+    def assign(
+        self,
+        topic: str,
+        topic_partition: TopicPartition,
+        start: Offset | Reset,
+        end: Offset | None = None,
+        *,
+        epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        is_new: bool = False,
+    ) -> None:
+        """Start to read a partition, or move it to another start.
+
+        Args:
+            topic: its name, for people.
+            topic_partition: which.
+            start: an offset, or a `Reset`: `Reset.NONE` follows the setting.
+            end: the last batch fetched is the one that holds the record before this offset.
+            epoch: leader epoch of the record before `start`, as an earlier reader took it. If the
+                log has lost that record since, the user is told (KIP-320).
+            is_new: it appeared after the first read of its topic, so all of its records are to be
+                read.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = _Partition(self._router.add(topic, topic_partition))
+            self._partitions[topic_partition] = partition
+        partition.end = end
+        self._move(partition, start)
+        if is_new:
+            partition.jumps_from = Offset(0)
+        if epoch != NO_LEADER_EPOCH and isinstance(start, int) and start > 0:
+            partition.epochs = [(epoch, Offset(start - 1))]
+
+    def unassign(self, topic_partition: TopicPartition) -> None:
+        """Stop reading a partition; drop its waiting batches and its error."""
+        partition = self._partitions.pop(topic_partition)
+        self._leave(partition)
+        self._forget_error(topic_partition)
+        self._router.remove(partition.route)
+
+    def seek(self, topic_partition: TopicPartition, to: Offset | Reset) -> None:
+        """Move to another position; drop the partition's waiting batches."""
+        self._move(self._partitions[topic_partition], to)
+
+    def rewind(self, topic_partition: TopicPartition, to: Offset) -> None:
+        """Go back to an offset that was taken, because the records from there were not handed on.
+
+        The known leader epochs before it stay: the partition still reads the same log, or the user
+        is told.
+        """
+        partition = self._partitions[topic_partition]
+        before = [(epoch, base) for epoch, base in partition.epochs if base < to]
+        self._move(partition, to)
+        partition.epochs = before
+
+    def fetch_again(self, topic_partition: TopicPartition, damaged_offset: Offset) -> bool:
+        """Go back to a batch that was taken and is damaged; its broker verifies its copy.
+
+        Returns:
+            False: the broker has verified it before, so the user has to know.
+        """
+        partition = self._partitions[topic_partition]
+        is_first = partition.distrust(damaged_offset)
+        verify_until = partition.verify_until
+        self.rewind(topic_partition, damaged_offset)
+        partition.verify_until = verify_until
+        return is_first
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """Hand nothing out until `resume`. Drop the waiting batches: they hold credit back."""
+        partition = self._partitions[topic_partition]
+        if partition.is_paused:
+            return
+        if partition.state is FetchState.FAILED and (
+            topic_partition in self._gone or not self._sessions.has(partition.handle)
+        ):
+            self._leave(partition)
+        else:
+            # An error after batches will occur again, as the batches are dropped here.
+            self._forget_error(topic_partition)
+            partition.error = None
+            has_position = partition.position >= 0
+            self._leave_for(partition, FetchEvent.MOVED if has_position else FetchEvent.RESET)
+        partition.is_paused = True
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Go on from the position."""
+        partition = self._partitions[topic_partition]
+        if partition.is_paused:
+            partition.is_paused = False
+            self._must_poll = True
+
+    def is_paused(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the partition is paused."""
+        return self._partitions[topic_partition].is_paused
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return list(self._partitions)
+
+    def awaited(self) -> list[TopicPartition]:
+        """Return the assigned partitions that no broker sends at present."""
+        return [
+            topic_partition
+            for topic_partition, each in self._partitions.items()
+            if each.state not in (FetchState.FETCHING, FetchState.FAILED) and not each.is_paused
+        ]
+
+    def position(self, topic_partition: TopicPartition) -> Offset | None:
+        """Return the offset of the next batch's first record to be taken; None: not known yet."""
+        position = self._partitions[topic_partition].position
+        return position if position >= 0 else None
+
+    def epoch_before(self, topic_partition: TopicPartition, offset: Offset) -> LeaderEpoch:
+        """Return the leader epoch of the record before an offset that was taken; -1: unknown."""
+        epochs = self._partitions[topic_partition].epochs
+        return next((epoch for epoch, base in reversed(epochs) if base < offset), NO_LEADER_EPOCH)
+
+    def high_watermark(self, topic_partition: TopicPartition) -> Offset | None:
+        """Return the end of the readable log, as of the last response; None: not known yet."""
+        offset = self._partitions[topic_partition].high_watermark
+        return offset if offset >= 0 else None
+
+    def take(self) -> FetchedBatch | None:
+        """Return the next batch and move its partition's position to its end.
+
+        Raises:
+            MillraceError: a partition cannot go on; each such error is raised once.
+        """
+        self._raised = None
+        batch = self._sessions.take()
+        if batch is not None:
+            self._by_handle[batch.handle].take(batch)
+            return batch
+        if self._errors:
+            topic_partition = next(iter(self._errors))
+            error = self._errors.pop(topic_partition)
+            self._raised = topic_partition, error
+            raise error
+        return None
+
+    def raise_again(self) -> None:
+        """Let `take` raise its last error once more: its caller had something else to return."""
+        if self._raised is not None:
+            topic_partition, error = self._raised
+            self._errors = {topic_partition: error, **self._errors}
+            self._raised = None
+
+    def error(self, topic_partition: TopicPartition) -> MillraceError | None:
+        """Return why a partition cannot go on until it is moved, raised already or not."""
+        return self._partitions[topic_partition].error
+
+    def take_gone(self) -> dict[TopicPartition, MillraceError]:
+        """Return the partitions whose topic is gone, with the error; each partition only once.
+
+        They stay assigned until `unassign`.
+        """
+        gone, self._untold_gone = self._untold_gone, {}
+        return gone
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether `take_gone` would return something."""
+        return bool(self._untold_gone)
+
+    def is_gone(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the topic of an assigned partition is gone."""
+        return topic_partition in self._gone
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` would return or raise something, or `take_gone` would return something."""
+        return self._sessions.has_batches or bool(self._errors) or self.has_gone
+
+    @property
+    def must_poll(self) -> bool:
+        """Whether `poll` has something to do because of what the user did."""
+        return self._must_poll or self._sessions.have_changes
+
+    # Events.
+
+    def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
+        """Take what is known about leaders now; partitions whose leader moved follow it."""
+        for topic_partition in self._router.on_leaders(leaders):
+            partition = self._partitions.get(topic_partition)
+            if partition is None or partition.state is not FetchState.FETCHING:
+                continue
+            route = partition.route
+            # A reader of a follower asks the new leader where to read.
+            is_elsewhere = partition.broker_id != leaders[topic_partition].broker_id
+            if is_elsewhere or route.read_replica != NO_BROKER:
+                self._leave_for(partition, FetchEvent.LEFT)
+                route.ask_leader()
+
+    def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
+        """Take which topics have these names now; None: no topic has the name.
+
+        A partition whose topic is gone is given up, also when another topic took its name: the user
+        did not subscribe to that one.
+        """
+        for route in self._router.on_topics(topic_ids):
+            place = route.topic_partition
+            if place not in self._gone:
+                error = UnknownTopicOrPartitionError(route.deletion)
+                self._give_up(self._partitions[place], error)
+                del self._errors[place]
+                self._gone[place] = self._untold_gone[place] = error
+
+    def on_refreshed(self, now: MonotonicMs) -> None:
+        """The look-up of metadata is over, whether it found anything or not."""
+        self._router.on_refreshed(now)
+
+    def on_connected(self, broker_id: BrokerId, message_bytes_max: int = 0) -> None:
+        """The fetch stream to a broker is open; its session begins empty.
+
+        Args:
+            broker_id: the broker.
+            message_bytes_max: the largest request that it takes; sessions send no large ones.
+        """
+        self._router.on_connected(broker_id)
+        self._sessions.on_connected(broker_id)
+
+    def on_disconnected(self, broker_id: BrokerId, reason: str, now: MonotonicMs) -> None:
+        """The stream broke or was not opened; partitions start again after the last batch taken."""
+        self._router.on_disconnected(broker_id, now)
+        self._sessions.on_disconnected(broker_id)
+        for partition in self._partitions.values():
+            if partition.state is FetchState.FETCHING and partition.broker_id == broker_id:
+                self._leave_for(partition, FetchEvent.LEFT)
+                self._router.look_up(partition.route.topic)  # Perhaps another broker leads by now.
+            if partition.route.read_replica == broker_id:
+                partition.route.return_to_leader()
+
+    def on_fetched(
+        self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs
+    ) -> None:
+        """Take a response. Bytes that are no batch fail their partition, after earlier batches."""
+        self._router.on_answered(broker_id)
+        for fetched in news:
+            partition = self._by_handle.get(fetched.handle)
+            if partition is None or partition.state is not FetchState.FETCHING:
+                self._sessions.refuse(broker_id, len(fetched.batches))
+                continue
+            if fetched.error is None:
+                partition.high_watermark = fetched.high_watermark
+                partition.log_start_offset = fetched.log_start_offset
+                partition.route.failures = 0
+            elif isinstance(fetched.error, OffsetOutOfRangeError):
+                # A broker may not say where the log ends: then the last known end counts.
+                partition.high_watermark = fetched.high_watermark or partition.high_watermark
+                partition.log_start_offset = fetched.log_start_offset
+            if fetched.diverging_epoch is not None:
+                self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
+            elif fetched.preferred_read_replica is not None:
+                self._leave_for(partition, FetchEvent.LEFT, is_out=True)
+                replica = fetched.preferred_read_replica
+                self._router.on_read_replica(partition.route, replica, now)
+            elif fetched.error is not None:
+                self._on_error(partition, fetched.error, fetched.is_retriable, now)
+            elif len(fetched.batches):
+                self._keep(partition, fetched)
+
+    def on_offset_found(self, handle: int, offset: Offset) -> bool:
+        """Take where the log starts or ends; return whether that is still wanted."""
+        partition = self._by_handle.get(handle)
+        if partition is None:
+            return False
+        self._leave_for(partition, FetchEvent.FOUND)
+        partition.route.failures = 0
+        self._note_jump(partition, offset)
+        partition.position = offset
+        partition.epochs.clear()
+        return True
+
+    def on_epoch_end(self, handle: int, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        """Take where the epoch of the last record that was taken ends in the leader's log.
+
+        Args:
+            handle: as in the effect.
+            epoch: the greatest there that is not above the one asked for; -1: there is none.
+            end_offset: where it ends; -1: unknown.
+        """
+        partition = self._by_handle.get(handle)
+        if partition is None:
+            return
+        if end_offset >= 0 and (end_offset < partition.position or epoch < partition.last_epoch):
+            self._on_diverged(partition, epoch, end_offset)
+        else:
+            self._reset_position(partition)
+
+    def on_look_up_failed(
+        self, handle: int, error: MillraceError, is_retriable: bool, now: MonotonicMs
+    ) -> None:
+        """A look-up of an offset or an epoch failed."""
+        partition = self._by_handle.get(handle)
+        if partition is None:
+            return
+        if not is_retriable:
+            self._give_up(partition, error)
+            return
+        self._leave_for(partition, FetchEvent.UNANSWERED)
+        self._router.look_up(partition.route.topic)
+        self._router.on_refused(partition.route, now)
+
+    # The step that follows every event, and every moment that `next_wake` named.
+
+    def poll(self, now: MonotonicMs) -> list[Effect]:
+        """Return what is to be done now."""
+        self._must_poll = False
+        effects: list[Effect] = [*self._jumps]
+        self._jumps.clear()
+        for partition in self._partitions.values():
+            route = partition.route
+            if route.ask_leader_at is not None and route.ask_leader_at <= now:
+                if partition.state is FetchState.FETCHING:
+                    self._leave_for(partition, FetchEvent.LEFT)
+                route.ask_leader()
+            if partition.state in RESTING or partition.is_paused or route.retry_at > now:
+                continue
+            if partition.state is FetchState.AWAIT_SESSION:
+                leader = self._router.reach(route)
+                if leader is not None:
+                    self._join(partition, leader)
+            elif self._router.known_leader(route) is not None:
+                effects.append(self._ask(partition))
+        effects += self._sessions.changes()
+        effects += self._router.poll(now)
+        return effects
+
+    def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when `poll` has something to do though nothing happened; None: never."""
+        moments: list[int] = []
+        for partition in self._partitions.values():
+            route = partition.route
+            if route.ask_leader_at is not None:
+                moments.append(max(route.ask_leader_at, now + 1))
+            if route.retry_at > now and partition.state not in RESTING and not partition.is_paused:
+                moments.append(route.retry_at)
+        routing_wake = self._router.next_wake(now)
+        if routing_wake is not None:
+            moments.append(routing_wake)
+        return MonotonicMs(min(moments)) if moments else None
+
+    # Internals.
+
+    def _join(self, partition: _Partition, leader: Leader) -> None:
+        self._give_handle(partition)
+        route = partition.route
+        is_sent_on = route.read_replica != NO_BROKER
+        partition.broker_id = route.read_replica if is_sent_on else leader.broker_id
+        self._sessions.add(
+            partition.broker_id,
+            AddedPartition(
+                partition.handle,
+                route.topic_partition,
+                partition.position,
+                leader.leader_epoch,
+                partition.last_epoch,
+                route.from_leader,
+                partition.end,
+                partition.verify_until,
+            ),
+        )
+
+    def _ask(self, partition: _Partition) -> LookUpOffset | FindEpochEnd:
+        self._give_handle(partition)
+        place = partition.route.topic_partition
+        if partition.state is FetchState.RESETTING:
+            return LookUpOffset(place, partition.handle, partition.reset)
+        return FindEpochEnd(place, partition.handle, partition.last_epoch)
+
+    def _give_handle(self, partition: _Partition) -> None:
+        partition.on(FetchEvent.ASKED)
+        partition.handle = self._next_handle
+        self._next_handle += 1
+        self._by_handle[partition.handle] = partition
+
+    def _leave_for(self, partition: _Partition, event: FetchEvent, *, is_out: bool = False) -> None:
+        """Go to the state that follows, without a handle; see `_leave`."""
+        self._leave(partition, is_out=is_out)
+        partition.on(event)
+
+    def _leave(self, partition: _Partition, *, is_out: bool = False) -> None:
+        """Take the partition's handle away, and drop all data under it.
+
+        Args:
+            partition: which.
+            is_out: the broker has taken it out of the session by itself.
+        """
+        if not partition.handle:
+            return
+        if partition.state is FetchState.FETCHING and not is_out:
+            self._sessions.remove(partition.handle)
+        if partition.state in (FetchState.FETCHING, FetchState.FAILED):
+            self._sessions.drop(partition.handle)
+        del self._by_handle[partition.handle]
+        partition.handle = 0
+        self._must_poll = True
+
+    def _keep(self, partition: _Partition, fetched: FetchedPartition) -> None:
+        route = partition.route
+        damage = self._sessions.keep(route.topic, route.topic_partition, fetched)
+        if damage is None:
+            return
+        error, offset = damage
+        if isinstance(error, CorruptBatchError) and partition.distrust(offset):
+            self._leave_for(partition, FetchEvent.LEFT)
+            return
+        self._sessions.remove(partition.handle)
+        self._fail(partition, type(error)(f"{partition}: {error.message}"))
+
+    def _on_error(
+        self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
+    ) -> None:
+        is_ahead = self._sessions.has(partition.handle)
+        self._leave(partition, is_out=True)
+        route = partition.route
+        if route.read_replica != NO_BROKER:
+            partition.on(FetchEvent.LEFT)
+            self._on_replica_error(route, error, now)
+        elif isinstance(error, OffsetOutOfRangeError):
+            if is_ahead:  # The offset refused is not the position yet: ask again from there.
+                partition.on(FetchEvent.LEFT)
+            elif partition.last_epoch != NO_LEADER_EPOCH:
+                partition.on(FetchEvent.OUT_OF_RANGE)
+            elif not partition.is_doubted:
+                # A leader that was replaced may not know it yet, and has no newer records.
+                partition.is_doubted = True
+                partition.on(FetchEvent.LEFT)
+                self._router.look_up(route.topic)
+                self._router.on_refused(route, now)
+            else:
+                self._reset_position(partition)
+        elif is_retriable:
+            partition.on(FetchEvent.LEFT)
+            if not self._router.on_hint(route, error):
+                self._router.look_up(route.topic)
+                self._router.on_refused(route, now)
+        else:
+            self._give_up(partition, error)
+
+    def _on_replica_error(self, route: Route, error: MillraceError, now: MonotonicMs) -> None:
+        """Let the leader decide after a refusal of a follower (P12)."""
+        if isinstance(error, OffsetNotAvailableError):
+            route.failures += 1
+            if route.failures <= _NOT_AVAILABLE_MAX:  # It will know in a moment.
+                route.retry_at = MonotonicMs(now + self._router.retry_backoff_ms)
+                return
+        if self._router.on_hint(route, error):
+            route.ask_leader()
+        else:
+            route.return_to_leader()
+
+    def _on_diverged(self, partition: _Partition, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        lost = partition.first_lost(epoch, end_offset)
+        self._give_up(
+            partition,
+            LogTruncatedError(
+                f"{partition}: the records [{lost}, {partition.position}) were read, but are "
+                f"gone: an unclean election took the log of leader epoch {partition.last_epoch} "
+                f"back. Seek to {lost} to go on with what took their place",
+                topic=partition.route.topic,
+                partition=partition.route.topic_partition.partition,
+                position=partition.position,
+                end_offset=lost,
+            ),
+        )
+
+    def _reset_position(self, partition: _Partition) -> None:
+        if self._reset is Reset.NONE:
+            where = "there is no position"
+            if partition.position >= 0:
+                where = f"position {partition.position} lies outside of the log, which starts at "
+                where += str(partition.log_start_offset)
+                if partition.high_watermark >= partition.log_start_offset:
+                    where += f" and can be read up to {partition.high_watermark}"
+            self._give_up(
+                partition,
+                OffsetOutOfRangeError(
+                    f"{partition}: {where}: seek, or set auto_offset_reset to earliest or latest"
+                ),
+            )
+            return
+        partition.reset = self._reset
+        partition.jumps_from = partition.position
+        self._leave_for(partition, FetchEvent.RESET)
+        self._must_poll = True
+
+    def _note_jump(self, partition: _Partition, to: Offset) -> None:
+        start, partition.jumps_from = partition.jumps_from, UNKNOWN_OFFSET
+        if start < 0 or start == to:
+            return
+        log_start = to if partition.reset is Reset.EARLIEST else partition.log_start_offset
+        reason = JumpReason.RECORDS_DELETED if start < log_start else JumpReason.BEYOND_END
+        route = partition.route
+        number = route.topic_partition.partition
+        self._jumps.append(Jumped(route.topic, number, start, to, reason, partition.reset))
+
+    def _forget_error(self, topic_partition: TopicPartition) -> None:
+        for errors in (self._errors, self._gone, self._untold_gone):
+            errors.pop(topic_partition, None)
+
+    def _give_up(self, partition: _Partition, error: MillraceError) -> None:
+        self._leave(partition)
+        self._fail(partition, error)
+
+    def _fail(self, partition: _Partition, error: MillraceError) -> None:
+        """Stop the partition with an error; its waiting batches can be taken first."""
+        partition.on(FetchEvent.FAILED)
+        partition.error = self._errors[partition.route.topic_partition] = error
+
+    def _move(self, partition: _Partition, to: Offset | Reset) -> None:
+        self._forget_error(partition.route.topic_partition)
+        partition.error = None
+        partition.jumps_from = UNKNOWN_OFFSET
+        partition.route.ask_leader()  # It judges the new position.
+        partition.route.end_pause()
+        partition.epochs.clear()
+        partition.is_doubted = False
+        partition.verify_until = VERIFY_NOTHING
+        partition.position = UNKNOWN_OFFSET
+        self._must_poll = True
+        if not isinstance(to, Reset):
+            self._leave_for(partition, FetchEvent.MOVED)
+            partition.position = to
+        elif to is Reset.NONE:
+            self._reset_position(partition)
+        else:
+            self._leave_for(partition, FetchEvent.RESET)
+            partition.reset = to

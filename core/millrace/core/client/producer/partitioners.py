@@ -1,0 +1,128 @@
+"""Which partition a record goes to, decided for a column of records at a time.
+
+- `keyed`, the default: Kafka's hash of the key; records without a key stay together on one
+  partition until a batch is full (KIP-480), then move on to one with a short queue (KIP-794).
+- `round_robin`: one record after the other, whatever the keys.
+- the user's own function of topic, key, value and number of partitions.
+
+A partition that the user names with a record wins over all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.client.producer.intake import Intake
+from millrace.core.client.producer.murmur2 import partitions_of
+from millrace.core.client.producer.sent_columns import as_array
+from millrace.core.errors import InvalidRecordError, MillraceError, UnknownTopicOrPartitionError
+
+STICKY: Final = -1
+"""Instead of a partition: the current partition of records without a key."""
+FAILED: Final = -2
+"""Instead of a partition: the record has none; `Intake.failures` says why."""
+
+PartitionFunction = Callable[[str, bytes | None, bytes | None, int], int]
+"""Topic, key, value and number of partitions to a partition."""
+
+Partitions = np.ndarray[Any, np.dtype[np.int32]]
+
+
+class Partitioner(Protocol):
+    """Decides for all records of an intake."""
+
+    def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
+        """Return a partition or `STICKY` or `FAILED` per record; None: all are `STICKY`."""
+        ...
+
+
+class Keyed:
+    """Kafka's default."""
+
+    def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
+        """See `Partitioner`."""
+        keys = as_array(intake.keys)
+        if keys is None:
+            return None
+        chosen = partitions_of(keys, partition_count)
+        if keys.null_count:
+            chosen[keys.is_null().to_numpy(zero_copy_only=False)] = STICKY
+        return chosen
+
+
+class RoundRobin:
+    """One partition after the other, per topic."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
+        """See `Partitioner`."""
+        start = self._next.get(intake.topic, 0)
+        self._next[intake.topic] = (start + intake.record_count) % partition_count
+        return ((np.arange(intake.record_count) + start) % partition_count).astype(np.int32)
+
+
+class ByFunction:
+    """The user's own function, called once per record that has no partition yet.
+
+    A call that raises, or returns no number of a partition, fails its record alone.
+    """
+
+    def __init__(self, function: PartitionFunction) -> None:
+        self._function = function
+
+    def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
+        """See `Partitioner`."""
+        chosen = np.full(intake.record_count, STICKY, np.int32)
+        keys = _cells(intake.keys, intake.record_count)
+        values = _cells(intake.values, intake.record_count)
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if intake.partitions is not None and intake.partitions[row] >= 0:
+                continue
+            try:
+                chosen[row] = _checked(
+                    self._function(intake.topic, key, value, partition_count), partition_count
+                )
+            except MillraceError as error:
+                intake.failures[row] = error
+                chosen[row] = FAILED
+            except Exception as error:  # A user's function may raise anything.
+                intake.failures[row] = InvalidRecordError(
+                    f"the partitioner raised {error!r} for a record of topic {intake.topic!r}"
+                )
+                chosen[row] = FAILED
+        return chosen
+
+
+def assign(intake: Intake, partitioner: Partitioner, partition_count: int) -> Partitions | None:
+    """Return the choice of `partitioner`; partitions that the user named take precedence."""
+    chosen = partitioner.partitions(intake, partition_count)
+    if intake.partitions is None:
+        return chosen
+    named = np.asarray(intake.partitions, np.int64)
+    wrong = named >= partition_count
+    for row in np.flatnonzero(wrong).tolist():
+        intake.failures[row] = UnknownTopicOrPartitionError(
+            f"topic {intake.topic!r} has partitions 0 to {partition_count - 1}, but partition "
+            f"{int(named[row])} was named"
+        )
+    otherwise = np.int32(STICKY) if chosen is None else chosen
+    return np.where(named >= 0, np.where(wrong, FAILED, named), otherwise).astype(np.int32)
+
+
+def _cells(column: Any, count: int) -> list[bytes | None]:
+    if column is None:
+        return [None] * count
+    cells: list[bytes | None] = column.to_pylist() if isinstance(column, pa.Array) else column
+    return cells
+
+
+def _checked(partition: object, partition_count: int) -> int:
+    if not isinstance(partition, int) or not 0 <= partition < partition_count:
+        raise InvalidRecordError(
+            f"the partitioner returned {partition!r}, not a number from 0 to {partition_count - 1}"
+        )
+    return partition

@@ -1,0 +1,317 @@
+"""The coordinator of the groups of one partition of `__positions`.
+
+`coordinator/contract.py` has the contract between it and its runtime. One partition keeps
+everything that has the same name: the members of a group, and the positions of groups, of readers
+without a group, and of Spark. The parts share one log: positions
+(`coordinator/positions/machine.py`) and memberships (`membership.py`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from heapq import nsmallest
+from itertools import chain
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups import records as group_records
+from millrace.core.coordinator.groups.config import GroupsConfig
+from millrace.core.coordinator.groups.group import Current, GroupRecord, MembershipRecord
+from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine, TopicsView
+from millrace.core.coordinator.kept_records import SLACK_RECORDS, KeptRecords
+from millrace.core.coordinator.positions import records as position_records
+from millrace.core.coordinator.positions.machine import EXPIRED_AT_ONCE, PositionsMachine
+from millrace.core.coordinator.positions.position import (
+    CommitNumber,
+    Kind,
+    Position,
+    PositionsConfig,
+)
+from millrace.core.coordinator.positions.records import PositionRecord
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+
+CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
+ResponseT = TypeVar("ResponseT")
+_RecordT = TypeVar("_RecordT", PositionRecord, MembershipRecord)
+
+
+class NameKind(Enum):
+    """What keeps positions under a name."""
+
+    CONSUMER = "consumer"
+    """A group that consumers joined."""
+    SPARK = "spark"
+    """A reader that stores where it began, as Spark queries do."""
+    STANDALONE = "standalone"
+    """A reader that commits on its own."""
+
+
+class Summary(NamedTuple):
+    """A name in a list."""
+
+    kind: NameKind
+    members: int
+
+
+class GroupCoordinator:
+    """See the module.
+
+    Args:
+        positions: the broker's settings of positions.
+        groups: those of groups.
+        start_offset: where the log begins.
+        slack_records: see `KeptRecords`.
+        expired_at_once: see `PositionsMachine`.
+
+    Attributes:
+        membership: who is in which group.
+    """
+
+    def __init__(
+        self,
+        positions: PositionsConfig,
+        groups: GroupsConfig,
+        start_offset: Offset,
+        *,
+        slack_records: int = SLACK_RECORDS,
+        expired_at_once: int = EXPIRED_AT_ONCE,
+    ) -> None:
+        self._kept: KeptRecords[CoordinatorRecord] = KeptRecords(start_offset, slack_records)
+        self._positions = PositionsMachine(positions, self._kept, expired_at_once=expired_at_once)
+        self.membership = MembershipMachine(groups)
+        self._config = positions
+
+    def __len__(self) -> int:
+        """The number of positions."""
+        return len(self._positions)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset after the last replayed record."""
+        return self._kept.next_offset
+
+    @property
+    def oldest_offset(self) -> Offset:
+        """The offset of the oldest record that counts; `next_offset` if there is none."""
+        return self._kept.oldest_offset
+
+    def replay(self, record: CoordinatorRecord, offset: Offset) -> None:
+        """Apply a record of the log."""
+        self._kept.replay(record, offset)
+        if isinstance(record, PositionRecord):
+            self._positions.replay(record)
+        else:
+            self.membership.replay(record)
+
+    # --- Queries -----------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of all groups and readers."""
+        return [*self.group_names(), *self.other_names()]
+
+    def group_names(self) -> list[str]:
+        """Return the names of consumer groups, the oldest first."""
+        return list(self.membership.groups)
+
+    def other_names(self) -> list[str]:
+        """Return the names of readers that are no consumer group, likewise."""
+        return [name for name in self._positions.names() if name not in self.membership.groups]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a group or another reader of this name."""
+        return name in self.membership.groups or self._positions.has(name)
+
+    def reading(
+        self, name: str, partitions_of: Callable[[TopicId], int]
+    ) -> dict[TopicPartition, Offset | None]:
+        """Return the offset that is read next in each partition; None: no position is stored.
+
+        A consumer group reads all partitions of its topics, and other readers those in which they
+        have a position.
+
+        Args:
+            name: of a group or of another reader.
+            partitions_of: returns how many partitions a topic has; 0: it is not there.
+        """
+        offsets: dict[TopicPartition, Offset | None] = {**self._positions.offsets(name)}
+        group = self.membership.groups.get(name)
+        if group is not None:
+            read = dict.fromkeys(group.owners) | offsets
+            for topic_id in {each.topic_id: None for each in read}:
+                for partition in range(partitions_of(topic_id)):
+                    read.setdefault(TopicPartition(topic_id, partition))
+            return read
+        return offsets
+
+    def names_after(self, after: str, count: int) -> list[str]:
+        """Return the first names of all after another one, sorted."""
+        groups = (name for name in self.membership.groups if not self._positions.has(name))
+        return nsmallest(
+            count, (name for name in chain(self._positions.names(), groups) if name > after)
+        )
+
+    def summary(self, name: str) -> Summary:
+        """Return the kind of a name, and how many members it has."""
+        group = self.membership.groups.get(name)
+        if group is not None:
+            return Summary(NameKind.CONSUMER, len(group.members))
+        has_begun = self._positions.has_initial(name)
+        return Summary(NameKind.SPARK if has_begun else NameKind.STANDALONE, 0)
+
+    def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
+        """See `PositionsMachine.positions`."""
+        return self._positions.positions(name, kind)
+
+    # --- Changes -----------------------------------------------------------------------------
+
+    def handle_resolve_initial(
+        self, name: str, proposals: Mapping[TopicPartition, Position], now: WallMs
+    ) -> Result[CoordinatorRecord, dict[TopicPartition, Position]]:
+        """See `PositionsMachine.handle_resolve_initial`."""
+        return self._stored(self._positions.handle_resolve_initial(name, proposals, now))
+
+    def handle_commit(
+        self,
+        name: str,
+        positions: Mapping[TopicPartition, Position],
+        now: WallMs,
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+        number: int = 0,
+    ) -> Result[CoordinatorRecord, None]:
+        """Store how far a reader has read; a member names its latest assignment.
+
+        The number counts the commits of the member; 0: it does not count them.
+
+        Raises:
+            MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
+        """
+        self.membership.check_commit(name, member_id, epoch, positions)
+        commit = CommitNumber(member_id, number) if member_id and number else None
+        return self._stored(self._positions.handle_commit(name, positions, now, commit))
+
+    def handle_delete(self, name: str, now: WallMs) -> Result[CoordinatorRecord, None]:
+        """Forget a name and its positions.
+
+        Raises:
+            GroupNotEmptyError: the group has members.
+            InvalidPositionError: that is no name.
+        """
+        group = self.membership.handle_forget(name, now)
+        positions = self._positions.handle_delete(name, now)
+        return Result([*positions.records, *group.records], None)
+
+    def handle_forget_topics(
+        self, name: str, topic_ids: Collection[TopicId], topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """Forget the positions of a name in some topics (KIP-496).
+
+        Raises:
+            GroupSubscribedToTopicError: members of the group read one of them.
+            InvalidPositionError: that is no name.
+        """
+        self.membership.check_unread(name, topic_ids, topics)
+        result = self._positions.handle_forget_topics(name, topic_ids, now)
+        group = self.membership.handle_forget_topics(name, topic_ids, now)
+        return Result([*result.records, *group.records], None)
+
+    def handle_expire(
+        self,
+        names: Iterable[str],
+        now: WallMs,
+        exists: Callable[[TopicId], bool],
+        topics: TopicsView,
+    ) -> Result[CoordinatorRecord, None]:
+        """Forget names that were unused for long, and topics that a group has left.
+
+        A group is used until its last member has left, and for the same time after that (KIP-211).
+        Without positions there is nothing to keep of an empty one.
+        """
+        names = list(names)
+        records: list[CoordinatorRecord] = []
+        for name in names:
+            group = self.membership.groups.get(name)
+            if group is not None and group.is_empty and not self._positions.has(name):
+                records += self.membership.handle_forget(name, now).records
+            elif group is not None and topics.version is not None:
+                begun_with = self._positions.partition_counts(name)
+                records += self.membership.handle_expire(
+                    name, now, exists, begun_with, self._config.left_topic_retention_ms
+                ).records
+        expired = self._positions.handle_expire(
+            names,
+            now,
+            exists,
+            is_used=lambda name: self._is_used(name, now),
+            left_topics=lambda name: self._left_topics(name, topics, now),
+        )
+        return Result([*records, *expired.records], None)
+
+    def _left_topics(self, name: str, topics: TopicsView, now: WallMs) -> Collection[TopicId]:
+        """Return the topics that a group left long ago; without members it has left none."""
+        retention_ms = self._config.left_topic_retention_ms
+        if retention_ms == -1 or topics.version is None:
+            return ()
+        return self.membership.left_topics(name, topics, now, retention_ms)
+
+    def _is_used(self, name: str, now: WallMs) -> bool:
+        group = self.membership.groups.get(name)
+        if group is None:
+            return False
+        record = self._kept.get(GroupRecord(name, None, now).key)
+        retention_ms = self._config.retention_ms
+        changed_ago = 0 if record is None else now - record.timestamp
+        return not group.is_empty or retention_ms == -1 or changed_ago <= retention_ms
+
+    def handle_heartbeat(
+        self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, Current]:
+        """See `MembershipMachine.handle_heartbeat`."""
+        return self._stored(self.membership.handle_heartbeat(name, heartbeat, topics, now))
+
+    def handle_leave(
+        self,
+        name: str,
+        member_ids: Collection[str],
+        topics: TopicsView,
+        now: WallMs,
+        *,
+        for_now: bool = False,
+    ) -> Result[CoordinatorRecord, list[str]]:
+        """See `MembershipMachine.handle_leave`."""
+        return self._stored(
+            self.membership.handle_leave(name, member_ids, topics, now, for_now=for_now)
+        )
+
+    def handle_silence(
+        self, name: str, silent: Mapping[str, int], now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """See `MembershipMachine.handle_silence`."""
+        return self._stored(self.membership.handle_silence(name, silent, now))
+
+    def handle_assign(
+        self, name: str, topics: TopicsView, now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """See `MembershipMachine.handle_assign`."""
+        return self._stored(self.membership.handle_assign(name, topics, now))
+
+    def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
+        return Result(self._kept.with_repetitions([*result.records]), result.response)
+
+
+def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record."""
+    if isinstance(record, PositionRecord):
+        return position_records.encode(record)
+    return group_records.encode(record)
+
+
+def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> CoordinatorRecord:
+    """Return a record.
+
+    Raises:
+        UnsupportedFormatError: this release does not know its format.
+    """
+    if key and key[0] in group_records.KINDS:
+        return group_records.decode(key, value, timestamp)
+    return position_records.decode(key, value, timestamp)

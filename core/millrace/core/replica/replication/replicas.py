@@ -1,0 +1,928 @@
+"""All replicas of one broker: their roles, their leaders, and proposals to the controller.
+
+The shell passes events to this machine, and performs its effects in order:
+
+| event                          | from                                                      |
+|--------------------------------|-----------------------------------------------------------|
+| `on_image`                     | the metadata cache, one image after another               |
+| `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
+| `on_opening_refused`           | likewise, a log that cannot be opened now                 |
+| `on_written`, `on_flushed`, …  | the disk, in the order of what it was told to do          |
+| `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
+| `on_session_broken`            | the stream to a leader                                    |
+| `on_isr_answers`               | the controller                                            |
+| `on_renewal_answers`           | likewise, of damaged replicas that are to start over      |
+| `on_set_aside`                 | the disk: a damaged log has another name                  |
+| `tick`                         | several times a second                                    |
+
+An image names the replicas of this broker; nothing else does (P39):
+
+- a partition that is new here is opened (`OpenLog`);
+- one that the image gives to others at a later partition epoch is closed and its data may be
+  deleted (`DropReplica`, P33, P70), also if that happened while this broker was down; data of a
+  topic that is gone for good may be deleted when the metadata's tombstone says so;
+- one of a deleted topic is closed, and opened again when the topic is brought back (P75);
+- one that the image does not know at all is left alone: absence is never an order (P39).
+
+Leaders' proposals gather, and one request with all of them, up to the cluster's bound
+(`configure`), is in flight at a time.
+
+An event costs only the partitions that it concerns: an image those that it alters, and a tick those
+that are due. Each leader names the time when it is due, and a heap orders these times; a partition
+whose followers have everything is never due.
+
+A replica whose log is damaged starts over if others have its records (`renewals`); one whose log
+directory failed does not, nor the only one left.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from millrace.core.errors import (
+    Appended,
+    CorruptLogError,
+    IneligibleReplicaError,
+    LogDirFailedError,
+    MillraceError,
+    NotLeaderError,
+    SafetyViolationError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    UNKNOWN_OFFSET,
+    BrokerId,
+    EpochEnd,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.metadata.requests import LogEnd, ReplicaRenewal
+from millrace.core.replica.replication.follower import (
+    AdvanceLogStart,
+    Append,
+    FetchFrom,
+    FetchResponse,
+    RecordsLost,
+    ReplicaBatch,
+    StartOver,
+    StopFetching,
+    Truncate,
+)
+from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
+from millrace.core.replica.replication.leader import Waiter
+from millrace.core.replica.replication.leader_session import LeaderSession
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.renewals import Renewals
+from millrace.core.replica.replication.replica import Complete, Replica, ReplicaLog, RoleChanged
+from millrace.core.replica.replication.replica import Effect as ReplicaEffect
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
+
+_RENEWALS_AT_ONCE: Final = 100
+"""Damaged replicas in one request: each is fetched whole, so they need not begin together."""
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`.
+
+    Recovered batches are flushed before: without a later append nothing else would flush them, and
+    the high watermark, and a producer that repeats its last batch, would wait for ever.
+    """
+
+    topic_partition: TopicPartition
+    topic: Topic
+
+
+@dataclass(slots=True)
+class Configure:
+    """Effect: the topic's settings have changed."""
+
+    topic_partition: TopicPartition
+    topic: Topic
+
+
+@dataclass(slots=True)
+class CloseReplica:
+    """Effect: stop serving the partition, and close its log; the topic was deleted.
+
+    Its data stays: the topic may be brought back (P75).
+    """
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class DropReplica:
+    """Effect: likewise, and move its data to the trash: others have it (P33, P70)."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class LogChange:
+    """Effect: append to, cut or empty a log; the disk's answer comes back as an event."""
+
+    topic_partition: TopicPartition
+    change: Append | Truncate | StartOver | AdvanceLogStart
+    generation: int
+    """Generation of the follower; after a failed write earlier orders are void."""
+
+
+@dataclass(slots=True)
+class Completed:
+    """Effect: tell the owners of these appends how they ended."""
+
+    topic_partition: TopicPartition
+    waiters: list[Waiter]
+
+
+@dataclass(slots=True)
+class Advanced:
+    """Effect: wake all readers of the partition: its role, high watermark or start has changed."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class Extended:
+    """Effect: wake its followers: more is written, and not committed yet."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class Halted:
+    """Effect: report that the replica has halted, so that no committed record is lost (P5)."""
+
+    topic_partition: TopicPartition
+    error: SafetyViolationError
+
+
+@dataclass(slots=True)
+class Lost:
+    """Effect: report and count the records lost by an unclean election (P30)."""
+
+    topic_partition: TopicPartition
+    records: RecordsLost
+
+
+@dataclass(slots=True)
+class ProposeIsr:
+    """Effect: ask the controller, and call `on_isr_answers` with its answers or with the error."""
+
+    proposals: list[tuple[TopicPartition, IsrProposal]]
+
+
+@dataclass(slots=True)
+class ProposeRenewals:
+    """Effect: ask the controller, and call `on_renewal_answers` with its answers or the error."""
+
+    renewals: list[ReplicaRenewal]
+
+
+@dataclass(slots=True)
+class SetAside:
+    """Effect: rename a damaged log, and call `on_set_aside`, or `.._failed`.
+
+    The metadata no longer counts on it. Its name must be free for a new log, durably, and no
+    remembered state of the old log may be used for the new one.
+    """
+
+    topic_partition: TopicPartition
+
+
+Effect = (
+    OpenLog
+    | Configure
+    | CloseReplica
+    | DropReplica
+    | LogChange
+    | Completed
+    | Advanced
+    | Extended
+    | Halted
+    | Lost
+    | ProposeIsr
+    | ProposeRenewals
+    | SetAside
+)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Fetched:
+    """A leader's answer for one handle; see `FetchResponse`."""
+
+    handle: int
+    fetch_offset: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    batches: Sequence[ReplicaBatch] = ()
+    size: int = 0
+    """Bytes of the batches, which were paid from the credit."""
+    is_damaged: bool = False
+    diverging: EpochEnd | None = None
+
+
+@dataclass(slots=True)
+class _Held:
+    """A replica and its state beside its role."""
+
+    replica: Replica
+    log: ReplicaLog
+    # Appends that are not written yet: end, bytes, and the leader whose credit they took.
+    unwritten: deque[tuple[Offset, int, BrokerId]] = field(default_factory=deque)
+    told_high_watermark: Offset = UNKNOWN_OFFSET
+    # Followers fetch written records, and only their reports move the high watermark.
+    told_written_offset: Offset = UNKNOWN_OFFSET
+
+
+class Replicas:
+    """See the module. Iterates over the partitions that are open here.
+
+    Args:
+        broker: this broker's life. Another one needs another machine (P37).
+        config: the broker's settings.
+        on_disk: partitions that its earlier lives have left behind.
+
+    Attributes:
+        sessions: with the leaders that this broker follows, by broker id.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerLife,
+        config: ReplicationConfig,
+        on_disk: Iterable[TopicPartition] = (),
+    ) -> None:
+        self.broker = broker
+        self.sessions: dict[BrokerId, LeaderSession] = {}
+        self._config = config
+        self._image: MetadataImage | None = None
+        self._standings: dict[BrokerId, BrokerStanding] = {}
+        self._held: dict[TopicPartition, _Held] = {}
+        self._opening: dict[TopicPartition, None] = {}
+        self._failed: dict[TopicPartition, MillraceError] = {}
+        self._left_behind = set(on_disk)  # Until an image assigns them.
+        self._followed: dict[TopicPartition, BrokerId] = {}
+        self._request_partitions_max = ClusterConfig().request_partitions_max
+        self._to_propose: dict[TopicPartition, IsrProposal] = {}
+        self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
+        # Times when leaders are due, the soonest first. Only entries that are also in the dict
+        # count; the others were moved to an earlier time, or their replicas are gone.
+        self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
+        self._turn_of: dict[TopicPartition, MonotonicMs] = {}
+        self._ticked_at: MonotonicMs | None = None
+        self._renewals = Renewals(
+            broker.broker_id,
+            retry_ms=config.isr_retry_ms,
+            requests_max=_RENEWALS_AT_ONCE,
+        )
+
+    def configure(self, *, request_partitions_max: int) -> None:
+        """Follow the cluster's settings from now on: a larger request would be refused for ever."""
+        self._request_partitions_max = request_partitions_max
+        self._renewals.requests_max = min(_RENEWALS_AT_ONCE, request_partitions_max)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._held)
+
+    def find(self, topic_partition: TopicPartition) -> Replica | None:
+        """Return a replica whose log is open."""
+        held = self._held.get(topic_partition)
+        return None if held is None else held.replica
+
+    def get(self, topic_partition: TopicPartition) -> Replica:
+        """Return a replica whose log is open.
+
+        Raises:
+            MillraceError: the log is damaged, or its directory failed.
+            UnknownTopicOrPartitionError: this broker has no such replica.
+        """
+        held = self._held.get(topic_partition)
+        if held is not None:
+            return held.replica
+        error = self._failed.get(topic_partition)
+        if error is not None:  # A new one for this request: nothing of it was appended.
+            raise error.again(Appended.NO)
+        raise UnknownTopicOrPartitionError(
+            "this broker has no replica of it: refresh the metadata, the topic may have been "
+            "deleted",
+            topic_partition=topic_partition,
+        )
+
+    def is_opening(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a replica's log is being opened, and `on_opened` will follow."""
+        return topic_partition in self._opening
+
+    @property
+    def failed(self) -> list[TopicPartition]:
+        """Replicas of this broker that are offline.
+
+        Their log is damaged, on a directory that failed, or cannot be opened yet.
+        """
+        return list(self._failed)
+
+    def failure(self, topic_partition: TopicPartition) -> MillraceError | None:
+        """Return why a replica of this broker is offline; None when it is not."""
+        return self._failed.get(topic_partition)
+
+    def offline(self) -> list[TopicPartition]:
+        """Return the damaged or lost replicas here that the metadata counts on (P65).
+
+        Partitions without other replicas are left out: no broker could take over.
+        """
+        found = []
+        for topic_partition in self._failed:
+            state = None if self._image is None else self._image.partition(topic_partition)
+            if (
+                state is not None
+                and self.broker in (*state.isr, *state.elr)
+                and len(state.replicas) > 1
+            ):
+                found.append(topic_partition)
+        return found
+
+    def log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
+        """Return the end of a log without a leader, and whether it reaches `committed_end` (P26).
+
+        None: there is no log, this broker does not know yet that there is no leader, or an earlier
+        batch is still being written. The controller asks again.
+        """
+        held = self._held.get(topic_partition)
+        state = None if held is None else held.replica.state
+        if held is None or state is None or state.leader != NO_BROKER or held.unwritten:
+            return None
+        log, committed = held.log, state.committed_end.end_offset
+        return LogEnd(
+            topic_partition,
+            log.leader_epochs.latest_epoch,
+            log.log_end_offset,
+            committed if held.replica.has_committed else UNKNOWN_OFFSET,
+        )
+
+    def lacking(self) -> dict[TopicPartition, CorruptLogError]:
+        """Return the errors of eligible replicas that cannot lead as their logs lack records
+        (P26)."""
+        return {
+            topic_partition: _lack_of(topic_partition, held.log, held.replica.state)
+            for topic_partition, held in self._held.items()
+            if held.replica.state is not None and held.replica.lacks_committed
+        }
+
+    @property
+    def leaderships_failed(self) -> int:
+        """How many partitions this broker should lead, and cannot: the log is damaged or gone.
+
+        They can neither be read nor written, although the metadata names a leader: no other replica
+        could lead, or the controller does not know yet.
+        """
+        image = self._image
+        states = [] if image is None else map(image.partition, self._failed)
+        return sum(state is not None and state.leader == self.broker.broker_id for state in states)
+
+    # --- Metadata ----------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:
+        """Follow the metadata, which never goes back (P39)."""
+        before, self._image = self._image, image
+        assert before is None or image.epoch >= before.epoch
+        self._ticked_at = now if self._ticked_at is None else self._ticked_at
+        standings = standings_of(image.cluster.brokers)
+        effects: list[Effect] = []
+        altered: list[tuple[Topic | None, Topic]] = []
+        if before is None:
+            altered += [(None, topic) for topic in image.topics_by_id.values()]
+        else:
+            changes = image.changes_since(before)
+            altered += [(None, topic) for topic in changes.created]
+            altered += changes.altered
+            for topic in changes.deleted:
+                effects += self._on_deleted(topic)
+        self._standings, had = standings, self._standings
+        for old, topic in altered:
+            for number in _altered(old, topic):
+                effects += self._on_state(topic, number, topic.partitions[number], now)
+        if standings != had:
+            # The brokers that may join, and whose reports count, have changed for all leaders, also
+            # for those that wait for their disk.
+            for topic_partition, held in self._held.items():
+                replica, known = held.replica, held.replica.state
+                if known is not None and (replica.leader is not None or replica.must_lead):
+                    done = replica.on_state(known, standings, now)
+                    effects += self._note(topic_partition, held, done, now)
+                    self._schedule(topic_partition, held, now)
+        return effects
+
+    def _on_deleted(self, topic: Topic) -> list[Effect]:
+        effects: list[Effect] = []
+        error = UnknownTopicOrPartitionError(f"the topic {topic.name} was deleted")
+        for number in range(len(topic.partitions)):
+            topic_partition = TopicPartition(topic.topic_id, number)
+            effects += self._give_up(topic_partition, error)
+            effects.append(CloseReplica(topic_partition))
+        return effects
+
+    def _on_state(
+        self, topic: Topic, number: int, state: PartitionState, now: MonotonicMs
+    ) -> list[Effect]:
+        topic_partition = TopicPartition(topic.topic_id, number)
+        held = self._held.get(topic_partition)
+        is_here = held or topic_partition in self._opening or topic_partition in self._failed
+        if topic_partition in self._left_behind:
+            self._left_behind.discard(topic_partition)
+            is_here = True
+        if self.broker.broker_id not in state.replicas:
+            if not is_here:
+                return []
+            error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
+            return [*self._give_up(topic_partition, error), DropReplica(topic_partition)]
+        if held is not None:
+            held.replica.configure(AppendRules.of(topic.config, state.replication_factor), now)
+            done = held.replica.on_state(state, self._standings, now)
+            effects = self._note(topic_partition, held, done, now)
+            self._schedule(topic_partition, held, now)
+            return [Configure(topic_partition, topic), *effects]
+        if topic_partition in self._opening or topic_partition in self._failed:
+            return []
+        self._opening[topic_partition] = None
+        return [OpenLog(topic_partition, topic)]
+
+    def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
+        """Give a partition up."""
+        self._opening.pop(topic_partition, None)
+        self._failed.pop(topic_partition, None)
+        self._turn_of.pop(topic_partition, None)
+        self._renewals.end(topic_partition)
+        self._leave(topic_partition)
+        held = self._held.pop(topic_partition, None)
+        if held is None:
+            return []
+        effects: list[Effect] = []
+        for effect in held.replica.resign(error):
+            if isinstance(effect, Complete):
+                effects.append(Completed(topic_partition, effect.waiters))
+        self._repay(held, held.log.log_end_offset, is_void=True)
+        return [*effects, Advanced(topic_partition)]
+
+    # --- Events of logs ----------------------------------------------------------------------
+
+    def on_opened(
+        self,
+        topic_partition: TopicPartition,
+        log: ReplicaLog,
+        high_watermark: Offset,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """A log is open; `high_watermark` is the last one known, at most its end (P68)."""
+        assert self._image is not None
+        state = self._image.partition(topic_partition)
+        is_wanted = self._opening.pop(topic_partition, topic_partition) is None
+        if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
+            return [CloseReplica(topic_partition)]  # It was given up meanwhile.
+        if self._failed.pop(topic_partition, None) is not None:  # Its opening was refused before.
+            self._renewals.begin_keeping(topic_partition)
+        topic = self._image.topics_by_id[topic_partition.topic_id]
+        replica = Replica(
+            topic_partition,
+            self.broker,
+            log,
+            AppendRules.of(topic.config, state.replication_factor),
+            high_watermark=high_watermark,
+            config=self._config,
+        )
+        held = self._held[topic_partition] = _Held(replica, log)
+        done = replica.on_state(state, self._standings, now)
+        effects = self._note(topic_partition, held, done, now)
+        self._schedule(topic_partition, held, now)
+        return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
+
+    def replace_log(self, topic_partition: TopicPartition, log: ReplicaLog) -> None:
+        """Use another log, which has everything that the one before has: it has moved."""
+        held = self._held[topic_partition]
+        held.log = log
+        held.replica.replace_log(log)
+
+    def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """A log cannot be opened now, perhaps because the disk is full; it is tried again (P64).
+
+        Until then the replica is offline: another one should lead.
+        """
+        if topic_partition in self._opening:
+            self._failed[topic_partition] = error
+
+    def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
+        """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""
+        effects = self._give_up(topic_partition, error)
+        self._failed[topic_partition] = error
+        if isinstance(error, CorruptLogError):
+            self._renewals.begin(topic_partition)
+        return effects
+
+    def on_renewal_answers(
+        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """Take the controller's answers to `ProposeRenewals`, in its order.
+
+        The metadata that a yes (None) rests on has arrived before.
+        """
+        self._renewals.on_answers(answers, now)
+        return self._renew(now)
+
+    def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
+        """A damaged log was renamed: begin an empty one, and fetch it from the leader."""
+        if topic_partition not in self._renewals:
+            return []  # It was given up meanwhile.
+        self._renewals.end(topic_partition)
+        del self._failed[topic_partition]
+        assert self._image is not None
+        topic = self._image.topics_by_id[topic_partition.topic_id]
+        self._opening[topic_partition] = None
+        return [OpenLog(topic_partition, topic)]
+
+    def on_set_aside_failed(
+        self, topic_partition: TopicPartition, error: MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """A damaged log keeps its name: the disk refused, or enough logs were set aside already."""
+        if isinstance(error, LogDirFailedError):
+            return self.on_failed(topic_partition, error)
+        if topic_partition in self._renewals:
+            self._failed[topic_partition] = error
+            self._renewals.on_set_aside_failed(topic_partition, now)
+        return []
+
+    def _renew(self, now: MonotonicMs) -> list[Effect]:
+        """Let damaged replicas start over, if they may now (P65)."""
+        if self._image is None or not self._renewals:
+            return []
+        effects: list[Effect] = [SetAside(each) for each in self._renewals.to_set_aside(now)]
+        if renewals := self._renewals.to_ask(self._image, now):
+            effects.append(ProposeRenewals(renewals))
+        return effects
+
+    def on_written(
+        self, topic_partition: TopicPartition, end_offset: Offset, now: MonotonicMs
+    ) -> list[Effect]:
+        """All before `end_offset` is in the file."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        self._repay(held, end_offset)
+        return self._note(topic_partition, held, held.replica.on_written(end_offset, now), now)
+
+    def on_flushed(
+        self, topic_partition: TopicPartition, flushed_offset: Offset, now: MonotonicMs
+    ) -> list[Effect]:
+        """All before `flushed_offset` survives a power cut."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        effects = self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+        leader = held.replica.leader
+        if leader is not None and leader.state.is_unflushed:
+            self._schedule(topic_partition, held, now)  # It may have been the last that was due.
+        return effects
+
+    def on_write_failed(
+        self,
+        topic_partition: TopicPartition,
+        base_offset: Offset,
+        error: MillraceError,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """The batches from `base_offset` on were not written, and will not be (P64)."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        self._repay(held, base_offset, is_void=True)
+        done = held.replica.on_write_failed(base_offset, error, now)
+        effects = self._note(topic_partition, held, done, now)
+        self._schedule(topic_partition, held, now)
+        return effects
+
+    def on_truncated(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
+        """A log was cut as `LogChange` said."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        try:
+            return self._note(topic_partition, held, held.replica.on_truncated(now), now)
+        except SafetyViolationError as error:
+            return [Halted(topic_partition, error)]
+
+    def on_started_over(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
+        """A log was emptied as `LogChange` said."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        return self._note(topic_partition, held, held.replica.on_started_over(now), now)
+
+    def on_log_start_advanced(
+        self, topic_partition: TopicPartition, now: MonotonicMs
+    ) -> list[Effect]:
+        """The oldest records of a log are deleted, durably: readers must check their positions."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        held.replica.on_log_start_advanced()
+        return [*self._note(topic_partition, held, [], now), Advanced(topic_partition)]
+
+    def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
+        """Give credit back for what is written, or, with `is_void`, never will be."""
+        while held.unwritten and (is_void or held.unwritten[0][0] <= end_offset):
+            _, size, leader = held.unwritten.popleft()
+            if leader in self.sessions:
+                self.sessions[leader].on_done(size)
+
+    # --- Following ---------------------------------------------------------------------------
+
+    def on_fetched(self, leader: BrokerId, fetched: Fetched, now: MonotonicMs) -> list[Effect]:
+        """Take a leader's response for one handle; drop it if the position was closed."""
+        session = self.sessions[leader]
+        session.on_received(fetched.size)
+        found = session.position(fetched.handle)
+        held = None if found is None else self._held.get(found[0])
+        if found is None or held is None:
+            session.on_done(fetched.size)
+            return []
+        topic_partition, position = found
+        response = FetchResponse(
+            position,
+            fetched.fetch_offset,
+            fetched.high_watermark,
+            fetched.log_start_offset,
+            fetched.batches,
+            fetched.is_damaged,
+            fetched.diverging,
+        )
+        try:
+            effects = held.replica.on_fetch_response(response)
+        except SafetyViolationError as error:
+            session.on_done(fetched.size)
+            session.close(topic_partition)
+            return [Halted(topic_partition, error)]
+        appended = next((each for each in effects if isinstance(each, Append)), None)
+        if appended is None:
+            session.on_done(fetched.size)
+        else:
+            end_offset = appended.batches[-1].next_offset
+            held.unwritten.append((end_offset, fetched.size, leader))
+        return self._note(topic_partition, held, effects, now)
+
+    def on_fetch_error(
+        self, leader: BrokerId, handle: int, log_start_offset: Offset | None, now: MonotonicMs
+    ) -> list[Effect]:
+        """A leader refused a position.
+
+        Args:
+            log_start_offset: the leader's, where the position is out of its range; else None.
+        """
+        found = self.sessions[leader].position(handle)
+        held = None if found is None else self._held.get(found[0])
+        if found is None or held is None or held.replica.follower is None:
+            return []
+        topic_partition, position = found
+        follower = held.replica.follower
+        try:
+            if log_start_offset is None:
+                effects = follower.on_fetch_failed(position)
+            else:
+                effects = follower.on_out_of_range(position, log_start_offset)
+        except SafetyViolationError as error:
+            self._leave(topic_partition)
+            return [Halted(topic_partition, error)]
+        return self._note(topic_partition, held, effects, now)
+
+    def on_session_broken(self, leader: BrokerId, now: MonotonicMs) -> list[Effect]:
+        """The stream to a leader is gone: open every position at it again."""
+        effects: list[Effect] = []
+        session = self.sessions.get(leader)
+        for topic_partition, position in [] if session is None else session.on_broken():
+            held = self._held.get(topic_partition)
+            if held is not None and held.replica.follower is not None:
+                effects += self._note(
+                    topic_partition, held, held.replica.follower.on_fetch_failed(position), now
+                )
+        return effects
+
+    def _enter(
+        self, topic_partition: TopicPartition, held: _Held, position: FetchFrom, now: MonotonicMs
+    ) -> None:
+        if self._followed.get(topic_partition) != position.leader:
+            self._leave(topic_partition)
+        session = self.sessions.get(position.leader)
+        if session is None:
+            session = LeaderSession(self._config.replica_fetch_window_bytes)
+            self.sessions[position.leader] = session
+        self._followed[topic_partition] = position.leader
+        assert held.replica.follower is not None
+        session.open(topic_partition, position, held.replica.follower.progress, now)
+
+    def _leave(self, topic_partition: TopicPartition) -> None:
+        leader = self._followed.pop(topic_partition, NO_BROKER)
+        if leader in self.sessions:
+            self.sessions[leader].close(topic_partition)
+
+    # --- Leading -----------------------------------------------------------------------------
+
+    def on_follower_progress(
+        self,
+        topic_partition: TopicPartition,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """Take a follower's report about its log.
+
+        Raises:
+            NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, MalformedRequestError:
+                as in `PartitionLeader.on_follower_fetch`.
+        """
+        replica = self.get(topic_partition)
+        held = self._held[topic_partition]
+        if replica.leader is None:
+            raise NotLeaderError("this broker does not lead it", topic_partition=topic_partition)
+        waiters = replica.leader.on_follower_fetch(
+            life,
+            leader_epoch,
+            progress,
+            held.log.leader_epochs,
+            now,
+            log_start_offset=held.log.log_start_offset,
+        )
+        effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
+        if replica.leader.is_expansion_due(now):
+            self._note_time(now)
+            effects += self._tick(topic_partition, held, now) + self._propose()
+        elif topic_partition not in self._turn_of or life not in replica.leader.isr:
+            self._schedule(topic_partition, held, now)
+        return effects
+
+    def on_isr_answers(
+        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """Take the controller's answers to the proposals in flight, in their order.
+
+        The metadata that an acceptance (None) rests on has arrived before.
+        """
+        proposed, self._proposed = self._proposed, []
+        if isinstance(answers, MillraceError):
+            answers = [answers] * len(proposed)
+        effects: list[Effect] = []
+        for (topic_partition, proposal), answer in zip(proposed, answers, strict=True):
+            held = self._held.get(topic_partition)
+            leader = None if held is None else held.replica.leader
+            if held is None or leader is None:
+                continue
+            waiters: list[Waiter] = []
+            if answer is None:
+                state = held.replica.state
+                if state is not None:
+                    waiters = leader.on_isr_accepted(proposal, state, now)
+            elif isinstance(answer, IneligibleReplicaError):
+                waiters = leader.on_isr_refused(proposal, now)
+            else:
+                leader.on_isr_unknown(proposal, now)
+            done: list[ReplicaEffect] = [Complete(waiters)] if waiters else []
+            effects += self._note(topic_partition, held, done, now)
+            self._schedule(topic_partition, held, now)
+        return effects + self._propose()
+
+    # --- Time --------------------------------------------------------------------------------
+
+    def tick(self, now: MonotonicMs) -> list[Effect]:
+        """Let time pass; to be called several times in each `replica_lag_time_max_ms`."""
+        self._note_time(now)
+        self._ticked_at = now
+        effects: list[Effect] = []
+        while self._turns and self._turns[0][0] <= now:
+            turn, topic_partition = heapq.heappop(self._turns)
+            if self._turn_of.get(topic_partition) == turn:
+                del self._turn_of[topic_partition]
+                effects += self._tick(topic_partition, self._held[topic_partition], now)
+        return effects + self._propose() + self._renew(now)
+
+    def _note_time(self, now: MonotonicMs) -> None:
+        """Detect that this process stood still: then its followers' silence is its own fault (P23).
+
+        A long time without a tick shows it.
+        """
+        since = now if self._ticked_at is None else self._ticked_at
+        if now - since > self._config.replica_lag_time_max_ms // 2:
+            self._ticked_at = now
+            for held in self._held.values():
+                if held.replica.leader is not None:
+                    held.replica.leader.on_stood_still(now)
+
+    def _tick(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> list[Effect]:
+        done, proposal = held.replica.tick(now)
+        if proposal is not None:
+            self._to_propose[topic_partition] = proposal
+        has_moved = held.replica.high_watermark != held.told_high_watermark
+        effects = self._note(topic_partition, held, done, now) if done or has_moved else []
+        self._schedule(topic_partition, held, now)
+        return effects
+
+    def _schedule(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> None:
+        """Schedule a partition for the time its leader names, or earlier.
+
+        The time is never later than a follower's lag limit from now. So writes and reports need not
+        move it forward: their only effect in time is that a follower lags.
+        """
+        wanted = held.replica.due_at(now)
+        if wanted is None:
+            return  # An earlier entry may come due, and do nothing.
+        lag_ms = self._config.replica_lag_time_max_ms
+        turn = MonotonicMs(min(max(wanted, now + 1), now + lag_ms + 1))
+        known = self._turn_of.get(topic_partition)
+        if known is None or turn < known:
+            self._turn_of[topic_partition] = turn
+            heapq.heappush(self._turns, (turn, topic_partition))
+
+    def _propose(self) -> list[Effect]:
+        """Send the proposals that have gathered, one request at a time."""
+        if self._proposed or not self._to_propose:
+            return []
+        self._proposed = list(islice(self._to_propose.items(), self._request_partitions_max))
+        for topic_partition, _ in self._proposed:
+            del self._to_propose[topic_partition]
+        return [ProposeIsr(self._proposed)]
+
+    # --- Effects -----------------------------------------------------------------------------
+
+    def _note(
+        self,
+        topic_partition: TopicPartition,
+        held: _Held,
+        effects: Sequence[ReplicaEffect],
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """Translate a replica's effects into the broker's, and update the sessions."""
+        said: list[Effect] = []
+        replica = held.replica
+        for effect in effects:
+            match effect:
+                case FetchFrom():
+                    self._enter(topic_partition, held, effect, now)
+                case StopFetching():
+                    self._leave(topic_partition)
+                case Complete(waiters):
+                    said.append(Completed(topic_partition, waiters))
+                case RecordsLost():
+                    said.append(Lost(topic_partition, effect))
+                case RoleChanged():
+                    said.append(Advanced(topic_partition))
+                    self._schedule(topic_partition, held, now)
+                case _:
+                    generation = 0 if replica.follower is None else replica.follower.generation
+                    said.append(LogChange(topic_partition, effect, generation))
+        if replica.follower is not None and topic_partition in self._followed:
+            session = self.sessions[self._followed[topic_partition]]
+            session.on_progress(topic_partition, replica.follower.progress)
+        written_offset = held.told_written_offset
+        if replica.leader is not None:
+            written_offset = replica.leader.written_offset
+        is_extended = written_offset != held.told_written_offset
+        if replica.high_watermark != held.told_high_watermark:
+            said.append(Advanced(topic_partition))
+        elif is_extended:
+            said.append(Extended(topic_partition))
+        held.told_high_watermark = replica.high_watermark
+        held.told_written_offset = written_offset
+        if is_extended and topic_partition not in self._turn_of:
+            self._schedule(topic_partition, held, now)
+        return said
+
+
+def _lack_of(
+    topic_partition: TopicPartition, log: ReplicaLog, state: PartitionState
+) -> CorruptLogError:
+    epoch, end = state.committed_end
+    return CorruptLogError(
+        f"records were committed up to offset {end} (leader epoch {epoch}), and the log here, "
+        f"which ends at {log.log_end_offset} (leader epoch {log.leader_epochs.latest_epoch}), "
+        "lacks some of them: an older copy of the disk was put back, or damage cut the log off. "
+        "Put the newest copy back, or start another eligible broker; where there is none, an "
+        "unclean election goes on without them",
+        topic_partition=topic_partition,
+    )
+
+
+def _altered(old: Topic | None, topic: Topic) -> Iterator[int]:
+    """Yield the numbers of the partitions that have changed."""
+    if old is None or old.overrides != topic.overrides:
+        yield from range(len(topic.partitions))
+        return
+    for number, state in enumerate(topic.partitions):
+        before = old.partitions[number] if number < len(old.partitions) else None
+        if state is not before and state != before:
+            yield number

@@ -1,0 +1,1 @@
+"""What every process runs on: clocks, threads, loops, connections, pages for Prometheus."""

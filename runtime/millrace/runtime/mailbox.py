@@ -1,0 +1,105 @@
+"""From threads to the event loop, many messages a wake-up.
+
+`loop.call_soon_threadsafe` writes to a socket each time. Here a thread leaves its message in a
+deque and wakes the loop only if no thread has done so since the loop last emptied it: a busy loop
+is not woken at all, an idle one at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from millrace.runtime import host
+
+_TURN_SECONDS_MAX = 0.01
+"""How long posted calls may keep the loop from other work."""
+
+
+class Mailbox:
+    """Runs calls that threads post, on the loop and in the order in which they were posted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._is_woken = False
+
+    def post(self, call: Callable[..., None], *args: Any) -> None:
+        """Have the loop call `call(*args)`; from any thread."""
+        self._calls.append((call, args))
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # The loop is closed.
+                self._calls.clear()
+
+    def _deliver(self) -> None:
+        # First the flag, then the calls: a call posted in between wakes the loop once more.
+        self._is_woken = False
+        calls = self._calls
+        until = host.monotonic_s() + _TURN_SECONDS_MAX
+        try:
+            while calls:
+                call, args = calls.popleft()
+                call(*args)
+                if host.monotonic_s() > until:
+                    break
+        finally:
+            if calls:  # Time is up, or one has raised: the others come in the loop's next turn.
+                self._loop.call_soon(self._deliver)
+
+
+class Worker:
+    """One thread that runs jobs in the order of submission and posts their outcomes.
+
+    Args:
+        name: the thread's name.
+        mailbox: where outcomes go.
+    """
+
+    def __init__(self, name: str, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._jobs: host.Queue = host.current.new_queue()
+        self._thread = host.current.start_thread(name, self._run)
+
+    def submit(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Run `job(*args)` on the thread, then `done(result, error)` on the loop."""
+        self._jobs.put((job, args, done))
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `job(*args)` on the thread; from the loop."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(partial(settle, future), job, *args)
+        return future
+
+    def close(self) -> None:
+        """Let the submitted jobs end, then end the thread; blocks meanwhile."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, args, done = entry
+            try:
+                result, error = job(*args), None
+            except BaseException as raised:
+                result, error = None, raised
+            self._mailbox.post(done, result, error)
+            entry = job = args = done = result = error = None
+
+
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Complete the future that waits for a job, unless it was cancelled; on the loop."""
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,63 @@
+"""Long work on the event loop, a slice at a time, so that other work goes on in between.
+
+Work with many entries yields before each of them. All long work together has one slice in each turn
+of the loop: work that finds it used up waits for the next turn, and continues in order of arrival.
+So a hundred large requests delay the loop no longer than one does. The first few entries of each
+are done at once, and so are messages of ordinary size: small work does not wait.
+"""
+
+import asyncio
+from typing import Final
+
+from millrace.runtime import host
+
+SLICE_SECONDS: Final = 0.002
+"""How long all long work together may keep the loop in one turn."""
+FREE_ENTRIES: Final = 16
+"""Entries of each work that do not count."""
+FREE_BYTES: Final = 32 << 10
+"""Largest message that is decoded or encoded at once: for less than its call costs anyway."""
+
+
+class Turns:
+    """See the module. One for all of a broker; on the event loop."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None  # Of this turn's slice, once it has begun.
+
+    def work(self) -> "Work":
+        """Begin something that may become long."""
+        return Work(self)
+
+    async def give_way_to(self, message_bytes: int) -> None:
+        """Return when there is time to decode or encode a message of this size."""
+        if message_bytes > FREE_BYTES:
+            await self.next_slice()
+
+    async def next_slice(self) -> None:
+        """Return when there is time for an entry: at once, unless this turn's slice is over."""
+        while self._until is not None and host.monotonic_s() >= self._until:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if self._until is None:
+            self._until = host.monotonic_s() + SLICE_SECONDS
+            # Before all present waiters, which enter the loop's queue after this.
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._until = None
+
+
+class Work:
+    """One piece of work with many entries, such as a request, a response or a log to read."""
+
+    __slots__ = ("_done", "_turns")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._done = 0
+
+    async def give_way(self, entries: int = 1) -> None:
+        """Return when there is time for this many more entries."""
+        self._done += entries
+        if self._done > FREE_ENTRIES:
+            await self._turns.next_slice()

@@ -1,0 +1,1 @@
+"""What Spark asks a cluster, and the clients that its workers share."""

@@ -1,0 +1,1 @@
+"""Reads topics into Spark, in batches and as a stream."""

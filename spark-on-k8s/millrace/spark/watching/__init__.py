@@ -1,0 +1,1 @@
+"""Shows how streaming queries do: metrics, progress, positions."""

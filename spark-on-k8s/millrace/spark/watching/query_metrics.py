@@ -1,0 +1,80 @@
+"""The metrics of streaming queries, from their states; importable without Spark.
+
+Labels are bounded: queries by those of one session, topics by those that they read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from millrace.spark.watching.query_states import QueryState
+
+_PREFIX: Final = "millrace_spark"
+_GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
+    ("active", "1 while the query runs.", lambda each: each.is_active),
+    ("failed", "1 for a query that has ended with an error.", lambda each: bool(each.failure)),
+    (
+        "input_rows_per_second",
+        "Rows that came, by the last micro-batch; 0 when there was nothing to do.",
+        lambda each: each.input_rows_per_second,
+    ),
+    (
+        "processed_rows_per_second",
+        "Rows that were processed, by the last micro-batch; 0 when there was nothing to do.",
+        lambda each: each.processed_rows_per_second,
+    ),
+    ("state_rows", "Rows in the query's state.", lambda each: each.state_rows),
+    ("state_memory_bytes", "Memory of the query's state.", lambda each: each.state_bytes),
+)
+
+
+def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
+    """Yield the metrics of all queries.
+
+    Args:
+        states: of the queries.
+        now: the time, in seconds of the states' clock.
+    """
+    known = list(states)
+    for name, meaning, value in _GAUGES:
+        gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, labels=["query"])
+        for each in known:
+            gauge.add_metric([each.name], value(each))
+        yield gauge
+    rows = CounterMetricFamily(f"{_PREFIX}_rows", "Rows read.", labels=["query"])
+    batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
+    age = GaugeMetricFamily(
+        f"{_PREFIX}_last_progress_age_seconds",
+        "Since a running query ended a micro-batch, or found nothing to do.",
+        labels=["query"],
+    )
+    took = GaugeMetricFamily(
+        f"{_PREFIX}_batch_duration_seconds",
+        "Of the last micro-batch, by phase; `triggerExecution` is all of it.",
+        labels=["query", "phase"],
+    )
+    lag = GaugeMetricFamily(
+        f"{_PREFIX}_lag_records",
+        "Records of a topic that the last micro-batch left unread.",
+        labels=["query", "topic"],
+    )
+    for each in known:
+        rows.add_metric([each.name], each.rows)
+        batches.add_metric([each.name], each.batches)
+        if each.is_active:
+            age.add_metric([each.name], now - each.heard_at)
+        for phase, seconds in each.phases_s.items():
+            took.add_metric([each.name, phase], seconds)
+        for topic, records in each.lag.items():
+            lag.add_metric([each.name, topic], records)
+    yield from (rows, batches, age, took, lag)
+
+
+def report_failures(failures: int) -> Metric:
+    """Return the metric of position reports that failed."""
+    return CounterMetricFamily(
+        f"{_PREFIX}_position_report_failures",
+        "Reports of positions to the brokers that failed.",
+        failures,
+    )

@@ -1,0 +1,68 @@
+"""What brokers say to the controller, there and back."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.cluster import registration
+
+from millrace.broker.controller.controller_messages import (
+    request_from_proto,
+    request_to_proto,
+)
+from millrace.core.ids import BrokerEpoch, BrokerId
+from millrace.core.media import Media
+from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.metadata.requests import AcceptedCopy, Heartbeat, RegisterBroker
+
+LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
+
+
+@pytest.mark.parametrize("media", [(), (Media.HDD,), (Media.SSD, Media.HDD)])
+def test_a_heartbeat_says_of_which_media_its_broker_has_directories(
+    media: tuple[Media, ...],
+) -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5, media=media))
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.media == media
+
+
+def test_a_heartbeat_says_where_clients_outside_find_its_broker() -> None:
+    request = Heartbeat(life=LIFE, metadata_epoch=5, outside_address="203.0.113.5:9094")
+    found = request_from_proto(request_to_proto(request))
+    assert isinstance(found, Heartbeat)
+    assert found.outside_address == "203.0.113.5:9094"
+
+
+def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
+    message.heartbeat.media.extend([99, 2, 1, 2])  # type: ignore[list-item]
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.media == (Media.SSD, Media.HDD)
+
+
+@pytest.mark.parametrize("reluctance", Reluctance)
+def test_a_heartbeat_says_why_its_broker_would_rather_not_lead(reluctance: Reluctance) -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5, reluctance=reluctance))
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.reluctance is reluctance
+
+
+def test_a_reason_of_a_later_release_is_none() -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
+    message.heartbeat.reluctance = 99  # type: ignore[assignment]
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.reluctance is Reluctance.NONE
+
+
+@pytest.mark.parametrize("accepted", [None, AcceptedCopy(BrokerEpoch(17), BrokerEpoch(20))])
+def test_a_registration_says_which_older_copy_a_person_accepts(
+    accepted: AcceptedCopy | None,
+) -> None:
+    request = replace(registration(1), accepted_copy=accepted)
+    found = request_from_proto(request_to_proto(request))
+    assert isinstance(found, RegisterBroker)
+    assert found.accepted_copy == accepted

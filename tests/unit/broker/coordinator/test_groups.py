@@ -1,0 +1,713 @@
+"""The runtime of positions: it loads, delays answers until the commit, and recovers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+
+from millrace.broker.coordinator.coordinators import CoordinatorLimits, _read_records
+from millrace.broker.coordinator.groups import Assignment, Groups, _Look
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.reader import LogReader
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.config import GroupsConfig
+from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.coordinator.groups.group import Member, MemberRecord
+from millrace.core.coordinator.groups.membership import Heartbeat
+from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
+from millrace.core.errors import (
+    Appended,
+    CoordinatorLoadInProgressError,
+    InstanceIdInUseError,
+    MillraceError,
+    NotLeaderError,
+    RequestTimedOutError,
+    StorageFullError,
+    UnreleasedInstanceIdError,
+    UnsupportedFormatError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import (
+    BrokerLife,
+    ClusterState,
+    DeletedTopic,
+    PartitionState,
+    StateShard,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replica import Complete, Effect, Replica
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
+from millrace.core.topics import TopicName
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox
+from millrace.runtime.turns import Turns
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+PLACE = TopicPartition(TopicId(b"t" * 16), 0)
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+ANYONE = Member()
+LIMITS = CoordinatorLimits(inflated_bytes_max=1 << 20)
+
+
+class NotedReader(LogReader):
+    """Notes from where records of positions are read."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__(mailbox, threads=1, buffer_bytes=1 << 20)
+        self.starts: list[Offset] = []
+
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        if job is _read_records:
+            self.starts.append(args[1])
+        return super().call(log_dir, job, *args)
+
+
+class Stage:
+    """One partition of `__positions` with a follower, whose reports the test gives."""
+
+    def __init__(
+        self,
+        config: PositionsConfig | None = None,
+        limits: CoordinatorLimits = LIMITS,
+        groups: GroupsConfig | None = None,
+    ) -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        self.disk = Disk()
+        self.log = LogOnDisk(self.disk).log
+        self.appender = Appender("a", mailbox, lambda _: None, raise_it)
+        self.reader = NotedReader(mailbox)
+        self.config = config or PositionsConfig()
+        self.limits = limits
+        self.groups = groups or GroupsConfig()
+        self.image: Any = None
+        self.log_starts: list[Offset] = []
+        self.partition = Partition(
+            topic="__positions",
+            topic_partition=TOPIC_PARTITION,
+            config=TopicConfig(),
+            replica=Replica(
+                TOPIC_PARTITION,
+                HERE,
+                self.log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            ),
+            log=self.log,
+            appender=self.appender,
+            inflated_bytes_max=1 << 20,
+            owner=self,
+        )
+        self._epoch = 0
+        self.open()
+
+    def open(self) -> None:
+        """Let another runtime serve the partition."""
+        me: Any = self
+        self.positions = Groups(
+            me,
+            self.reader,
+            self.config,
+            self.groups,
+            turns=Turns(),
+            on_failure=raise_it,
+            limits=self.limits,
+        )
+
+    # --- What the runtime asks of all partitions ---
+
+    def add_opened_callback(self, callback: Callable[[Partition], None]) -> None:
+        callback(self.partition)  # It is open.
+
+    def find(self, _: TopicPartition) -> Partition:
+        return self.partition
+
+    def advance_log_start(self, _: Partition, start_offset: Offset) -> None:
+        self.log_starts.append(start_offset)
+
+    def take_offline(self, _: TopicPartition, error: MillraceError) -> None:
+        pytest.fail(error.message)
+
+    # --- What happens ---
+
+    def lead(self, leader: BrokerLife | None = HERE) -> None:
+        self._epoch += 1
+        state = PartitionState(
+            replicas=(HERE.broker_id, THERE.broker_id),
+            leader=NO_BROKER if leader is None else leader.broker_id,
+            leader_epoch=LeaderEpoch(self._epoch),
+            partition_epoch=PartitionEpoch(self._epoch),
+            isr=(HERE, THERE),
+        )
+        self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
+
+    def replicate(self) -> None:
+        """Let the follower have everything that is in the log."""
+        leader = self.partition.leader
+        end = self.log.log_end_offset
+        epochs = self.log.leader_epochs
+        progress = FollowerProgress(end, end, Offset(0), epochs.latest_epoch)
+        waiters = leader.on_follower_fetch(
+            THERE,
+            leader.leader_epoch,
+            progress,
+            epochs,
+            monotonic_now(),
+            log_start_offset=self.log.log_start_offset,
+        )
+        self.perform([Complete(waiters)])
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        self.on_written(partition, end)
+        self.perform(partition.replica.on_flushed(flushed))
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        self.perform(partition.replica.on_write_failed(base_offset, error, monotonic_now()))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Complete):
+                for waiter in effect.waiters:
+                    waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+        self.partition.on_readers_concerned()
+
+    # --- What is asked ---
+
+    async def loaded(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(CoordinatorLoadInProgressError):
+                    for shard in self.positions.runtime._shards.values():
+                        shard.ready()
+                    return
+                await asyncio.sleep(0.001)
+
+    def resolve(
+        self, offset: int, name: str = "q", place: TopicPartition = PLACE
+    ) -> "asyncio.Task[object]":
+        def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, object]:
+            proposals = {place: Position(offset)}
+            found = machine.handle_resolve_initial(name, proposals, now)
+            return Result(found.records, found.response[place].offset)
+
+        return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
+
+    def look(self, name: str = "q") -> "asyncio.Task[object]":
+        def handle(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, object]:
+            found = machine.positions(name, Kind.INITIAL)
+            return Result([], [each.offset for each in found.values()])
+
+        return asyncio.create_task(self.positions.runtime.ask(TOPIC_PARTITION, handle))
+
+    async def keep(self, offset: int, name: str = "q", place: TopicPartition = PLACE) -> None:
+        """Store a position, and have it committed."""
+        end = self.log.log_end_offset
+        stored = self.resolve(offset, name, place)
+        await self.written(end + 1)
+        self.replicate()
+        assert await stored == offset
+
+    async def written(self, end: int) -> None:
+        async with asyncio.timeout(10):
+            while self.partition.replica.written_offset < end:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def stage(
+    config: PositionsConfig | None = None,
+    limits: CoordinatorLimits = LIMITS,
+    groups: GroupsConfig | None = None,
+) -> AsyncIterator[Stage]:
+    the = Stage(config, limits, groups)
+    try:
+        yield the
+    finally:
+        the.positions.runtime.stop()
+        await asyncio.to_thread(the.appender.close)
+        the.reader.close()
+
+
+async def is_waiting(*tasks: "asyncio.Task[object]") -> bool:
+    await asyncio.sleep(0.02)
+    return not any(task.done() for task in tasks)
+
+
+def test_an_answer_waits_until_it_is_committed_and_so_does_one_that_only_read() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            first, second, third = the.resolve(5), the.resolve(9), the.look()
+            await the.written(1)
+            assert await is_waiting(first, second, third)
+            assert the.log.log_end_offset == 1, "the second one stored nothing"
+            the.replicate()
+            assert [await first, await second, await third] == [5, 5, [5]]
+            assert (the.positions.kept(), the.positions.runtime.unready()) == (1, 0)
+            assert await the.look() == [5], "with nothing under way it is answered at once"
+
+    asyncio.run(story())
+
+
+def test_while_the_log_is_read_everybody_is_told_to_come_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            with pytest.raises(NotLeaderError) as refused:
+                await the.look()
+            assert refused.value.appended is Appended.NO
+            assert the.positions.runtime.unready() == 0
+            the.lead()
+            assert the.positions.runtime.unready() == 1
+            with pytest.raises(CoordinatorLoadInProgressError):
+                await the.look()
+            await the.loaded()
+            assert await the.look() == []
+
+    asyncio.run(story())
+
+
+def test_a_new_leader_reads_what_the_last_one_left_and_answers_when_it_is_committed() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = the.resolve(5)
+            await the.written(1)
+            the.lead(THERE)
+            with pytest.raises(NotLeaderError) as failed:
+                await waiting
+            assert failed.value.appended is Appended.MAYBE
+            with pytest.raises(NotLeaderError):
+                await the.look()
+            the.lead()
+            await the.loaded()
+            found = the.resolve(9)
+            assert await is_waiting(found)
+            the.replicate()
+            assert await found == 5, "it was in the log, and is committed by now"
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_goes_on_leading_reads_nothing_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            for again in (HERE, None, HERE):  # Another epoch, and one without a leader between.
+                the.lead(again)
+            await the.loaded()
+            the.replicate()
+            assert await the.look() == [5]
+            await the.keep(6, "p")
+            assert the.reader.starts == []
+
+    asyncio.run(story())
+
+
+def test_what_another_broker_leads_is_let_go_of_and_read_from_the_start() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            the.lead(THERE)
+            (shard,) = the.positions.runtime._shards.values()
+            assert shard._replayed is None
+            the.lead()
+            await the.loaded()
+            the.replicate()
+            assert await the.look() == [5]
+            assert the.reader.starts == [0]
+
+    asyncio.run(story())
+
+
+def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            await the.keep(6, "cut off")
+            the.lead(None)
+            the.log.truncate_to(Offset(1), wall_now())
+            the.log.append([stamped_batch(1, epoch=2)], wall_now())
+            (shard,) = the.positions.runtime._shards.values()
+            assert shard._replayed is not None
+            the.lead()
+            async with asyncio.timeout(10):
+                while the.reader.starts[:1] != [0]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(story())
+
+
+def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again() -> None:
+    async def story() -> None:
+        async with stage(limits=replace(LIMITS, read_bytes=1)) as the:
+            the.lead()
+            await the.loaded()
+            for number in range(20):
+                await the.keep(number, f"name {number}")
+            the.positions.runtime.stop()
+            the.open()
+            async with asyncio.timeout(10):
+                while len(the.reader.starts) < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            the.lead()
+            await the.loaded()
+            the.replicate()
+            assert await the.look("name 19") == [19]
+            assert the.reader.starts.count(Offset(0)) == 1
+            assert the.reader.starts == sorted(the.reader.starts)
+
+    asyncio.run(story())
+
+
+def test_one_log_of_a_directory_is_read_at_a_time() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            the.positions.runtime.stop()
+            the.open()
+            (loading,) = [the.positions.runtime.loading[the.log.log_dir]]
+            async with loading:  # As by another partition.
+                await asyncio.sleep(0.02)
+                assert the.reader.starts == []
+            await the.loaded()
+            assert the.reader.starts == [0]
+
+    asyncio.run(story())
+
+
+def test_a_failed_append_is_undone_by_reading_the_log_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            kept = the.resolve(1, "kept")
+            await the.written(1)
+            the.replicate()
+            await kept
+            the.disk.capacity = 0
+            failing = [the.resolve(5), the.resolve(6, "p"), the.look()]
+            for each in failing:
+                with pytest.raises(StorageFullError) as failed:
+                    await each
+                assert failed.value.appended is Appended.MAYBE
+            the.disk.capacity = None
+            await the.loaded()
+            assert await the.look() == []
+            assert await the.look("kept") == [1]
+            again = the.resolve(7)
+            await the.written(2)
+            the.replicate()
+            assert await again == 7
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_too_long_is_told_that_nobody_knows() -> None:
+    async def story() -> None:
+        async with stage(limits=replace(LIMITS, commit_seconds=0.05)) as the:
+            the.lead()
+            await the.loaded()
+            with pytest.raises(RequestTimedOutError) as failed:
+                await the.resolve(5)
+            assert failed.value.appended is Appended.MAYBE
+            the.replicate()
+            assert await the.look() == [5]
+
+    asyncio.run(story())
+
+
+def test_a_log_that_a_later_release_wrote_is_not_served() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.log.append([stamped_batch(0)], wall_now())
+            the.log.flush()
+            the.partition.replica = Replica(
+                TOPIC_PARTITION,
+                HERE,
+                the.log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            )
+            the.lead()
+            async with asyncio.timeout(10):
+                while True:
+                    with pytest.raises(CoordinatorLoadInProgressError) as refused:
+                        await the.look()
+                    if "later release" in refused.value.message:
+                        break
+                    await asyncio.sleep(0.001)
+            assert issubclass(UnsupportedFormatError, MillraceError)
+
+    asyncio.run(story())
+
+
+def test_the_log_start_moves_once_what_overtook_the_old_records_is_committed() -> None:
+    async def story() -> None:
+        async with stage(limits=replace(LIMITS, log_start_step=3)) as the:
+            the.lead()
+            await the.loaded()
+
+            async def commit(offset: int) -> None:
+                task = asyncio.create_task(
+                    the.positions.runtime.ask(
+                        TOPIC_PARTITION,
+                        lambda machine, now: machine.handle_commit(
+                            "q", {PLACE: Position(offset)}, now
+                        ),
+                    )
+                )
+                await the.written(offset)
+                assert all(start < offset for start in the.log_starts)
+                the.replicate()
+                await task
+
+            for offset in range(1, 12):
+                await commit(offset)
+            assert the.log_starts
+            assert the.log_starts == sorted(set(the.log_starts))
+            assert all(
+                later - earlier >= 3
+                for earlier, later in zip([0, *the.log_starts], the.log_starts, strict=False)
+            )
+
+    asyncio.run(story())
+
+
+def test_what_nobody_touched_for_long_is_forgotten() -> None:
+    async def story() -> None:
+        async with stage(PositionsConfig(initial_retention_ms=1000)) as the:
+            the.lead()
+            await the.loaded()
+            stored = the.resolve(5)
+            await the.written(1)
+            the.replicate()
+            await stored
+            await the.positions.expire_now()
+            assert await the.look() == [5]
+            await asyncio.sleep(1.1)
+            expiring = asyncio.create_task(the.positions.expire_now())
+            await the.written(2)
+            the.replicate()
+            await expiring
+            assert await the.look() == []
+
+    asyncio.run(story())
+
+
+def test_a_look_at_many_sessions_gives_the_loop_back() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            machine = the.positions.runtime.machine(TOPIC_PARTITION)
+            assert machine is not None
+            for name in (f"g{number}" for number in range(500)):
+                for member_id in map(str, range(100)):
+                    machine.membership.replay(MemberRecord(name, member_id, Member(), WallMs(0)))
+            looking = asyncio.create_task(the.positions.end_sessions())
+            turns = 0
+            while not looking.done():
+                await asyncio.sleep(0)
+                turns += 1
+            assert turns > 1
+            assert len(the.positions._sessions[TOPIC_PARTITION]) == 50_000
+
+    asyncio.run(story())
+
+
+async def join(
+    the: Stage, wait_seconds: float, member: Member = ANYONE
+) -> "asyncio.Task[Assignment]":
+    """Let the member `m` join, and wait with its next heartbeat."""
+    joining = asyncio.create_task(
+        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", 0, member), 0)
+    )
+    await the.written(1)
+    the.replicate()
+    epoch = (await joining).current.epoch
+    return asyncio.create_task(
+        the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", epoch), wait_seconds)
+    )
+
+
+def test_a_coordinator_that_resigns_and_comes_back_knows_nothing_of_sessions() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await (await join(the, 0))
+            assert the.positions.is_confirmed(TOPIC_PARTITION, "g", "m")
+            assert len(the.positions._sessions[TOPIC_PARTITION]) == 1
+            the.lead(THERE)
+            the.lead()  # Before any look at sessions.
+            await the.loaded()
+            assert TOPIC_PARTITION not in the.positions._sessions
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.2])
+def test_a_member_is_told_for_how_long_its_heartbeat_has_waited(wait_seconds: float) -> None:
+    """Its session begins once more when that wait is over."""
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            began = monotonic_now()
+            told = await (await join(the, wait_seconds))
+            session = the.positions._sessions[TOPIC_PARTITION]._sessions["g", "m"]
+            session_ms = the.groups.session_timeout_ms
+            assert wait_seconds <= told.waited_seconds
+            assert began + 1000 * told.waited_seconds <= session.ends_at - session_ms
+
+    asyncio.run(story())
+
+
+def test_heartbeats_that_wait_are_refused_at_once_when_another_broker_leads() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = await join(the, 3600)
+            assert await is_waiting(waiting)
+            the.lead(THERE)
+            with pytest.raises(NotLeaderError):
+                async with asyncio.timeout(10):
+                    await waiting
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_second_member_with_an_instance_id_is_told_whether_the_first_one_lives(
+    lives: bool,
+) -> None:
+    static = Member(instance_id="one", address="10.0.0.7:99")
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = await join(the, 3600, static)
+            assert await is_waiting(waiting)
+
+            async def live() -> None:
+                epoch = (await waiting).current.epoch  # It is answered before its time is over.
+                if lives:
+                    await the.positions.heartbeat(TOPIC_PARTITION, "g", Heartbeat("m", epoch), 0)
+
+            living = asyncio.create_task(live())
+            second = Heartbeat("n", 0, static)
+            with pytest.raises(
+                InstanceIdInUseError if lives else UnreleasedInstanceIdError
+            ) as told:
+                await the.positions.heartbeat(TOPIC_PARTITION, "g", second, 0)
+            assert told.value.retriable is not lives
+            assert "'m'" in told.value.message
+            await living
+
+    asyncio.run(story())
+
+
+def test_a_member_that_is_heard_while_others_are_removed_stays() -> None:
+    """The commit of a removal takes time."""
+
+    async def story() -> None:
+        async with stage(groups=GroupsConfig(session_timeout_ms=1000)) as the:
+            the.lead()
+            await the.loaded()
+            await (await join(the, 0))
+            end = the.log.log_end_offset
+            await the.positions._end(TOPIC_PARTITION, [_Look("g", ["m"], [])])
+            machine = the.positions.runtime.machine(TOPIC_PARTITION)
+            assert machine is not None
+            assert list(machine.membership.groups["g"].members) == ["m"]
+            assert the.log.log_end_offset == end
+
+    asyncio.run(story())
+
+
+def test_positions_of_a_deleted_topic_are_kept_for_as_long_as_it_may_come_back() -> None:
+    """P75; else a topic that is back would be read again from its beginning."""
+    topic = Topic(
+        topic_id=PLACE.topic_id,
+        name=TopicName("default", "t"),
+        partitions=(
+            PartitionState(
+                replicas=(HERE.broker_id,),
+                leader=NO_BROKER,
+                leader_epoch=LeaderEpoch(1),
+                partition_epoch=PartitionEpoch(1),
+                isr=(),
+                elr=(HERE,),
+            ),
+        ),
+    )
+    gone = MetadataImage.empty(ClusterState(cluster_id="c"))
+    deleted = {topic.topic_id: DeletedTopic(topic=topic, deleted_at=WallMs(1))}
+    number = shard_of(topic.topic_id)
+    kept = gone.with_shard(StateShard(number=number, version=1, deleted=deleted))
+
+    async def story() -> None:
+        async with stage(PositionsConfig(retention_ms=300)) as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            await asyncio.sleep(0.4)
+            await the.keep(7, place=TopicPartition(TopicId(b"u" * 16), 0))  # The name is used.
+            the.image = kept
+            await the.positions.expire_now()
+            assert await the.look() == [5, 7]
+            the.image = gone
+            expiring = asyncio.create_task(the.positions.expire_now())
+            await the.written(3)
+            the.replicate()
+            await expiring
+            assert 5 not in await the.look()  # type: ignore[operator]
+
+    asyncio.run(story())

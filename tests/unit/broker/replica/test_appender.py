@@ -1,0 +1,260 @@
+"""The append thread over logs whose flushes cannot be tried for a while, or take long."""
+
+import asyncio
+import errno
+import threading
+
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import stamped_batch
+
+from millrace.broker.replica.appender import Appender
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageFullError,
+)
+from millrace.core.ids import BrokerEpoch, BrokerId, Offset
+from millrace.runtime.mailbox import Mailbox
+
+
+class NotedTarget:
+    """Implements `Target`; notes what it is told."""
+
+    is_flushed_before_ack = True
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.generation_written = 0
+        self.written: list[Offset] = []
+        self.failed: list[MillraceError] = []
+        self.flushed = asyncio.Event()
+
+    def on_written(self, end_offset: Offset) -> None:
+        self.written.append(end_offset)
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        assert flushed_offset <= end_offset
+        self.flushed.set()
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        self.failed.append(error)
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        self.failed.append(error)
+
+
+class DiskOfFewDescriptors(Disk):
+    """Lacks a descriptor for the next so many flushes."""
+
+    flushes_to_refuse = 0
+
+    def count_flush(self, inode: object = None) -> None:
+        if self.flushes_to_refuse:
+            self.flushes_to_refuse -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        super().count_flush(inode)  # type: ignore[arg-type]
+
+
+def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledged_before() -> None:
+    async def scenario() -> None:
+        disk = DiskOfFewDescriptors()
+        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
+        opened.append(stamped_batch(0))
+        opened.log.flush()
+        failures: list[LogDirFailedError] = []
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+        target = NotedTarget(opened.log)
+        disk.flushes_to_refuse = 2
+        appender.append(target, stamped_batch(1), 0)
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        assert target.written[0] == 2
+        assert disk.flushes_to_refuse == 0
+        assert opened.log.flushed_offset == 2
+        assert failures == target.failed == []
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
+    async def scenario() -> None:
+        disk = DiskOfFewDescriptors()
+        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
+        opened.append(stamped_batch(0))
+        opened.log.flush()
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        disk.flushes_to_refuse = 2
+        appender.append(target, stamped_batch(1), 0)
+        try:
+            async with asyncio.timeout(10):
+                while not target.flushed.is_set():
+                    await appender.call(lambda: None)
+                    await asyncio.sleep(0.005)
+        finally:
+            await asyncio.to_thread(appender.close)
+        assert opened.log.flushed_offset == 2
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
+    async def scenario() -> None:
+        opened = LogOnDisk(Disk())
+        failures: list[LogDirFailedError] = []
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+        target = NotedTarget(opened.log)
+        opened.log.close(clean=False)
+        appender.append(target, stamped_batch(0), 0)
+        assert await appender.call(lambda: 7) == 7
+        assert {type(each) for each in target.failed} == {CorruptLogError}
+        assert failures == []
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setting() -> None:
+    async def scenario() -> None:
+        batches = [stamped_batch(number) for number in range(20)]
+        length = batches[0].length
+        disk = Disk()
+        opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        is_busy = threading.Event()
+        appender.call(is_busy.wait, 10)
+        for batch in batches[:19]:
+            appender.append(target, batch, 0)
+        disk.capacity = sum(map(disk.size, disk.files())) + 13 * length
+        is_busy.set()
+        async with asyncio.timeout(10):
+            await target.flushed.wait()
+            while not target.failed:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert [type(error) for error in target.failed] == [StorageFullError]
+        assert target.written == [opened.end]
+        assert 3 <= opened.end <= 13
+        disk.capacity = None
+        target.flushed.clear()
+        for batch in batches[opened.end :]:
+            appender.append(target, batch, target.generation_written)
+        async with asyncio.timeout(10):
+            while opened.end < len(batches):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        sizes = [disk.size(name) for name in disk.files() if name.endswith(".log")]
+        assert max(sizes) <= 3 * length
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+class DiskThatHangs(Disk):
+    """Flushes only when it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def count_flush(self, inode: object = None) -> None:
+        assert self.may_go_on.wait(10)
+        super().count_flush(inode)  # type: ignore[arg-type]
+
+
+def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
+    async def scenario() -> None:
+        disk = DiskThatHangs()
+        opened = LogOnDisk(disk)
+        appender = Appender(
+            "test",
+            Mailbox(asyncio.get_running_loop()),
+            opened.directory.checkpoint,
+            lambda error: None,
+        )
+        target = NotedTarget(opened.log)
+        appender.append(target, stamped_batch(0), 0)
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        target.flushed.clear()
+        appender.take_reading()
+        disk.may_go_on.clear()
+        appender.append(target, stamped_batch(1), 0)
+        async with asyncio.timeout(10):
+            while (reading := appender.take_reading()).under_way_ms < 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert reading.flushes_ms == []
+        disk.may_go_on.set()
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        reading = appender.take_reading()
+        assert (len(reading.flushes_ms), reading.under_way_ms) == (1, 0)
+        assert reading.flushes_ms[0] >= 20
+        assert appender.take_reading().flushes_ms == []
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way() -> None:
+    async def scenario() -> None:
+        disk = DiskThatHangs()
+        opened = LogOnDisk(disk)
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+        target = NotedTarget(opened.log)
+        appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        target.flushed.clear()
+        disk.may_go_on.clear()
+        appender.append(target, stamped_batch(1), 0)
+        async with asyncio.timeout(10):
+            while len(target.written) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert (target.written, target.flushed.is_set()) == ([1, 2], False)
+        disk.may_go_on.set()
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
+    """What is left of it is for the checkpoints."""
+
+    async def scenario() -> None:
+        disk = Disk()
+        opened = LogOnDisk(disk, ballast_bytes=2000)
+        directory = opened.directory
+        appender = Appender(
+            "test",
+            Mailbox(asyncio.get_running_loop()),
+            directory.checkpoint,
+            lambda error: None,
+            directory.ballast.check,
+        )
+        target = NotedTarget(opened.log)
+        try:
+            disk.capacity = sum(map(disk.size, disk.files()))
+            directory.begin_life(BrokerId(1), BrokerEpoch(7))
+            appender.append(target, stamped_batch(0), 0)
+            await appender.call(lambda: None)
+            await asyncio.sleep(0)
+            assert [type(error) for error in target.failed] == [StorageFullError]
+            assert appender.take_reading().was_full
+            assert opened.end == 0
+            disk.capacity = None
+            appender.append(target, stamped_batch(0), target.generation_written)
+            async with asyncio.timeout(30):
+                await target.flushed.wait()
+            assert opened.end == 1
+        finally:
+            await asyncio.to_thread(appender.close)
+
+    asyncio.run(scenario())

@@ -1,0 +1,184 @@
+"""A replica's machine, files and append thread together, on a disk in memory."""
+
+import asyncio
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION
+
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.partition import Partition
+from millrace.broker.storage.log import PartitionLog
+from millrace.core.errors import MillraceError, StorageFullError
+from millrace.core.ids import (
+    NO_PRODUCER_ID,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.leader import Acks, Waiter
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replica import Complete, Effect, Replica
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+
+
+class Sender:
+    """Whoever waits for an append."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Waiter] = asyncio.get_running_loop().create_future()
+
+    def on_append_done(self, waiter: Waiter) -> None:
+        self.done.set_result(waiter)
+
+
+class Owner:
+    """Brings what became of the files to the machine, and its answers to the senders."""
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        self.on_written(partition, end)
+        self.perform(partition.replica.on_flushed(flushed))
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        self.perform(partition.replica.on_write_failed(base_offset, error, monotonic_now()))
+
+    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        pytest.fail(error.message)
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Complete):
+                for waiter in effect.waiters:
+                    assert isinstance(waiter.owner, Sender)
+                    waiter.owner.on_append_done(waiter)
+
+
+def raise_it(error: MillraceError) -> None:
+    raise error
+
+
+def partition_of(log: PartitionLog, appender: Appender) -> Partition:
+    """Return a replica that has no role yet."""
+    return Partition(
+        topic="t",
+        topic_partition=TOPIC_PARTITION,
+        config=TopicConfig(),
+        replica=Replica(
+            TOPIC_PARTITION,
+            HERE,
+            log,
+            AppendRules(),
+            high_watermark=Offset(0),
+            config=ReplicationConfig(),
+        ),
+        log=log,
+        appender=appender,
+        inflated_bytes_max=1 << 20,
+        owner=Owner(),
+    )
+
+
+def lead(partition: Partition, leader: BrokerLife, epoch: int) -> None:
+    state = PartitionState(
+        replicas=(HERE.broker_id, THERE.broker_id),
+        leader=leader.broker_id,
+        leader_epoch=LeaderEpoch(epoch),
+        partition_epoch=PartitionEpoch(epoch),
+        isr=(HERE, THERE),
+    )
+    partition.replica.on_state(state, STANDINGS, monotonic_now())
+
+
+async def append(partition: Partition) -> Waiter:
+    """Append a client's batch; return how that ended."""
+    columns = Columns(1, wall_now(), values=[b"value"])
+    prepared = prepare(TOPIC_PARTITION, columns)
+    sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
+    sender = Sender()
+    batch = memoryview(sealed + bytes(prepared.body))
+    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
+    return await asyncio.wait_for(sender.done, 10)
+
+
+def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
+    async def story() -> None:
+        disk = Disk()
+        log = LogOnDisk(disk).log
+        appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+        partition = partition_of(log, appender)
+        try:
+            lead(partition, HERE, 1)
+            disk.capacity = 0
+            assert isinstance((await append(partition)).error, StorageFullError)
+            disk.capacity = None
+            lead(partition, THERE, 2)
+            lead(partition, HERE, 3)
+            for offset in range(2):
+                acknowledged = await append(partition)
+                assert acknowledged.error is None
+                assert acknowledged.base_offset == offset
+        finally:
+            await asyncio.to_thread(appender.close)
+
+    asyncio.run(story())
+
+
+def test_the_time_of_replication_ends_when_the_follower_has_what_was_durable() -> None:
+    async def story() -> None:
+        log = LogOnDisk(Disk()).log
+        appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+        partition = partition_of(log, appender)
+
+        def follow(end: int) -> None:
+            partition.leader.on_follower_fetch(
+                THERE,
+                LeaderEpoch(1),
+                FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(1)),
+                log.leader_epochs,
+                monotonic_now(),
+                log_start_offset=Offset(0),
+            )
+
+        try:
+            lead(partition, HERE, 1)
+            partition.note_durable()
+            assert partition.take_replication_seconds() is None
+            await append(partition)
+            partition.note_durable()
+            assert partition.take_replication_seconds() is None
+            await append(partition)
+            partition.note_durable()  # The measurement of the first batch goes on.
+            follow(1)
+            seconds = partition.take_replication_seconds()
+            assert seconds is not None
+            assert 0 <= seconds < 10
+            assert partition.take_replication_seconds() is None
+            partition.note_durable()
+            lead(partition, THERE, 2)
+            assert partition.take_replication_seconds() is None
+        finally:
+            await asyncio.to_thread(appender.close)
+
+    asyncio.run(story())

@@ -1,0 +1,998 @@
+"""The shell around a broker's replicas, on disks in memory: which logs it opens, and where."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.fakes.cluster import Cluster
+from tests.fakes.disk import Disk, Entry
+from tests.fakes.stamped_batches import stamped_batch
+
+from millrace.broker.replica.appender import HeldAppends
+from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.reader import LogReader
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import (
+    DirectoryConfig,
+    LogDirectory,
+    connect,
+    settle_moves,
+)
+from millrace.broker.storage.tier import Tier, write_tier
+from millrace.broker.telemetry.tiers import TierMetrics
+from millrace.broker.upkeep.tier_movers import TierMovers
+from millrace.core.broker_config import StorageConfig
+from millrace.core.errors import (
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageFullError,
+)
+from millrace.core.ids import (
+    NO_PRODUCER_ID,
+    BrokerEpoch,
+    BrokerId,
+    MonotonicMs,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.media import DEFAULT_MEDIA, Media
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import Topic
+from millrace.core.metadata.requests import (
+    AlterTopics,
+    ConfirmDeletions,
+    DeleteTopics,
+    PurgeTopics,
+    Reassignment,
+    ReassignPartitions,
+    TopicChange,
+    TopicRef,
+    UndeleteTopics,
+)
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header
+from millrace.core.replica.replication.file_jobs import ChangeLog, Outcome
+from millrace.core.replica.replication.follower import AdvanceLogStart
+from millrace.core.replica.replication.leader import Acks, Waiter
+from millrace.core.replica.replication.rules import ReplicationConfig
+from millrace.runtime.clock import wall_now
+from millrace.runtime.mailbox import Mailbox
+
+HERE = BrokerId(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        # Nobody signals what a test looks at.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+class Sender:
+    """Whoever waits for an append."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Waiter] = asyncio.get_running_loop().create_future()
+
+    def on_append_done(self, waiter: Waiter) -> None:
+        self.done.set_result(waiter)
+
+
+def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:
+    """Append a client's batch of one record; return what will tell how that ended."""
+    columns = Columns(1, wall_now(), values=[value])
+    prepared = prepare(partition.topic_partition, columns)
+    sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
+    batch, sender = memoryview(sealed + bytes(prepared.body)), Sender()
+    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
+    return sender.done
+
+
+class CrowdedDisk(Disk):
+    """May have no room for another directory, or refuse to move one."""
+
+    is_full = False
+    is_busy = False
+    refused = 0
+    going_on: threading.Event | None = None
+    """What flushes of a directory wait for."""
+
+    def fsync_directory(self, path: str) -> None:
+        if self.going_on is not None:
+            assert self.going_on.wait(20)
+        super().fsync_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        if self.is_busy and target.endswith(".deleted"):
+            self.refused += 1
+            raise OSError(errno.EMFILE, "too many open files", source)
+        super().rename(source, target)
+
+    def make_directory(self, path: str) -> None:
+        if self.is_full and not self.exists(path):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().make_directory(path)
+
+
+def open_directory(disk: Disk, root: str, media: Media = DEFAULT_MEDIA) -> LogDirectory:
+    return LogDirectory.open(
+        disk,
+        root,
+        DirectoryConfig(ballast_bytes=0, media=media),
+        cluster_id="cluster",
+        broker_id=HERE,
+        new_directory_id=root,
+    )
+
+
+class HangingHdd(CrowdedDisk):
+    """Two disks: an SSD that is about full, and an HDD that answers only while it may."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.hanging = 0
+
+    def _entry(self, path: str) -> Entry:
+        if path.startswith("/1/") and not self.may_answer.is_set():
+            self.hanging += 1
+            assert self.may_answer.wait(20)
+        return super()._entry(path)
+
+    def free_space(self, path: str) -> int:
+        return 1 << 40 if path.startswith("/1") else 1 << 20
+
+
+class World:
+    """One broker of a cluster, on one disk for each of its log directories."""
+
+    def __init__(self, directories: int = 1, brokers: int = 1, media: Sequence[Media] = ()) -> None:
+        self.cluster = Cluster(brokers)
+        self.media = media or [DEFAULT_MEDIA] * directories
+        self.disks = [CrowdedDisk(number) for number in range(len(self.media))]
+        self.failures: list[BaseException] = []
+        self.confirmed: list[TopicId] = []
+        self.ended = 0
+        """How many records a story left."""
+        self.partitions: Partitions
+        self.mailbox: Mailbox
+        self.reader: LogReader
+        self.opened: list[LogDirectory] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.cluster.driver.image
+
+    def create(
+        self, name: str = "t", partitions: int = 1, replicas: int = 1, **config: str
+    ) -> TopicId:
+        return self.cluster.create(
+            name, partitions=partitions, replication_factor=replicas, config=config
+        )
+
+    def move(self, topic_partition: TopicPartition, *target: int) -> None:
+        """Reassign a partition, and let that come to its end."""
+        reassignment = Reassignment(
+            topic_id=topic_partition.topic_id,
+            partition=topic_partition.partition,
+            replicas=tuple(map(BrokerId, target)),
+        )
+        self.cluster.ask_each(ReassignPartitions(reassignments=[reassignment]))
+        state = self.cluster.state(*topic_partition)
+        self.cluster.change_isr(
+            topic_partition.topic_id,
+            *state.replicas,
+            partition=topic_partition.partition,
+        )
+        self.cluster.driver.pass_time(1000)
+        assert self.cluster.state(*topic_partition).replicas == target
+
+    def alter_media(self, topic_id: TopicId, media: str) -> None:
+        """Let a topic ask for another media, and the broker know."""
+        change = TopicChange(topic=TopicRef(topic_id=topic_id), set_config={"media": media})
+        (answer,) = self.cluster.ask_each(AlterTopics(changes=[change]))
+        assert isinstance(answer, Topic), answer
+        self.partitions.on_image(self.image)
+
+    @asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Let time pass for the partitions."""
+        ticking = asyncio.create_task(self.partitions.tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+
+    def write(self, topic_partition: TopicPartition, at: int = 0) -> None:
+        """Leave a log with one batch, as an earlier process that was killed."""
+        directory = open_directory(self.disks[at], f"/{at}")
+        log = directory.open_partition(topic_partition, LogConfig(), WallMs(0))
+        log.append([stamped_batch(0, topic_partition=topic_partition)], WallMs(0))
+        log.flush()
+        directory.close(clean=False)
+
+    def run(
+        self, story: Callable[[], Awaitable[None]], *, misses_a_directory: bool = False
+    ) -> None:
+        """Run a story while the partitions are open; close the directories in order then."""
+
+        async def main() -> None:
+            mailbox = Mailbox(asyncio.get_running_loop())
+            reader = self.reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
+            self.mailbox = mailbox
+            self.opened = [
+                open_directory(disk, f"/{number}", self.media[number])
+                for number, disk in enumerate(self.disks)
+            ]
+            connect([each.moves for each in self.opened])
+            self.partitions = Partitions(
+                broker=self.cluster.life(HERE),
+                config=ReplicationConfig(),
+                directories=self.opened,
+                ask_controller=self._ask,
+                mailbox=mailbox,
+                log_config=lambda _: LogConfig(),
+                inflated_bytes_max=1 << 20,
+                on_changes=lambda _: None,
+                on_lost=lambda *_: None,
+                on_replicated=lambda _: None,
+                on_all_failed=self.failures.append,
+                on_failure=self.failures.append,
+                reader=reader,
+                misses_a_directory=misses_a_directory,
+                retry_ms=10,
+            )
+            try:
+                await story()
+            finally:
+                await self.partitions.stop()
+                for each in self.partitions.directories:
+                    await asyncio.to_thread(each.appender.close)
+                    each.directory.close(
+                        clean=each.failure is None,
+                        broker_epoch=BrokerEpoch(7),
+                        others=self.partitions.not_ours(),
+                    )
+                reader.close()
+
+        asyncio.run(main())
+
+    async def _ask(self, request: object) -> list[MillraceError | None]:
+        assert isinstance(request, ConfirmDeletions)
+        self.confirmed += request.topic_ids
+        return []
+
+    async def learn(self) -> None:
+        self.partitions.on_image(self.image)
+        await self.partitions.settled()
+
+    def names(self, at: int = 0) -> list[str]:
+        """Names of what lies in a log directory and concerns partitions."""
+        return [name for name in self.disks[at].list(f"/{at}") if "." in name or len(name) > 30]
+
+
+# What lies on disk, and belongs to others by now.
+
+
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_trash() -> None:
+    world = World(brokers=4)
+    topic_id = world.create(replicas=3)
+    moved = TopicPartition(topic_id, 0)
+    world.write(moved)
+    world.move(moved, 1, 2, 3)
+
+    async def story() -> None:
+        await world.learn()
+        await until(lambda: str(moved) not in world.names())
+
+    world.run(story)
+    assert moved not in world.opened[0].found
+    (name,) = world.names()
+    assert name.startswith(f"{moved}.")
+    assert name.endswith(".deleted")
+    assert open_directory(world.disks[0], "/0").closed_by == 7
+
+
+def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() -> None:
+    """Else it counted as one that crashed, with each start (P27)."""
+    world = World()
+    orphan = TopicPartition(TopicId(b"o" * 16), 0)
+    world.write(orphan)
+    (segment,) = [path for path in world.disks[0].files() if path.endswith(".log")]
+    world.disks[0].write(segment, world.disks[0].contents(segment) + b"torn")
+    ours = TopicPartition(world.create(), 0)
+
+    world.run(world.learn)
+    assert sorted(world.names()) == sorted([str(orphan), str(ours)])
+    directory = open_directory(world.disks[0], "/0")
+    assert directory.closed_by == 7
+    log = directory.open_partition(orphan, LogConfig(), WallMs(0))
+    assert log.log_end_offset == 1  # The tail is cut: nobody said that this log was in order.
+
+
+def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
+    world = World(brokers=4)
+    moved = TopicPartition(world.create(replicas=3), 0)
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.find(moved) is not None
+        world.move(moved, 1, 2, 3)
+        world.partitions.on_image(world.image)
+        await until(lambda: moved not in world.opened[0].logs)
+
+    world.run(story)
+
+
+# Deleted topics that may be brought back.
+
+
+def ask(world: World, request: object) -> None:
+    (answer,) = world.cluster.ask_each(request)  # type: ignore[arg-type]
+    assert isinstance(answer, Topic), answer
+
+
+def test_the_log_of_a_deleted_topic_is_closed_and_opened_again_with_everything() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(here)
+        sent = [send(partition, b"%d" % number) for number in range(20)]
+        ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        await world.learn()
+        await asyncio.gather(*sent)  # Each is told an outcome.
+        await until(lambda: here not in world.opened[0].logs)
+        assert world.partitions.find(here) is None
+        assert world.names() == [str(here)]
+        ask(world, UndeleteTopics(topics=topics))
+        await world.learn()
+        assert world.partitions.get(here).replica.leads
+        assert world.partitions.get(here).log.log_end_offset == 20
+        assert not world.failures
+
+    world.run(story)
+    assert open_directory(world.disks[0], "/0").closed_by == 7
+
+
+def test_a_topic_that_is_back_before_its_log_is_closed_is_opened_after_that() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        await world.learn()
+        for _ in range(5):
+            send(world.partitions.get(here), b"before")
+            ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+            world.partitions.on_image(world.image)
+            ask(world, UndeleteTopics(topics=topics))
+            await world.learn()
+            partition = world.partitions.get(here)
+            assert partition.log is world.opened[0].logs[here]
+        assert partition.log.log_end_offset == 5
+        assert not world.failures
+
+    world.run(story)
+
+
+def test_a_broker_that_never_opened_it_stops_in_order_and_recovers_it_later() -> None:
+    """It crashed, and the topic was deleted until after another stop in order."""
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    world.write(here)
+    (segment,) = [path for path in world.disks[0].files() if path.endswith(".log")]
+    world.disks[0].write(segment, world.disks[0].contents(segment) + b"torn")
+    topics = [TopicRef(topic_id=here.topic_id)]
+    ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+    for _ in range(2):
+        world.run(world.learn)
+        directory = open_directory(world.disks[0], "/0")
+        assert directory.closed_by == 7
+        directory.close(clean=True, broker_epoch=BrokerEpoch(7), others=[here])
+    ask(world, UndeleteTopics(topics=topics))
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.get(here).log.log_end_offset == 1
+
+    world.run(story)
+
+
+def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> None:
+    world = World()
+    here = TopicPartition(world.create(), 0)
+    topics = [TopicRef(topic_id=here.topic_id)]
+
+    async def story() -> None:
+        world.partitions.configure(ClusterConfig(deleted_topic_retention_ms=60_000))
+        await world.learn()
+        ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
+        world.partitions.on_image(world.image)
+        ask(world, PurgeTopics(topics=topics))
+        await world.learn()  # Its log may not be closed yet.
+        await until(lambda: world.confirmed == [here.topic_id])
+        assert not world.failures
+
+    world.run(story)
+    (name,) = world.names()
+    assert 60_000 <= wall_now() - int(name.split(".")[1]) < 120_000
+
+
+# Logs that cannot be opened.
+
+
+@pytest.mark.parametrize("what", ["room", "descriptors"])
+def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> None:
+    world = World()
+    partition = TopicPartition(world.create(), 0)
+    disk = world.disks[0]
+
+    def lack(it: bool) -> None:
+        if what == "room":
+            disk.is_full = it
+        else:
+            disk.lack = errno.EMFILE if it else None
+
+    async def story() -> None:
+        lack(True)
+        await world.learn()  # Nobody waits for what may take for ever.
+        await asyncio.sleep(0.2)
+        assert world.partitions.replicas.failed == [partition]
+        with pytest.raises(StorageFullError if what == "room" else StorageBusyError):
+            world.partitions.get(partition)
+        lack(False)
+        async with world.ticking():
+            await until(lambda: world.partitions.find(partition) is not None)
+        assert world.partitions.get(partition).replica.leads
+        assert world.partitions.replicas.failed == []
+        assert not world.failures
+
+    world.run(story)
+    assert open_directory(disk, "/0").closed_by == 7
+
+
+def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it_obeys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    partition = TopicPartition(world.create(), 0)
+    job = ChangeLog(partition, AdvanceLogStart(Offset(0)))
+
+    def told() -> int:
+        return sum(each.message == "a log cannot be changed yet" for each in caplog.records)
+
+    def refuse(why: str) -> None:
+        world.partitions.on_job_failed(job, Outcome.AGAIN, StorageFullError(why))
+
+    async def story() -> None:
+        await world.learn()
+        for _ in range(3):
+            refuse("the disk is full")
+        assert told() == 1
+        refuse("too many open files")
+        assert told() == 2
+        world.partitions.on_log_changed(world.partitions.get(partition), job.change)
+        refuse("too many open files")
+        assert told() == 3
+
+    world.run(story)
+
+
+def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() -> None:
+    world = World()
+    topic_id = world.create()
+    partition = TopicPartition(topic_id, 0)
+
+    async def story() -> None:
+        world.disks[0].lack = errno.EMFILE
+        await world.learn()
+        world.cluster.ask_each(
+            DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=topic_id)])
+        )
+        world.partitions.on_image(world.image)
+        world.disks[0].lack = None
+        async with world.ticking():
+            await asyncio.sleep(0.3)
+        assert world.partitions.find(partition) is None
+        assert world.partitions.replicas.failed == []
+
+    world.run(story)
+
+
+def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() -> None:
+    world = World()
+    topic_id = world.create()
+
+    async def story() -> None:
+        await world.learn()
+        disk = world.disks[0]
+        disk.is_busy = True
+        ref = TopicRef(topic_id=topic_id)
+        world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[ref]))
+        world.cluster.ask_each(PurgeTopics(topics=[ref]))
+        await world.learn()
+        assert world.names() == [f"{topic_id.hex()}-0"]
+        disk.is_busy = False
+        ticking = asyncio.create_task(world.partitions.tick())
+        await until(lambda: bool(world.confirmed))
+        ticking.cancel()
+        assert world.names()[0].endswith(".deleted")
+        assert world.confirmed == [topic_id]
+
+    world.run(story)
+
+
+def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them() -> None:
+    world = World(brokers=4)
+    moved = TopicPartition(world.create(replicas=3), 0)
+
+    async def story() -> None:
+        await world.learn()
+        disk = world.disks[0]
+        disk.is_busy = True
+        world.move(moved, 1, 2, 3)
+        world.partitions.on_image(world.image)
+        async with world.ticking():
+            await until(lambda: disk.refused > 2)
+            disk.is_busy = False
+            await until(lambda: world.names()[0].endswith(".deleted"))
+
+    world.run(story)
+
+
+def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
+    """It would lead, refuse every write, and tell nobody (P63)."""
+    world = World(directories=2)
+    topic_id = world.create(partitions=2)
+    first, second = TopicPartition(topic_id, 0), TopicPartition(topic_id, 1)
+    world.write(first, at=0)
+    world.write(second, at=1)
+
+    async def story() -> None:
+        disk, going_on = world.disks[1], threading.Event()
+        reading = disk.list
+
+        def slowly(path: str) -> list[str]:
+            assert going_on.wait(20)
+            return reading(path)
+
+        disk.list = slowly  # type: ignore[method-assign]
+        world.partitions.on_image(world.image)
+        await asyncio.sleep(0.05)
+        world.partitions.directories[1].appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: world.partitions.directories[1].failure is not None)
+        going_on.set()
+        await world.partitions.settled()
+        assert world.partitions.find(second) is None
+        with pytest.raises(LogDirFailedError, match="it is gone"):
+            world.partitions.get(second)
+        assert world.partitions.get(first).replica.leads
+        assert not world.failures
+
+    world.run(story)
+
+
+def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another() -> None:
+    world = World(directories=2, brokers=4)
+    ours, moved = (TopicPartition(world.create(name, replicas=3), 0) for name in "tu")
+    world.write(moved, at=1)
+
+    async def story() -> None:
+        world.partitions.directories[1].appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: world.partitions.directories[1].failure is not None)
+        calls = world.disks[1].calls
+        await world.learn()
+        assert world.partitions.replicas.failed == [moved]
+        assert world.partitions.find(ours) is not None
+        assert world.disks[1].calls == calls  # Nobody asks a disk that has failed.
+
+    world.run(story)
+    assert world.names(0) == [str(ours)]
+
+
+def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_fails() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(media="tiered"), 0)
+    world.write(there, at=0)
+
+    async def story() -> None:
+        ssd, hdd = world.partitions.directories
+        tier = Tier("/1", hdd.directory.identity.directory_id, Offset(1))
+        write_tier(world.disks[0], f"/0/{there}", there, tier)
+        reading = world.disks[0].list
+
+        def of_two_disks(path: str) -> list[str]:
+            if path.startswith("/1/"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return reading(path)
+
+        world.disks[0].list = of_two_disks  # type: ignore[method-assign]
+        await world.learn()
+        await until(lambda: hdd.failure is not None)
+        assert ssd.failure is None
+        assert world.partitions.replicas.failed == [there]
+
+    world.run(story)
+
+
+def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    topic_id = world.create(partitions=2, media="tiered")
+    with_segments, chosen = (TopicPartition(topic_id, number) for number in range(2))
+
+    async def story() -> None:
+        await world.learn()
+        _, hdd = world.partitions.directories
+        partition = world.partitions.get(with_segments)
+        await send(partition, b"x")
+        await partition.appender.call(partition.log.roll, wall_now())
+        partition.log.high_watermark = partition.log.log_end_offset
+        identity = hdd.directory.identity
+        assert [*partition.log.move_out("/1", identity.directory_id)]
+        for each in (with_segments, chosen):
+            world.partitions.placement.on_tier(each, hdd)
+        hdd.appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: hdd.failure is not None)
+        assert world.partitions.replicas.failed == [with_segments]
+        assert (await send(world.partitions.get(chosen), b"goes on")).error is None
+
+    world.run(story)
+
+
+# What directories lie on.
+
+
+def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest() -> None:
+    world = World(media=[Media.SSD, Media.HDD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    large = world.create("large", partitions=4, media="hdd")
+    fast = world.create("fast", partitions=3, media="ssd")
+
+    async def story() -> None:
+        await world.learn()
+        assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 2, 2]
+        for topic_id, media in ((large, Media.HDD), (fast, Media.SSD)):
+            found = [each for each in world.partitions if each.topic_id == topic_id]
+            assert {world.partitions.placement.media_of(each) for each in found} == {media}
+        world.create("any", partitions=2)
+        await world.learn()
+        assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 3, 3]
+
+    world.run(story)
+
+
+def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    disk = HangingHdd()
+    world.disks = [disk, disk]
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    topic_id = world.create("tiered", media="tiered")
+    ref = TopicRef(topic_id=topic_id)
+    there = TopicPartition(topic_id, 0)
+    beside = TopicPartition(world.create("fast", media="ssd"), 0)
+
+    async def story() -> None:
+        await world.learn()
+        tiered, fast = world.partitions.get(there), world.partitions.get(beside)
+        log = tiered.log
+        metrics = TierMetrics(CollectorRegistry())
+        config = StorageConfig(tier_check_interval_ms=10)
+        movers = TierMovers(world.partitions, world.mailbox, config, metrics)
+        running = asyncio.create_task(movers.run())
+
+        async def in_time(asked: Awaitable[object]) -> None:
+            await asyncio.wait_for(asked, 5)
+
+        async def goes_on() -> None:
+            await in_time(send(fast, b"goes on"))
+            (ssd, _) = world.partitions.directories
+            await in_time(ssd.appender.call_beside(ssd.directory.checkpoint, MonotonicMs(0)))
+            await in_time(world.reader.call("/0", world.opened[0].scrub, 1 << 20))
+
+        try:
+            for partition in (fast, tiered):
+                await send(partition, b"early")
+                await partition.appender.call(partition.log.roll, wall_now())
+            await until(lambda: log.tier is not None)
+            disk.may_answer.clear()
+            await send(tiered, b"later")
+            await tiered.appender.call(log.roll, wall_now())
+            await until(lambda: bool(disk.hanging))  # The mover waits for the HDD.
+            scrub = world.reader.call("/1", world.opened[1].scrub, 1 << 20)
+            await in_time(send(tiered, b"goes on, too"))
+            await goes_on()
+            hanging = disk.hanging
+            world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=[ref]))
+            world.cluster.ask_each(PurgeTopics(topics=[ref]))
+            world.partitions.on_image(world.image)
+            await until(lambda: disk.hanging > hanging)  # And so does the deletion.
+            await goes_on()
+            assert not world.confirmed
+            disk.may_answer.set()
+            await scrub
+            await until(lambda: bool(world.confirmed))
+        finally:
+            disk.may_answer.set()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.to_thread(movers.close)
+
+    world.run(story)
+    assert not world.failures
+    (folder,) = world.names(1)
+    assert folder.endswith(".deleted")
+    assert not [path for path in disk.files() if path.endswith(".copy.new")]
+
+
+def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(media="hdd"), 0)
+    world.write(there, at=0)
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.get(there).log.log_end_offset == 1
+        assert world.partitions.placement.media_of(there) is Media.SSD
+        assert world.names(1) == []
+
+    world.run(story)
+
+
+def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_is_wanted() -> None:
+    world = World(media=[Media.SSD, Media.HDD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    wanted = TopicPartition(world.create(media="hdd"), 0)
+
+    async def story() -> None:
+        assert world.partitions.placement.working_media() == (Media.SSD, Media.HDD)
+        _, first, second = world.partitions.directories
+        first.appender.fail(LogDirFailedError("first"))
+        await until(lambda: first.failure is not None)
+        assert world.partitions.placement.working_media() == (Media.SSD, Media.HDD)
+        second.appender.fail(LogDirFailedError("second"))
+        await until(lambda: second.failure is not None)
+        assert world.partitions.placement.working_media() == (Media.SSD,)
+        await world.learn()
+        assert world.partitions.placement.media_of(wanted) is Media.SSD
+
+    world.run(story)
+
+
+# Replicas that move to the media that their topic asks for.
+
+
+def mixed() -> tuple[World, TopicPartition]:
+    """A broker with an SSD and an HDD, and a partition that lies on the SSD, as it should."""
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    return world, TopicPartition(world.create(media="ssd"), 0)
+
+
+def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        leader = partition.leader
+        sent = [send(partition, b"before")]
+        world.alter_media(there.topic_id, "hdd")
+        assert list(world.partitions.placement.moves) == [there]
+        async with world.ticking():
+            while world.partitions.placement.moves:
+                sent.append(send(partition, b"meanwhile"))
+                await asyncio.sleep(0.001)
+            await until(lambda: not world.partitions.placement.moves.under_way)
+        sent.append(send(partition, b"after"))
+        answers = await asyncio.wait_for(asyncio.gather(*sent), 20)
+        assert [each.base_offset for each in answers] == list(range(len(sent)))
+        assert not [each.error for each in answers if each.error is not None]
+        assert partition.leader is leader  # It was a slow disk, and nothing else.
+        assert leader.high_watermark == len(sent)
+        assert world.partitions.get(there).log.log_end_offset == len(sent)
+        assert world.partitions.placement.media_of(there) is Media.HDD
+        assert not world.failures
+        world.ended = len(sent)
+
+    world.run(story)
+    (trash,) = world.names(0)
+    assert trash.endswith(".deleted")
+    assert world.names(1) == [str(there)]
+    for disk, at in zip(world.disks, (0, 1), strict=True):
+        directory = open_directory(disk, f"/{at}")
+        assert directory.was_clean
+        assert directory.found == ([there] if at else [])
+    log = directory.open_partition(there, LogConfig(), WallMs(0))
+    assert log.log_end_offset == world.ended
+
+
+def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_one() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[1].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            waiting = [send(partition, b"%d" % number) for number in range(3)]
+            positions = partition.appender.call(lambda: partition.log.log_dir)
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in waiting)
+            world.disks[1].going_on.set()
+            assert [(await each).base_offset for each in waiting] == [1, 2, 3]
+            assert await positions == "/1"
+            await until(lambda: not world.partitions.placement.moves.under_way)
+
+    world.run(story)
+
+
+def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        for value in (b"1", b"2", b"3"):
+            await send(partition, value)
+        # Retention whose end the leader has not heard of.
+        await partition.appender.call(partition.log.advance_log_start, Offset(2))
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: not world.partitions.placement.moves)
+            await until(lambda: not world.partitions.placement.moves.under_way)
+        assert partition.log.log_dir == "/1"
+        assert partition.leader.log_start_offset == partition.log.log_start_offset == 2
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved away", "media"])
+def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: str) -> None:
+    world = World(media=[Media.SSD, Media.HDD], brokers=4)
+    for broker in range(4):
+        world.cluster.give_media(broker, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(replicas=3, media="ssd"), 0)
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        world.disks[1].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            if what == "deleted":
+                topics = [TopicRef(topic_id=there.topic_id)]
+                world.cluster.ask_each(DeleteTopics(deleted_at=WallMs(1), topics=topics))
+                world.partitions.on_image(world.image)
+                world.cluster.ask_each(PurgeTopics(topics=topics))
+                world.partitions.on_image(world.image)
+            elif what == "moved away":
+                world.move(there, 1, 2, 3)
+                world.partitions.on_image(world.image)
+            else:
+                world.alter_media(there.topic_id, "ssd")
+            world.disks[1].going_on.set()
+            await until(lambda: not world.partitions.placement.moves.under_way)
+            if what == "media":  # It was too late to stop: it moves back.
+                await until(lambda: not world.partitions.placement.moves)
+                await until(lambda: not world.partitions.placement.moves.under_way)
+                assert world.partitions.placement.media_of(there) is Media.SSD
+                return
+            await until(
+                lambda: all(there not in each.replicas for each in world.partitions.directories)
+            )
+            assert not world.failures
+
+    world.run(story)
+    names = world.names(0) + world.names(1)
+    assert [name for name in names if not name.endswith(".deleted")] == (
+        [str(there)] if what == "media" else []
+    )
+
+
+def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[1].is_full = True
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: "a replica was not moved" in caplog.text)
+            await until(lambda: not world.partitions.placement.moves.under_way)
+            assert (await send(partition, b"after")).error is None
+        assert list(world.partitions.placement.moves) == [there]  # Until it is tried again.
+        assert world.partitions.placement.media_of(there) is Media.SSD
+
+    world.run(story)
+    assert world.names(0) == [str(there)]
+    assert world.names(1) == []
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["old", "new"])
+def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
+    """The replica goes on where it was, or is offline; none of its records is on neither disk."""
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[which].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            waiting = send(partition, b"waiting")
+            disk = world.disks[which]
+            assert disk.going_on is not None
+            await asyncio.sleep(0.05)
+            disk.fail_flush_at = disk.flushes + 1
+            disk.going_on.set()
+            await until(lambda: world.partitions.directories[which].failure is not None)
+            await until(lambda: not world.partitions.placement.moves.under_way)
+            answer = await asyncio.wait_for(waiting, 20)
+            if which == 1:
+                assert answer.error is None
+                assert world.partitions.placement.media_of(there) is Media.SSD
+            else:
+                assert isinstance(answer.error, LogDirFailedError)
+                assert world.partitions.replicas.failed == [there]
+
+    world.run(story)
+    for disk in world.disks:
+        disk.restart()
+    both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
+    settle_moves([each.moves for each in both])
+    (holder,) = [each for each in both if there in each.found]
+    end = holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset
+    assert end == (2 if which == 1 else 1)
+
+
+def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        disk = world.disks[1]
+        disk.going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+        threading.Timer(0.1, disk.going_on.set).start()
+
+    world.run(story)
+    both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
+    assert [each.closed_by for each in both] == [7, 7]
+    settle_moves([each.moves for each in both])
+    (holder,) = [each for each in both if there in each.found]
+    assert holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset == 1
+    assert not [name for name in world.names(1) if name.endswith(".moving")]

@@ -1,0 +1,174 @@
+"""The leader of a partition with one replica: offsets, durability, acknowledgements."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.batch import PARTITION, WALL, header_of
+
+from millrace.core.errors import (
+    Appended,
+    FencedLeaderEpochError,
+    InvalidTimestampError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    StorageFullError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    PartitionEpoch,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.topic_config import Durability
+from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.replication.leader import Acks, PartitionLeader
+from millrace.core.replica.replication.rules import AppendRules
+
+ALONE = PartitionState(
+    replicas=(BrokerId(0),),
+    leader=BrokerId(0),
+    leader_epoch=LeaderEpoch(5),
+    partition_epoch=PartitionEpoch(0),
+    isr=(BrokerLife(BrokerId(0), BrokerEpoch(1)),),
+)
+
+
+def leader(durability: Durability = Durability.FSYNC, end: int = 0) -> PartitionLeader:
+    return PartitionLeader(
+        PARTITION,
+        ALONE.isr[0],
+        ALONE,
+        ProducerStates(),
+        AppendRules(durability=durability),
+        next_offset=Offset(end),
+        written_offset=Offset(end),
+        flushed_offset=Offset(end),
+        high_watermark=Offset(end),
+        now=MonotonicMs(0),
+    )
+
+
+def test_batches_get_dense_offsets_before_anything_is_written() -> None:
+    machine = leader(end=10)
+    first = machine.append(header_of(3), Acks.ALL, "a", WALL)
+    second = machine.append(header_of(2), Acks.ALL, "b", WALL)
+    assert (first.base_offset, first.last_offset) == (10, 12)
+    assert (second.base_offset, second.last_offset) == (13, 14)
+    assert machine.next_offset == 15
+    assert machine.high_watermark == machine.written_offset == 10
+
+
+def test_fsync_acknowledges_at_the_flush_and_replicated_at_the_write() -> None:
+    machine = leader(Durability.FSYNC)
+    waiter = machine.append(header_of(2), Acks.ALL, "a", WALL)
+    assert machine.on_written(Offset(2), MonotonicMs(0)) == []
+    assert (machine.high_watermark, waiter.is_done) == (0, False)
+    assert machine.on_flushed(Offset(2)) == [waiter]
+    assert (machine.high_watermark, waiter.is_done, waiter.error) == (2, True, None)
+
+    machine = leader(Durability.REPLICATED)
+    waiter = machine.append(header_of(2), Acks.LEADER, "a", WALL)
+    assert machine.on_written(Offset(2), MonotonicMs(0)) == [waiter]
+    assert machine.high_watermark == 2
+
+
+def test_a_flush_acknowledges_all_before_it_in_the_order_of_offsets_and_no_more() -> None:
+    machine = leader()
+    waiters = [machine.append(header_of(), Acks.ALL, n, WALL) for n in range(3)]
+    machine.on_written(Offset(3), MonotonicMs(0))
+    assert machine.on_flushed(Offset(2)) == waiters[:2]
+    assert not waiters[2].is_done
+    assert machine.on_flushed(Offset(1)) == []
+    assert machine.high_watermark == 2
+    assert machine.on_flushed(Offset(3)) == waiters[2:]
+
+
+def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original() -> None:
+    machine = leader(end=7)
+    original = machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "a", WALL)
+    repeated = machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "b", WALL)
+    assert repeated.is_duplicate
+    assert (repeated.base_offset, repeated.last_offset) == (7, 8)
+    assert machine.next_offset == 9
+    assert not repeated.is_done
+    machine.on_written(Offset(9), MonotonicMs(0))
+    assert machine.on_flushed(Offset(9)) == [original, repeated]
+    late = machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "c", WALL)
+    assert late.is_done
+    assert late.base_offset == 7
+
+
+def test_a_gap_in_the_sequence_is_refused_and_takes_no_offset() -> None:
+    machine = leader()
+    machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "a", WALL)
+    with pytest.raises(OutOfOrderSequenceError):
+        machine.append(header_of(1, producer_id=1, sequence=3), Acks.ALL, "b", WALL)
+    assert machine.next_offset == 2
+
+
+def test_a_failed_write_takes_back_offsets_and_sequences_of_all_after_it() -> None:
+    machine = leader()
+    kept = machine.append(header_of(1, producer_id=1, sequence=0), Acks.ALL, "kept", WALL)
+    lost = machine.append(header_of(1, producer_id=1, sequence=1), Acks.ALL, "lost", WALL)
+    other = machine.append(header_of(1, producer_id=2, sequence=0), Acks.ALL, "other", WALL)
+    machine.on_written(Offset(1), MonotonicMs(0))
+    error = StorageFullError("full")
+    assert machine.on_write_failed(Offset(1), error) == [lost, other]
+    assert lost.error is error
+    assert machine.generation == 1
+    assert machine.next_offset == 1
+    again = machine.append(header_of(1, producer_id=1, sequence=1), Acks.ALL, "again", WALL)
+    assert (again.base_offset, again.is_duplicate) == (1, False)
+    assert (
+        machine.append(header_of(1, producer_id=2, sequence=0), Acks.ALL, "x", WALL).base_offset
+        == 2
+    )
+    machine.on_written(Offset(3), MonotonicMs(0))
+    assert machine.on_flushed(Offset(3))[0] is kept
+
+
+def test_a_retry_that_waits_for_a_write_that_fails_fails_with_it() -> None:
+    machine = leader()
+    machine.append(header_of(1, producer_id=1, sequence=0), Acks.ALL, "a", WALL)
+    repeated = machine.append(header_of(1, producer_id=1, sequence=0), Acks.ALL, "b", WALL)
+    error = StorageFullError("full")
+    machine.on_write_failed(Offset(0), error)
+    assert repeated.error is error
+
+
+def test_another_leader_epoch_is_refused_by_its_side() -> None:
+    machine = leader()
+    machine.check_epoch(LeaderEpoch(5))
+    machine.check_epoch(LeaderEpoch(-1))
+    with pytest.raises(FencedLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(4))
+    with pytest.raises(UnknownLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(6))
+
+
+def test_resigning_fails_what_waits_and_refuses_what_comes() -> None:
+    machine = leader()
+    waiter = machine.append(header_of(), Acks.ALL, "a", WALL)
+    assert machine.resign(UnknownTopicOrPartitionError("gone")) == [waiter]
+    assert isinstance(waiter.error, UnknownTopicOrPartitionError)
+    assert waiter.error.appended is Appended.MAYBE  # Followers may have it.
+    with pytest.raises(NotLeaderError):
+        machine.check_epoch(LeaderEpoch(5))
+
+
+def test_timestamps_outside_of_what_the_topic_allows_are_refused() -> None:
+    machine = leader()
+    machine.rules = replace(machine.rules, timestamp_after_max_ms=10, timestamp_before_max_ms=20)
+    machine.append(header_of(timestamp=WALL + 10), Acks.ALL, "a", WALL)
+    machine.append(header_of(timestamp=WALL - 20), Acks.ALL, "a", WALL)
+    for timestamp in (WALL + 11, WALL - 21):
+        with pytest.raises(InvalidTimestampError):
+            machine.append(header_of(timestamp=timestamp), Acks.ALL, "a", WALL)
+    machine.rules = replace(machine.rules, stamps_append_time=True)
+    waiter = machine.append(header_of(timestamp=WALL + 11), Acks.ALL, "a", WALL)
+    assert waiter.append_timestamp == WALL

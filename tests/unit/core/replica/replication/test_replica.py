@@ -1,0 +1,302 @@
+"""One replica: which role it has, and that no role begins while the disk is at work."""
+
+import pytest
+from tests.fakes.batch import PARTITION, WALL, Batch, header_of
+from tests.fakes.replica_log import FakeReplicaLog
+
+from millrace.core.errors import NotLeaderError, SafetyViolationError, StorageFullError
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    EpochEnd,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    PartitionEpoch,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.replica.replication.follower import (
+    Append,
+    FetchFrom,
+    FetchResponse,
+    StopFetching,
+    Truncate,
+)
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.leader import Acks
+from millrace.core.replica.replication.replica import Complete, Replica, RoleChanged
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+NOW = MonotonicMs(0)
+
+
+def state_of(
+    leader: BrokerLife | None,
+    epoch: int,
+    *,
+    here: BrokerLife = HERE,
+    unclean_epoch: int = -1,
+) -> PartitionState:
+    return PartitionState(
+        replicas=(HERE.broker_id, THERE.broker_id),
+        leader=NO_BROKER if leader is None else leader.broker_id,
+        leader_epoch=LeaderEpoch(epoch),
+        partition_epoch=PartitionEpoch(epoch),
+        isr=(here, THERE),
+        unclean_epoch=LeaderEpoch(unclean_epoch),
+    )
+
+
+def replica(log: FakeReplicaLog, high_watermark: int = 0) -> Replica:
+    return Replica(
+        PARTITION,
+        HERE,
+        log,
+        AppendRules(),
+        high_watermark=Offset(high_watermark),
+        config=ReplicationConfig(),
+    )
+
+
+def leading(log: FakeReplicaLog) -> Replica:
+    made = replica(log)
+    made.on_state(state_of(HERE, 1), STANDINGS, NOW)
+    return made
+
+
+def following(log: FakeReplicaLog, high_watermark: int = 0) -> tuple[Replica, FetchFrom]:
+    made = replica(log, high_watermark)
+    (position,) = made.on_state(state_of(THERE, 1), STANDINGS, NOW)
+    assert isinstance(position, FetchFrom)
+    return made, position
+
+
+def response(position: FetchFrom, *ends: int, high_watermark: int = 0) -> FetchResponse:
+    """Return batches that follow on each other up to these ends."""
+    batches, at = [], position.fetch_offset
+    for end in ends:
+        batches.append(Batch(at, Offset(end), LeaderEpoch(1), f"{end}"))
+        at = Offset(end)
+    return FetchResponse(
+        position, position.fetch_offset, Offset(high_watermark), Offset(0), batches
+    )
+
+
+def test_it_leads_if_the_state_names_this_life() -> None:
+    made = replica(FakeReplicaLog())
+    assert RoleChanged() in made.on_state(state_of(HERE, 1), STANDINGS, NOW)
+    assert made.leads
+    assert made.follower is None
+
+
+def test_a_state_of_an_earlier_life_makes_it_no_leader() -> None:
+    made = replica(FakeReplicaLog())
+    earlier = BrokerLife(HERE.broker_id, BrokerEpoch(9))
+    made.on_state(state_of(earlier, 1, here=earlier), STANDINGS, NOW)
+    assert not made.leads
+    assert made.follower is not None  # P37
+
+
+def test_only_one_that_leads_has_a_leader_to_ask() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.leader is not None
+    assert made.require_leader() is made.leader
+    made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
+    made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    for replica_ in (made, replica(FakeReplicaLog())):  # The first one has resigned.
+        with pytest.raises(NotLeaderError, match="this broker does not lead it"):
+            replica_.require_leader()
+
+
+def test_without_a_leader_it_waits() -> None:
+    made = replica(FakeReplicaLog())
+    assert made.on_state(state_of(None, 1), STANDINGS, NOW) == [StopFetching()]
+    assert made.follower is not None
+
+
+def test_an_older_state_changes_nothing() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.on_state(state_of(THERE, 0), STANDINGS, NOW) == []
+    assert made.leads  # P39
+
+
+def test_a_leader_that_resigns_follows_only_when_its_appends_are_done() -> None:
+    log = FakeReplicaLog()
+    made = leading(log)
+    assert made.leader is not None
+    made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
+    effects = made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    completed = [each for each in effects if isinstance(each, Complete)]
+    assert [type(waiter.error) for waiter in completed[0].waiters] == [NotLeaderError]  # P17
+    assert RoleChanged() in effects
+    assert not made.leads
+    assert made.follower is None  # The append is still on its way to the disk.
+    log.end_at(2, epoch=1)
+    (position,) = made.on_written(Offset(2), NOW)
+    assert isinstance(position, FetchFrom)
+    assert (position.fetch_offset, position.last_fetched_epoch) == (2, 1)
+
+
+def test_a_leader_that_resigns_follows_when_its_last_append_failed() -> None:
+    log = FakeReplicaLog()
+    made = leading(log)
+    assert made.leader is not None
+    made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
+    made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    (position,) = made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
+    assert isinstance(position, FetchFrom)
+    assert position.fetch_offset == 0
+
+
+def test_a_leader_in_one_epoch_and_again_in_a_later_one_is_another_machine() -> None:
+    log = FakeReplicaLog()
+    made = leading(log)
+    first = made.leader
+    made.on_state(state_of(None, 2), STANDINGS, NOW)
+    assert made.follower is not None
+    made.on_state(state_of(HERE, 3), STANDINGS, NOW)
+    assert made.leads
+    assert made.leader is not first
+
+
+def test_a_follower_leads_only_when_its_writes_are_done() -> None:
+    log = FakeReplicaLog()
+    made, position = following(log)
+    effects = made.on_fetch_response(response(position, 3, 5))
+    assert [type(each) for each in effects] == [Append]
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [StopFetching()]
+    assert not made.leads
+    assert made.on_written(Offset(3), NOW) == []
+    assert not made.leads
+    log.end_at(5, epoch=1)
+    assert made.on_written(Offset(5), NOW) == [RoleChanged()]
+    assert made.leader is not None
+    assert made.leader.next_offset == 5
+
+
+def test_who_has_yet_to_hear_of_an_epoch_or_to_write_may_yet_lead() -> None:
+    log = FakeReplicaLog()
+    made, position = following(log)
+    assert made.may_yet_lead(LeaderEpoch(2)), "whoever asks has heard of more"
+    assert not made.may_yet_lead(LeaderEpoch(1)), "another leads in this one"
+    assert not made.may_yet_lead(LeaderEpoch(-1)), "it is not known what is asked for"
+    made.on_fetch_response(response(position, 3))
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert made.may_yet_lead(LeaderEpoch(2)), "what it fetched is not written yet"
+    log.end_at(3, epoch=1)
+    made.on_written(Offset(3), NOW)
+    assert not made.may_yet_lead(LeaderEpoch(2)), "it leads"
+    assert made.may_yet_lead(LeaderEpoch(3))
+    made.resign(StorageFullError("gone"))
+    assert not made.may_yet_lead(LeaderEpoch(3)), "it never will"
+
+
+def test_a_leader_that_leads_on_in_a_later_epoch_has_its_readers_look_again() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [RoleChanged()]
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == []
+
+
+def test_a_new_leader_begins_with_the_high_watermark_that_it_knew_as_a_follower() -> None:
+    log = FakeReplicaLog()
+    made, position = following(log)
+    made.on_fetch_response(response(position, 3, 5, high_watermark=3))
+    log.end_at(5, epoch=1)
+    made.on_written(Offset(5), NOW)
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert made.high_watermark == 3
+    assert made.leader is not None
+    assert not made.leader.is_high_watermark_known  # P11
+
+
+def test_a_follower_leads_only_when_its_log_is_cut() -> None:
+    log = FakeReplicaLog()
+    log.end_at(5)
+    made, position = following(log)
+    diverging = FetchResponse(
+        position,
+        position.fetch_offset,
+        Offset(0),
+        Offset(0),
+        (),
+        False,
+        EpochEnd(LeaderEpoch(0), Offset(3)),
+    )
+    assert made.on_fetch_response(diverging) == [Truncate(Offset(3))]
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert not made.leads
+    log.end_at(3)
+    made.on_truncated(NOW)
+    assert made.leader is not None
+    assert made.leader.next_offset == 3
+
+
+def test_an_answer_that_comes_when_it_leads_is_passed_over() -> None:
+    made, position = following(FakeReplicaLog())
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert made.leads
+    assert made.on_fetch_response(response(position, 3)) == []  # P7
+
+
+@pytest.mark.parametrize(("unclean_epoch", "is_cut"), [(0, False), (2, True)])
+def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
+    unclean_epoch: int, is_cut: bool
+) -> None:
+    log = FakeReplicaLog()
+    log.end_at(5, epoch=1)
+    made = replica(log, high_watermark=5)
+    made.on_state(state_of(HERE, 1, unclean_epoch=min(unclean_epoch, 1) - 1), STANDINGS, NOW)
+    (position,) = (
+        each
+        for each in made.on_state(state_of(THERE, 2, unclean_epoch=unclean_epoch), STANDINGS, NOW)
+        if isinstance(each, FetchFrom)
+    )
+    answer = FetchResponse(
+        position,
+        position.fetch_offset,
+        Offset(0),
+        Offset(0),
+        (),
+        False,
+        EpochEnd(LeaderEpoch(1), Offset(2)),
+    )
+    if is_cut:
+        assert made.on_fetch_response(answer)[-1] == Truncate(Offset(2))
+    else:
+        with pytest.raises(SafetyViolationError):  # P5
+            made.on_fetch_response(answer)
+
+
+def test_failed_writes_are_counted_on_from_role_to_role() -> None:
+    log = FakeReplicaLog()
+    made = leading(log)
+    assert made.leader is not None
+    made.leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+    made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
+    (_, position) = made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    assert isinstance(position, FetchFrom)
+    assert made.follower is not None
+    assert made.follower.generation == 1
+    made.on_fetch_response(response(position, 3))
+    made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
+    made.on_state(state_of(HERE, 3), STANDINGS, NOW)
+    assert made.leader is not None
+    assert made.leader.generation == 2
+
+
+def test_one_that_goes_offline_has_no_role_and_fails_what_waits() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.leader is not None
+    waiter = made.leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+    effects = made.resign(StorageFullError("gone"))
+    assert effects == [Complete([waiter]), RoleChanged()]
+    assert isinstance(waiter.error, StorageFullError)
+    assert not made.leads
+
+
+def test_only_a_leader_proposes() -> None:
+    made, _ = following(FakeReplicaLog())
+    assert made.tick(NOW) == ([], None)

@@ -1,0 +1,102 @@
+"""What a task that writes holds on to, whatever becomes of what it has sent."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
+
+from millrace.client import DeliveryTimedOutError, MillraceError
+from millrace.spark.options.option import Use
+from millrace.spark.options.sink_options import parse_sink_options
+from millrace.spark.sink.writer import _open_producer, _Writing
+
+MIB = 1 << 20
+OPTIONS = parse_sink_options(
+    {"bootstrap.servers": "nowhere:1", "topic": "clicks", "bufferBytes": "2MiB"}, Use.BATCH
+)
+
+
+class Handle:
+    """Of rows that are acknowledged at once, or only while somebody waits for them."""
+
+    def __init__(self, *, is_late: bool, error: MillraceError | None) -> None:
+        self._is_done = not is_late
+        self._error = error
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def result(self) -> None:
+        self._is_done = True
+        if self._error is not None:
+            raise self._error
+
+    def errors(self) -> dict[int, MillraceError]:
+        return {} if self._error is None else {0: self._error}
+
+
+class Producer:
+    """Sends nothing; the first rows go to a partition that nobody leads for a while."""
+
+    def __init__(self, error: MillraceError | None = None) -> None:
+        self.sent = 0
+        self._error = error
+
+    def partitions_for(self, topic: str) -> list[int]:
+        return [0]
+
+    def send_batch(self, topic: str, records: pa.RecordBatch) -> Handle:
+        self.sent += 1
+        return Handle(is_late=self.sent == 1, error=self._error if self.sent == 1 else None)
+
+    def flush(self) -> None:
+        pass
+
+
+def batches(count: int) -> Iterator[pa.RecordBatch]:
+    for number in range(count):
+        values = pa.repeat(pa.scalar(b"v" * (MIB // 16)), 16)
+        yield pa.RecordBatch.from_pydict({"key": [f"k{number}"] * 16, "value": values})
+
+
+def writing(producer: Producer) -> _Writing:
+    given: Any = producer
+    return _Writing(given, OPTIONS)
+
+
+def test_acknowledged_rows_after_one_that_waits_for_its_leader_are_not_held_without_bound() -> None:
+    before = pa.total_allocated_bytes()
+    held = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        for batch in batches(40):
+            held.append(pa.total_allocated_bytes() - before)
+            yield batch
+
+    assert writing(Producer()).write(watched()) == 40 * 16
+    assert 3 * MIB < max(held) < 7 * MIB  # Twice bufferBytes, and what Spark hands over.
+
+
+def test_the_row_that_was_waited_for_is_named() -> None:
+    producer = Producer(DeliveryTimedOutError("no leader"))
+    with pytest.raises(DeliveryTimedOutError, match=r"row 0 of a task \(key 'k0'\) for topic 'cl"):
+        writing(producer).write(batches(40))
+    assert producer.sent < 8
+
+
+def test_the_client_takes_the_largest_options() -> None:
+    options = parse_sink_options(
+        {
+            "bootstrap.servers": "nowhere:65535, [::1]:1",
+            "lingerMs": "1h",
+            "batchBytes": str(16 * MIB - 1024),
+            "bufferBytes": "1TiB",
+            "deliveryTimeoutMs": str(2**31 - 1),
+            "requestTimeoutMs": str(2**31 - 1),
+        },
+        Use.BATCH,
+    )
+    _open_producer(options).close()
