@@ -729,7 +729,7 @@ def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
     told = [
         (each.levelname, each.message, each.__dict__.get("error") or each.__dict__.get("reason"))
         for each in caplog.records
-        if each.name == "millrace.broker.controller"
+        if each.name == "millrace.broker.controller.shell"
     ]
     assert told == [
         ("WARNING", AWAY, "the file is locked"),

@@ -15,7 +15,7 @@ from millrace.core.client.producer.murmur2 import (
     partitions_of,
 )
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "protocol.md"
+DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "protocol.md"
 
 # From Kafka's own UtilsTest.testMurmur2, as signed 32-bit numbers.
 KAFKA = [

@@ -15,7 +15,7 @@ from millrace.core.ids import TopicId, TopicPartition, WallMs
 TOPIC_ID = TopicId(bytes(range(16)))
 KEY = PositionKey(Kind.COMMITTED, "é", TopicPartition(TOPIC_ID, 258))
 NOW = WallMs(7)
-DOCUMENT = (Path(__file__).resolve().parents[4] / "docs" / "format.md").read_text()
+DOCUMENT = (Path(__file__).resolve().parents[5] / "docs" / "format.md").read_text()
 KEY_BYTES = b"\x02" + TOPIC_ID + b"\x02\x01\x00\x00" + b"\xc3\xa9"
 VALUE_BYTES = b"\x01" + b"\x05" + bytes(7) + b"\xff\xff\xff\xff" + b"x"
 NUMBERED_BYTES = (
