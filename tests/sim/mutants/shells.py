@@ -68,7 +68,7 @@ MUTANTS = (
         "a producer does not hear that its stream broke",
         "P43",
         "millrace.client._cluster.broker_streams:BrokerStreams.on_broken",
-        "self._machine.on_disconnected(broker_id, reason, monotonic_ms())",
+        "self._machine.on_disconnected(broker_id, reason, monotonic_now())",
         "pass",
     ),
     # --- Broker: requests ------------------------------------------------------------------
