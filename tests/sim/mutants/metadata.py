@@ -295,7 +295,7 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a controller goes on when its lease has run out",
         "P38",
-        f"{_CORE}.lease:LeaseElection.is_held",
+        f"{_CORE}.controller.lease:LeaseElection.is_held",
         "return self._held_until is not None and now < self._held_until",
         "return self._held_until is not None",
     ),
