@@ -1,7 +1,10 @@
 """What holds for every layer of tests."""
 
+import asyncio
+import inspect
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,3 +27,15 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.hookimpl(tryfirst=True)  # Pytest itself only says that it cannot.
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test to its end: with the fixture `runner` where its folder has one."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    given: dict[str, Any] = pyfuncitem.funcargs
+    run = given["runner"].run if "runner" in given else asyncio.run
+    run(test(**{name: given[name] for name in inspect.signature(test).parameters}))
+    return True

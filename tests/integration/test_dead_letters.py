@@ -282,7 +282,7 @@ def test_a_producer_that_does_not_wait_for_all_replicas_is_refused(
             DeadLetters(producer, "t.dead", backof_ms=5)  # type: ignore[call-arg]
 
 
-def test_a_member_that_retries_for_long_stays_in_its_group(
+async def test_a_member_that_retries_for_long_stays_in_its_group(
     shared_broker: RunningBroker, topic: str
 ) -> None:
     send(shared_broker, topic, b"flaky")
@@ -294,21 +294,18 @@ def test_a_member_that_retries_for_long_stays_in_its_group(
         if len(seen) < 2:
             raise ConnectionError("away")
 
-    async def story() -> None:
-        async with (
-            Producer(shared_broker.address) as producer,
-            Consumer(shared_broker.address, group=topic, max_poll_interval_ms=2_000) as consumer,
-        ):
-            await consumer.subscribe([topic], on_revoked=lost.append, on_lost=lost.append)
-            letters = DeadLetters(producer, f"{topic}.dead", attempts=2, backoff_ms=4_000)
-            task = asyncio.create_task(consumer.process(handle, letters))
-            await until(lambda: len(seen) == 2, "it has succeeded")
-            assert lost == []
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        with SyncAdmin(shared_broker.address) as admin:
-            found = await asyncio.to_thread(admin.fetch_positions, topic)
-        assert found[topic, 0] == Position(1, 0)
-
-    asyncio.run(story())
+    async with (
+        Producer(shared_broker.address) as producer,
+        Consumer(shared_broker.address, group=topic, max_poll_interval_ms=2_000) as consumer,
+    ):
+        await consumer.subscribe([topic], on_revoked=lost.append, on_lost=lost.append)
+        letters = DeadLetters(producer, f"{topic}.dead", attempts=2, backoff_ms=4_000)
+        task = asyncio.create_task(consumer.process(handle, letters))
+        await until(lambda: len(seen) == 2, "it has succeeded")
+        assert lost == []
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    with SyncAdmin(shared_broker.address) as admin:
+        found = await asyncio.to_thread(admin.fetch_positions, topic)
+    assert found[topic, 0] == Position(1, 0)

@@ -443,64 +443,57 @@ def test_a_pattern_without_a_group_reads_later_topics_from_their_start_and_outli
         assert sorted(consumer.assignment()) == [("pay-roll", 0), ("payments", 0)]
 
 
-def test_a_group_at_the_end_misses_nothing_of_what_comes_after_it_has_begun(
+async def test_a_group_at_the_end_misses_nothing_of_what_comes_after_it_has_begun(
     cluster: RunningCluster,
 ) -> None:
     """By growth, by pattern, or by a topic that is made later, whoever reads or nobody."""
     sent: list[bytes] = []
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
 
-    async def story() -> None:
-        async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+        async def send(topic: str, partition: int, *, counts: bool = True) -> None:
+            value = b"%d of %s-%d" % (len(sent), topic.encode(), partition)
+            await producer.send(topic, value, partition=partition)
+            if counts:
+                sent.append(value)
 
-            async def send(topic: str, partition: int, *, counts: bool = True) -> None:
-                value = b"%d of %s-%d" % (len(sent), topic.encode(), partition)
-                await producer.send(topic, value, partition=partition)
-                if counts:
-                    sent.append(value)
+        def member() -> Consumer:
+            return Consumer(
+                cluster.bootstrap, group="g", auto_offset_reset="latest", enable_auto_commit=False
+            )
 
-            def member() -> Consumer:
-                return Consumer(
-                    cluster.bootstrap,
-                    group="g",
-                    auto_offset_reset="latest",
-                    enable_auto_commit=False,
-                )
+        async def subscribe(consumer: Consumer) -> None:
+            await consumer.subscribe(["t", "made-later"], pattern="orders-.*")
 
-            async def subscribe(consumer: Consumer) -> None:
-                await consumer.subscribe(["t", "made-later"], pattern="orders-.*")
-
-            await admin.create_topic("t", 2, 3)
-            await admin.create_topic("orders-eu", 1, 3)
-            for topic, partition in (("t", 0), ("t", 1), ("orders-eu", 0)):
-                await send(topic, partition, counts=False)
-            async with member() as first:
-                await subscribe(first)
-                places = [("orders-eu", 0), ("t", 0), ("t", 1)]
-                async with asyncio.timeout(DEADLINE_S):
-                    while len(await admin.fetch_positions("g")) < len(places):
-                        assert not await first.poll(100)
-                for topic, partition in places:
-                    await send(topic, partition)
-                assert await _values(first, len(sent)) == set(sent)  # And commits none of it.
-            await admin.alter_topic("t", partitions=3)
-            await admin.create_topic("orders-us", 1, 3)
-            await send("t", 2)
-            await send("orders-us", 0)
-            async with member() as second:
-                await subscribe(second)
-                assert await _values(second, len(sent)) == set(sent)
-                await second.commit()
-                read = len(sent)
-                await admin.alter_topic("t", partitions=4)
-                await admin.create_topic("made-later", 1, 3)
-                await send("t", 3)
-                await send("made-later", 0)
-                assert await _values(second, 2) == set(sent[read:])
-            async with member() as third:
-                await subscribe(third)
-                assert await _values(third, 2) == set(sent[read:])
-
-    asyncio.run(story())
+        await admin.create_topic("t", 2, 3)
+        await admin.create_topic("orders-eu", 1, 3)
+        for topic, partition in (("t", 0), ("t", 1), ("orders-eu", 0)):
+            await send(topic, partition, counts=False)
+        async with member() as first:
+            await subscribe(first)
+            places = [("orders-eu", 0), ("t", 0), ("t", 1)]
+            async with asyncio.timeout(DEADLINE_S):
+                while len(await admin.fetch_positions("g")) < len(places):
+                    assert not await first.poll(100)
+            for topic, partition in places:
+                await send(topic, partition)
+            assert await _values(first, len(sent)) == set(sent)  # And commits none of it.
+        await admin.alter_topic("t", partitions=3)
+        await admin.create_topic("orders-us", 1, 3)
+        await send("t", 2)
+        await send("orders-us", 0)
+        async with member() as second:
+            await subscribe(second)
+            assert await _values(second, len(sent)) == set(sent)
+            await second.commit()
+            read = len(sent)
+            await admin.alter_topic("t", partitions=4)
+            await admin.create_topic("made-later", 1, 3)
+            await send("t", 3)
+            await send("made-later", 0)
+            assert await _values(second, 2) == set(sent[read:])
+        async with member() as third:
+            await subscribe(third)
+            assert await _values(third, 2) == set(sent[read:])
 
 
 async def _values(consumer: Consumer, count: int) -> set[bytes]:

@@ -9,17 +9,14 @@ import pytest
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-@pytest.fixture(scope="session")
-def _runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
+@pytest.fixture(scope="session", autouse=True)
+def runner() -> Iterator[asyncio.Runner]:
+    """What runs coroutines."""
+    with asyncio.Runner() as made:
+        yield made
 
 
 @pytest.fixture
-def run(_runner: asyncio.Runner) -> Run:
+def run(runner: asyncio.Runner) -> Run:
     """Return what runs a coroutine to its end."""
-
-    def run_it(work: Coroutine[Any, Any, None]) -> None:
-        _runner.run(work)
-
-    return run_it
+    return runner.run

@@ -15,11 +15,10 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.integration.client.conftest import Run
 from tests.integration.running_broker import RunningBroker
 
 from millrace.client import Admin, Consumer, MillraceError, Producer, SyncAdmin, SyncConsumer
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 POINTS = (0, 1, 2, 4, 9, 20)
 """Turns of the loop after which tasks are cancelled; a call takes some ten of them."""
@@ -101,8 +100,8 @@ def test_a_producer_delivers_whichever_task_is_cancelled(
 
 
 @pytest.mark.parametrize("is_member", [False, True])
-def test_a_consumer_reads_whichever_task_is_cancelled(
-    run: Run, shared_broker: RunningBroker, topic: str, is_member: bool
+async def test_a_consumer_reads_whichever_task_is_cancelled(
+    shared_broker: RunningBroker, topic: str, is_member: bool
 ) -> None:
     groups = count()
 
@@ -119,12 +118,9 @@ def test_a_consumer_reads_whichever_task_is_cancelled(
                 values += [record.value for record in await consumer.poll(100)]
             await consumer.position((topic, 0))
 
-    async def all_stories() -> None:
-        async with Producer(shared_broker.address) as producer:
-            await producer.send(topic, b"before", partition=0)
-            await at_all_points(partial(story, producer))
-
-    run(all_stories())
+    async with Producer(shared_broker.address) as producer:
+        await producer.send(topic, b"before", partition=0)
+        await at_all_points(partial(story, producer))
 
 
 def test_each_call_of_an_admin_answers_or_fails_at_once_whichever_task_is_cancelled(
@@ -151,35 +147,31 @@ def test_each_call_of_an_admin_answers_or_fails_at_once_whichever_task_is_cancel
     run(at_all_points(story))
 
 
-def test_a_stream_whose_end_grpc_can_no_longer_tell_is_opened_anew(
-    run: Run, shared_broker: RunningBroker, topic: str
+async def test_a_stream_whose_end_grpc_can_no_longer_tell_is_opened_anew(
+    shared_broker: RunningBroker, topic: str
 ) -> None:
     """Else it would be read for ever once its connection has broken."""
-
-    async def story() -> None:
-        spared = asyncio.all_tasks()
-        async with (
-            Producer(shared_broker.address) as producer,
-            Consumer(shared_broker.address) as consumer,
-        ):
-            await producer.send(topic, b"before")
-            await consumer.subscribe([topic])
-            while not await consumer.poll(100):
-                pass
-            for task in asyncio.all_tasks() - spared:
-                if name_of(task).startswith("_AioCall"):
-                    task.cancel()
-            async with asyncio.timeout(LIMIT_S):
-                while not producer.metrics()["failed_streams"]:
-                    await producer.send(topic, b"between")
-                while not consumer.metrics()["failed_streams"]:
-                    await consumer.poll(10)
-                await producer.send(topic, b"after")
-                values: list[bytes] = []
-                while b"after" not in values:
-                    values += [record.value for record in await consumer.poll(100)]
-
-    run(story())
+    spared = asyncio.all_tasks()
+    async with (
+        Producer(shared_broker.address) as producer,
+        Consumer(shared_broker.address) as consumer,
+    ):
+        await producer.send(topic, b"before")
+        await consumer.subscribe([topic])
+        while not await consumer.poll(100):
+            pass
+        for task in asyncio.all_tasks() - spared:
+            if name_of(task).startswith("_AioCall"):
+                task.cancel()
+        async with asyncio.timeout(LIMIT_S):
+            while not producer.metrics()["failed_streams"]:
+                await producer.send(topic, b"between")
+            while not consumer.metrics()["failed_streams"]:
+                await consumer.poll(10)
+            await producer.send(topic, b"after")
+            values: list[bytes] = []
+            while b"after" not in values:
+                values += [record.value for record in await consumer.poll(100)]
 
 
 _CLOSED_LAST = """

@@ -1,8 +1,6 @@
 """One connection has many users: who gives it up must not leave the others waiting for ever."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 from tests.fakes.broker import FakeBroker
@@ -12,8 +10,6 @@ from millrace.client._cluster.cluster import Cluster, Connection
 from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.proto.v1 import cluster_pb2
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
 
 async def _ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
     response: cluster_pb2.GetMetadataResponse = await connection.cluster.GetMetadata(
@@ -22,272 +18,222 @@ async def _ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
     return response
 
 
-def test_a_call_fails_as_on_a_broken_connection_when_another_gave_it_up(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.connection(broker.address)
-            broker.metadata_gate.clear()
-            call = asyncio.create_task(cluster.refresh())
-            await broker.until(lambda: broker.look_ups == 1)
-            await cluster.drop(connection)
-            broker.metadata_gate.set()
-            async with asyncio.timeout(5):
-                await call  # It was asked again on a new connection.
-            assert broker.look_ups == 2
-            await cluster.close()
-
-    run(story())
+async def test_a_call_fails_as_on_a_broken_connection_when_another_gave_it_up() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        connection = await cluster.connection(broker.address)
+        broker.metadata_gate.clear()
+        call = asyncio.create_task(cluster.refresh())
+        await broker.until(lambda: broker.look_ups == 1)
+        await cluster.drop(connection)
+        broker.metadata_gate.set()
+        async with asyncio.timeout(5):
+            await call  # It was asked again on a new connection.
+        assert broker.look_ups == 2
+        await cluster.close()
 
 
-def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.connection(broker.address)
-            await cluster.drop(connection)
-            with pytest.raises(ConnectionFailedError, match="given up"):
-                await cluster.on(connection, _ask)
-            await cluster.close()
-
-    run(story())
+async def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        connection = await cluster.connection(broker.address)
+        await cluster.drop(connection)
+        with pytest.raises(ConnectionFailedError, match="given up"):
+            await cluster.on(connection, _ask)
+        await cluster.close()
 
 
-def test_a_connection_that_is_given_up_between_two_calls_fails_as_a_broken_one(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+async def test_a_connection_that_is_given_up_between_two_calls_fails_as_a_broken_one() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
 
-            async def ask_twice(connection: Connection) -> cluster_pb2.GetMetadataResponse:
-                await _ask(connection)
-                await cluster.drop(connection)  # As another user does.
-                return await _ask(connection)
+        async def ask_twice(connection: Connection) -> cluster_pb2.GetMetadataResponse:
+            await _ask(connection)
+            await cluster.drop(connection)  # As another user does.
+            return await _ask(connection)
 
-            with pytest.raises(ConnectionFailedError, match="given up"):
-                await cluster.on(await cluster.connection(broker.address), ask_twice)
-            await cluster.close()
-
-    run(story())
+        with pytest.raises(ConnectionFailedError, match="given up"):
+            await cluster.on(await cluster.connection(broker.address), ask_twice)
+        await cluster.close()
 
 
-def test_a_connect_that_failed_when_nobody_waited_any_more_is_tried_anew(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            await broker.stop()
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            waiting = asyncio.create_task(cluster.connection(broker.address))
-            await asyncio.sleep(0)
-            connecting = cluster._connections[broker.address]
-            waiting.cancel()
-            await asyncio.wait([waiting, connecting], timeout=10)
-            assert connecting.exception() is not None
-            await broker.start()
-            connection = await cluster.connection(broker.address)
-            assert connection.hello.broker_id == broker.broker_id
-            await cluster.close()
-
-    run(story())
+async def test_a_connect_that_failed_when_nobody_waited_any_more_is_tried_anew() -> None:
+    async with FakeBroker() as broker:
+        await broker.stop()
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        waiting = asyncio.create_task(cluster.connection(broker.address))
+        await asyncio.sleep(0)
+        connecting = cluster._connections[broker.address]
+        waiting.cancel()
+        await asyncio.wait([waiting, connecting], timeout=10)
+        assert connecting.exception() is not None
+        await broker.start()
+        connection = await cluster.connection(broker.address)
+        assert connection.hello.broker_id == broker.broker_id
+        await cluster.close()
 
 
-def test_a_caller_that_is_cancelled_stays_cancelled(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.connection(broker.address)
-            broker.metadata_gate.clear()
-            call = asyncio.create_task(cluster.on(connection, _ask))
-            await broker.until(lambda: broker.look_ups == 1)
-            call.cancel()
-            await asyncio.wait([call], timeout=5)
-            assert call.cancelled()
-            broker.metadata_gate.set()
-            await cluster.close()
-
-    run(story())
+async def test_a_caller_that_is_cancelled_stays_cancelled() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        connection = await cluster.connection(broker.address)
+        broker.metadata_gate.clear()
+        call = asyncio.create_task(cluster.on(connection, _ask))
+        await broker.until(lambda: broker.look_ups == 1)
+        call.cancel()
+        await asyncio.wait([call], timeout=5)
+        assert call.cancelled()
+        broker.metadata_gate.set()
+        await cluster.close()
 
 
-def test_a_look_up_ends_with_an_error_when_its_client_is_closed(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            broker.create_topic("orders")
-            producer = Producer(broker.address)
-            broker.metadata_gate.clear()
-            look_up = asyncio.create_task(producer.partitions_for("orders"))
-            await broker.until(lambda: broker.look_ups == 1)
-            await producer.close()
-            with pytest.raises(ClosedError):
-                await look_up
-            broker.metadata_gate.set()
-
-    run(story())
+async def test_a_look_up_ends_with_an_error_when_its_client_is_closed() -> None:
+    async with FakeBroker() as broker:
+        broker.create_topic("orders")
+        producer = Producer(broker.address)
+        broker.metadata_gate.clear()
+        look_up = asyncio.create_task(producer.partitions_for("orders"))
+        await broker.until(lambda: broker.look_ups == 1)
+        await producer.close()
+        with pytest.raises(ClosedError):
+            await look_up
+        broker.metadata_gate.set()
 
 
-def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_connection_up(
-    run: Run,
-) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker, Producer(broker.address) as producer:
-            broker.create_topic("orders")
-            broker.create_topic("others")
-            await producer.send("orders", b"first")
+async def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_connection_up() -> (
+    None
+):
+    async with FakeBroker() as broker, Producer(broker.address) as producer:
+        broker.create_topic("orders")
+        broker.create_topic("others")
+        await producer.send("orders", b"first")
+        broker.gate.clear()
+        second = producer.send("orders", b"second")
+        await broker.until(lambda: broker.requests == 2)
+        broker.metadata_failures = 1
+        await producer.partitions_for("others")  # Asks a second time, on a new connection.
+        broker.gate.set()
+        async with asyncio.timeout(5):
+            await second
+        assert broker.log("orders").values() == [b"first", b"second"]
+
+
+async def test_a_new_leader_epoch_is_found_although_the_connection_broke_at_its_lookup() -> None:
+    async with FakeBroker() as broker, Producer(broker.address) as producer:
+        broker.create_topic("orders")
+        await producer.send("orders", b"first")
+        broker.log("orders").leader_epoch = 1  # As after a restart.
+        look_ups = broker.look_ups
+        broker.metadata_gate.clear()
+        second = producer.send("orders", b"second")
+        await broker.until(lambda: broker.look_ups > look_ups)
+        broker.dropped_answers = 1
+        await broker.until(lambda: not broker.dropped_answers)
+        broker.metadata_gate.set()
+        async with asyncio.timeout(5):
+            await second
+        assert broker.log("orders").values() == [b"first", b"second"]
+
+
+async def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up() -> None:
+    async with (
+        FakeBroker() as broker,
+        Producer(broker.address) as producer,
+        Consumer(broker.address, metadata_max_age_ms=200) as consumer,
+    ):
+        broker.create_topic("orders")
+        await producer.send("orders", b"first")
+        await consumer.assign(["orders"], start="beginning")
+        assert (await consumer.poll(5_000)).values() == [b"first"]
+        broker.metadata_failures = 1
+        await broker.until(lambda: not broker.metadata_failures)
+        await producer.send("orders", b"second")
+        assert (await consumer.poll(5_000)).values() == [b"second"]
+
+
+async def test_records_for_a_new_topic_are_sent_although_the_connection_broke_at_its_lookup() -> (
+    None
+):
+    async with FakeBroker() as broker, Producer(broker.address) as producer:
+        broker.create_topic("orders")
+        broker.create_topic("late")
+        await producer.send("orders", b"first")
+        look_ups = broker.look_ups
+        broker.metadata_gate.clear()
+        late = producer.send("late", b"late")
+        await broker.until(lambda: broker.look_ups > look_ups)
+        broker.dropped_answers = 1
+        await producer.send("orders", b"second")  # Its first stream breaks, and is given up.
+        broker.metadata_gate.set()
+        async with asyncio.timeout(5):
+            await late
+        assert broker.log("late").values() == [b"late"]
+
+
+async def test_a_broker_that_does_not_tell_where_the_leaders_are_is_not_waited_for() -> None:
+    async with FakeBroker() as silent, FakeBroker() as other:
+        silent.metadata_gate.clear()
+        other.create_topic("orders")
+        bootstrap = f"{silent.address},{other.address}"
+        producer = Producer(bootstrap, metadata_timeout_ms=100)
+        async with asyncio.timeout(2.5):  # The default is 3 s.
+            assert await producer.partitions_for("orders") == [0]
+        assert silent.look_ups == 1
+        silent.metadata_gate.set()
+        await producer.close()
+
+
+async def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_better() -> None:
+    async with FakeBroker() as lagging, FakeBroker() as current:
+        cluster = Cluster([lagging.address, current.address], client_id="me", timeout_ms=10_000)
+        lagging.metadata_epoch = current.metadata_epoch = 7
+        await cluster.refresh()
+        current.metadata_epoch = 8
+        current.create_topic("orders")
+        cluster.metadata_epoch = 8  # As told before, by a broker that is gone now.
+        assert (await cluster.topic("orders")).name == "orders"
+        assert current.look_ups == 1
+        await cluster.close()
+
+
+async def test_how_long_a_leader_may_be_silent_is_a_setting() -> None:
+    async with FakeBroker() as broker:
+        broker.create_topic("orders")
+        async with Producer(broker.address, leader_silence_ms=20) as producer:
+            await producer.partitions_for("orders")
             broker.gate.clear()
-            second = producer.send("orders", b"second")
-            await broker.until(lambda: broker.requests == 2)
-            broker.metadata_failures = 1
-            await producer.partitions_for("others")  # Asks a second time, on a new connection.
+            look_ups = broker.look_ups
+            record = producer.send("orders", b"v")
+            await broker.until(lambda: broker.look_ups >= look_ups + 2)
             broker.gate.set()
-            async with asyncio.timeout(5):
-                await second
-            assert broker.log("orders").values() == [b"first", b"second"]
-
-    run(story())
+            await record
 
 
-def test_a_new_leader_epoch_is_found_although_the_connection_broke_while_it_was_looked_up(
-    run: Run,
-) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker, Producer(broker.address) as producer:
-            broker.create_topic("orders")
-            await producer.send("orders", b"first")
-            broker.log("orders").leader_epoch = 1  # As after a restart.
-            look_ups = broker.look_ups
-            broker.metadata_gate.clear()
-            second = producer.send("orders", b"second")
-            await broker.until(lambda: broker.look_ups > look_ups)
-            broker.dropped_answers = 1
-            await broker.until(lambda: not broker.dropped_answers)
-            broker.metadata_gate.set()
-            async with asyncio.timeout(5):
-                await second
-            assert broker.log("orders").values() == [b"first", b"second"]
-
-    run(story())
-
-
-def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up(run: Run) -> None:
-    async def story() -> None:
-        async with (
-            FakeBroker() as broker,
-            Producer(broker.address) as producer,
-            Consumer(broker.address, metadata_max_age_ms=200) as consumer,
-        ):
-            broker.create_topic("orders")
-            await producer.send("orders", b"first")
-            await consumer.assign(["orders"], start="beginning")
-            assert (await consumer.poll(5_000)).values() == [b"first"]
-            broker.metadata_failures = 1
-            await broker.until(lambda: not broker.metadata_failures)
-            await producer.send("orders", b"second")
-            assert (await consumer.poll(5_000)).values() == [b"second"]
-
-    run(story())
-
-
-def test_records_for_a_new_topic_are_sent_although_the_connection_broke_while_it_was_looked_up(
-    run: Run,
-) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker, Producer(broker.address) as producer:
-            broker.create_topic("orders")
-            broker.create_topic("late")
-            await producer.send("orders", b"first")
-            look_ups = broker.look_ups
-            broker.metadata_gate.clear()
-            late = producer.send("late", b"late")
-            await broker.until(lambda: broker.look_ups > look_ups)
-            broker.dropped_answers = 1
-            await producer.send("orders", b"second")  # Its first stream breaks, and is given up.
-            broker.metadata_gate.set()
-            async with asyncio.timeout(5):
-                await late
-            assert broker.log("late").values() == [b"late"]
-
-    run(story())
-
-
-def test_a_broker_that_does_not_tell_where_the_leaders_are_is_not_waited_for(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as silent, FakeBroker() as other:
-            silent.metadata_gate.clear()
-            other.create_topic("orders")
-            bootstrap = f"{silent.address},{other.address}"
-            producer = Producer(bootstrap, metadata_timeout_ms=100)
-            async with asyncio.timeout(2.5):  # The default is 3 s.
-                assert await producer.partitions_for("orders") == [0]
-            assert silent.look_ups == 1
-            silent.metadata_gate.set()
-            await producer.close()
-
-    run(story())
-
-
-def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_better(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as lagging, FakeBroker() as current:
-            cluster = Cluster([lagging.address, current.address], client_id="me", timeout_ms=10_000)
-            lagging.metadata_epoch = current.metadata_epoch = 7
-            await cluster.refresh()
-            current.metadata_epoch = 8
-            current.create_topic("orders")
-            cluster.metadata_epoch = 8  # As told before, by a broker that is gone now.
-            assert (await cluster.topic("orders")).name == "orders"
-            assert current.look_ups == 1
-            await cluster.close()
-
-    run(story())
-
-
-def test_how_long_a_leader_may_be_silent_is_a_setting(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            broker.create_topic("orders")
-            async with Producer(broker.address, leader_silence_ms=20) as producer:
-                await producer.partitions_for("orders")
-                broker.gate.clear()
-                look_ups = broker.look_ups
-                record = producer.send("orders", b"v")
-                await broker.until(lambda: broker.look_ups >= look_ups + 2)
-                broker.gate.set()
-                await record
-
-    run(story())
-
-
-def test_a_broker_that_lags_is_given_the_time_to_catch_up(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            cluster.metadata_epoch = 8
-            broker.metadata_epoch = 7
-            look_up = asyncio.create_task(cluster.topic("orders"))
-            await broker.until(lambda: broker.look_ups == 1)
-            broker.create_topic("orders")
-            broker.metadata_epoch = 8
-            assert (await look_up).name == "orders"
-            await cluster.close()
-
-    run(story())
+async def test_a_broker_that_lags_is_given_the_time_to_catch_up() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        cluster.metadata_epoch = 8
+        broker.metadata_epoch = 7
+        look_up = asyncio.create_task(cluster.topic("orders"))
+        await broker.until(lambda: broker.look_ups == 1)
+        broker.create_topic("orders")
+        broker.metadata_epoch = 8
+        assert (await look_up).name == "orders"
+        await cluster.close()
 
 
 @pytest.mark.parametrize("setting", ["leader_silence_ms", "metadata_timeout_ms"])
-def test_a_time_of_nothing_is_refused(run: Run, setting: str) -> None:
-    async def story() -> None:
-        with pytest.raises(InvalidConfigError, match=setting):
-            Producer("localhost:1", **{setting: 0})  # type: ignore[arg-type]
-
-    run(story())
+async def test_a_time_of_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(InvalidConfigError, match=setting):
+        Producer("localhost:1", **{setting: 0})  # type: ignore[arg-type]
 
 
-def test_where_all_brokers_lag_what_is_not_known_at_all_is_still_learned(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            cluster.metadata_epoch = 8
-            broker.metadata_epoch = 7
-            broker.create_topic("orders")
-            assert (await cluster.topic("orders")).name == "orders"
-            assert cluster.metadata_epoch == 8
-            await cluster.close()
-
-    run(story())
+async def test_where_all_brokers_lag_what_is_not_known_at_all_is_still_learned() -> None:
+    async with FakeBroker() as broker:
+        cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+        cluster.metadata_epoch = 8
+        broker.metadata_epoch = 7
+        broker.create_topic("orders")
+        assert (await cluster.topic("orders")).name == "orders"
+        assert cluster.metadata_epoch == 8
+        await cluster.close()

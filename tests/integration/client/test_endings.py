@@ -4,17 +4,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 from tests.fakes.broker import FakeBroker
+from tests.integration.client.conftest import Run
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker
 
 from millrace.client import ClosedError, Producer, SyncAdmin, SyncConsumer, SyncProducer
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 _HANDLER = """
 import logging, logging.config, sys
@@ -143,23 +140,20 @@ def test_what_an_asynchronous_producer_holds_when_its_loop_has_ended_is_counted(
     assert told.count("a producer was not closed, and left records undelivered (10)") == 1
 
 
-def test_close_of_a_producer_ends_in_time_and_says_how_much_is_not_acknowledged(run: Run) -> None:
-    async def story() -> None:
-        async with FakeBroker() as broker:
-            broker.create_topic("orders")
-            broker.gate.clear()
-            producer = Producer(broker.address, close_timeout_ms=200)
-            handles = [producer.send("orders", b"v") for _ in range(7)]
-            begun = time.monotonic()
-            with pytest.raises(ClosedError, match=r"7 records .* close_timeout_ms=200"):
-                await producer.close()
-            assert time.monotonic() - begun < 10
-            with pytest.raises(ClosedError, match="close_timeout_ms=200"):
-                await handles[0]
+async def test_close_of_a_producer_ends_in_time_and_says_how_much_is_not_acknowledged() -> None:
+    async with FakeBroker() as broker:
+        broker.create_topic("orders")
+        broker.gate.clear()
+        producer = Producer(broker.address, close_timeout_ms=200)
+        handles = [producer.send("orders", b"v") for _ in range(7)]
+        begun = time.monotonic()
+        with pytest.raises(ClosedError, match=r"7 records .* close_timeout_ms=200"):
             await producer.close()
-            broker.gate.set()
-
-    run(story())
+        assert time.monotonic() - begun < 10
+        with pytest.raises(ClosedError, match="close_timeout_ms=200"):
+            await handles[0]
+        await producer.close()
+        broker.gate.set()
 
 
 def test_close_of_a_client_whose_thread_is_blocked_ends_in_time(

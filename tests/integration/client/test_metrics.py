@@ -141,57 +141,49 @@ def test_clients_of_one_id_are_one_and_what_is_removed_stays_counted(
         assert page.value("producer_acknowledged_records_total", client_id="else") == 1
 
 
-def test_the_topics_beyond_the_maximum_share_a_label(shared_broker: RunningBroker) -> None:
+async def test_the_topics_beyond_the_maximum_share_a_label(shared_broker: RunningBroker) -> None:
     names = [f"metrics-{number}" for number in range(4)]
     with SyncAdmin(shared_broker.address) as admin:
         for name in names:
             admin.create_topic(name)
-
-    async def main() -> None:
-        async with (
-            Producer(shared_broker.address, client_id="shop") as producer,
-            Consumer(shared_broker.address, client_id="shop") as consumer,
-            Admin(shared_broker.address, client_id="shop") as admin,
-        ):
-            page = Page(ClientCollector(producer, consumer, admin, topics_max=2))
-            for name in names:
-                await producer.send(name, VALUE)
-            await consumer.assign(names, start="beginning")
-            await asyncio.to_thread(
-                wait_until,
-                lambda: page.value("consumer_lag_records") == 4,
-                "all partitions have been heard of",
-            )
-            assert page.value("consumer_lag_records", topic=OTHERS) == 2
-
-    asyncio.run(main())
+    async with (
+        Producer(shared_broker.address, client_id="shop") as producer,
+        Consumer(shared_broker.address, client_id="shop") as consumer,
+        Admin(shared_broker.address, client_id="shop") as admin,
+    ):
+        page = Page(ClientCollector(producer, consumer, admin, topics_max=2))
+        for name in names:
+            await producer.send(name, VALUE)
+        await consumer.assign(names, start="beginning")
+        await asyncio.to_thread(
+            wait_until,
+            lambda: page.value("consumer_lag_records") == 4,
+            "all partitions have been heard of",
+        )
+        assert page.value("consumer_lag_records", topic=OTHERS) == 2
 
 
-def test_the_lag_of_a_topic_is_not_shown_while_that_of_a_partition_is_unknown(
+async def test_the_lag_of_a_topic_is_not_shown_while_that_of_a_partition_is_unknown(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
     _, second = places = [(topic_name, 0), (topic_name, 1)]
-
-    async def main() -> None:
-        async with (
-            Admin(shared_broker.address) as admin,
-            Producer(shared_broker.address) as producer,
-            Consumer(shared_broker.address, client_id="shop") as consumer,
-        ):
-            await admin.create_topic(topic_name, partitions=2)
-            for topic, partition in places:
-                await producer.send(topic, VALUE, partition=partition)
-            page = Page(ClientCollector(consumer))
-            await consumer.assign(places, start="beginning")
-            consumer.pause(second)  # Before any broker could say how much it has.
-            assert [record.partition for record in await consumer.poll(10_000)] == [0]
-            assert topic_name.encode() not in generate_latest(page.registry)
-            consumer.resume(second)
-            assert [record.partition for record in await consumer.poll(10_000)] == [1]
-            assert topic_name.encode() in generate_latest(page.registry)
-            assert page.value("consumer_lag_records", topic=topic_name) == 0
-
-    asyncio.run(main())
+    async with (
+        Admin(shared_broker.address) as admin,
+        Producer(shared_broker.address) as producer,
+        Consumer(shared_broker.address, client_id="shop") as consumer,
+    ):
+        await admin.create_topic(topic_name, partitions=2)
+        for topic, partition in places:
+            await producer.send(topic, VALUE, partition=partition)
+        page = Page(ClientCollector(consumer))
+        await consumer.assign(places, start="beginning")
+        consumer.pause(second)  # Before any broker could say how much it has.
+        assert [record.partition for record in await consumer.poll(10_000)] == [0]
+        assert topic_name.encode() not in generate_latest(page.registry)
+        consumer.resume(second)
+        assert [record.partition for record in await consumer.poll(10_000)] == [1]
+        assert topic_name.encode() in generate_latest(page.registry)
+        assert page.value("consumer_lag_records", topic=topic_name) == 0
 
 
 def test_what_is_no_client_is_refused() -> None:

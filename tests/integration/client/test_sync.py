@@ -3,12 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from tests.fakes.broker import FakeBroker
+from tests.integration.client.conftest import Run
 
 from millrace.client import (
     BufferExhaustedError,
@@ -22,8 +22,6 @@ from millrace.client import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def with_broker(run: Run, story: Callable[[FakeBroker], None]) -> None:
@@ -116,7 +114,7 @@ def _send_until_it_raises(producer: SyncProducer) -> None:
         producer.send("orders", bytes(100))
 
 
-def test_a_full_buffer_blocks_and_then_raises(run: Run) -> None:
+async def test_a_full_buffer_blocks_and_then_raises() -> None:
     def story(broker: FakeBroker, open_gate: Callable[[], object]) -> None:
         with SyncProducer(broker.address, buffer_memory=4096, max_block_ms=1000) as producer:
             producer.send("orders", b"warm").result(10)
@@ -130,14 +128,11 @@ def test_a_full_buffer_blocks_and_then_raises(run: Run) -> None:
                 producer.send("orders", bytes(100))
             producer.flush()
 
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        async with FakeBroker() as broker:
-            broker.create_topic("orders", 2)
-            open_gate = partial(loop.call_soon_threadsafe, broker.gate.set)
-            await asyncio.to_thread(story, broker, open_gate)
-
-    run(serve())
+    loop = asyncio.get_running_loop()
+    async with FakeBroker() as broker:
+        broker.create_topic("orders", 2)
+        open_gate = partial(loop.call_soon_threadsafe, broker.gate.set)
+        await asyncio.to_thread(story, broker, open_gate)
 
 
 def test_a_batch_larger_than_the_buffer_passes_through_it(run: Run) -> None:

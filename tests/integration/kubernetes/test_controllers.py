@@ -203,7 +203,7 @@ def test_a_controller_that_is_cut_off_is_replaced_and_comes_back_as_a_candidate(
 
 
 @pytest.mark.parametrize("deed", ["taken", "deleted"])
-def test_a_lease_that_is_stolen_costs_the_controller_and_no_epoch_goes_back(
+async def test_a_lease_that_is_stolen_costs_the_controller_and_no_epoch_goes_back(
     api_server: RunningApiServer, open_store: OpenStore, cluster_name: str, deed: str
 ) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{cluster_name}-controller"
@@ -216,64 +216,57 @@ def test_a_lease_that_is_stolen_costs_the_controller_and_no_epoch_goes_back(
             if api_server.request("PUT", path, document)[0] == 200:
                 return
 
-    async def story() -> None:
-        async with broker("a", open_store()) as a:
-            await until(lambda: a.shell.is_controller, "a is the controller")
-            await a.register()
-            before = controller_epoch(open_store())
-            if deed == "taken":
-                await asyncio.to_thread(steal)
-                await until(lambda: not a.shell.is_controller, "a has resigned")
-                await until(lambda: a.shell.is_controller, "the thief's time is up")
-                assert controller_epoch(open_store()) == before + 1
-            else:
-                assert api_server.request("DELETE", path)[0] == 200
-                await until(lambda: api_server.request("GET", path)[0] == 200, "it is made again")
-                assert a.shell.is_controller
-                assert controller_epoch(open_store()) == before
-            await a.until_usable()
-            assert isinstance(await a.create("after"), Topic)
-            assert not a.failures
-
-    asyncio.run(story())
+    async with broker("a", open_store()) as a:
+        await until(lambda: a.shell.is_controller, "a is the controller")
+        await a.register()
+        before = controller_epoch(open_store())
+        if deed == "taken":
+            await asyncio.to_thread(steal)
+            await until(lambda: not a.shell.is_controller, "a has resigned")
+            await until(lambda: a.shell.is_controller, "the thief's time is up")
+            assert controller_epoch(open_store()) == before + 1
+        else:
+            assert api_server.request("DELETE", path)[0] == 200
+            await until(lambda: api_server.request("GET", path)[0] == 200, "it is made again")
+            assert a.shell.is_controller
+            assert controller_epoch(open_store()) == before
+        await a.until_usable()
+        assert isinstance(await a.create("after"), Topic)
+        assert not a.failures
 
 
 @pytest.mark.parametrize("is_serving", [True, False])
-def test_a_deleted_object_stops_changes_until_it_is_restored_and_nothing_is_made_anew(
+async def test_a_deleted_object_stops_changes_until_it_is_restored_and_nothing_is_made_anew(
     api_server: RunningApiServer, open_store: OpenStore, cluster_name: str, is_serving: bool
 ) -> None:
     """Who serves nobody ends; who serves goes on, for what it has needs no controller (F41)."""
     collection = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/clusterstates"
     path = f"{collection}/{cluster_name}"
-
-    async def story() -> None:
-        async with broker("a", open_store()) as a:
-            await until(lambda: a.shell.is_controller, "a is the controller")
-            if is_serving:
-                a.shell.on_serving()
-            _, backup = api_server.request("GET", path)
-            assert api_server.request("DELETE", path)[0] == 200
-            registering = asyncio.ensure_future(a.register())
-            if is_serving:
-                await until(lambda: "restore it" in a.shell.problem, "it says why")
-                assert not a.failures
-                with pytest.raises(NotControllerError):
-                    await registering
-                assert api_server.request("GET", path)[0] == 404
-                backup["metadata"] = {"name": cluster_name}
-                assert api_server.request("POST", collection, backup)[0] == 201
-                await until(lambda: a.shell.is_controller, "a is the controller again")
-                await a.register()
-                assert isinstance(await a.create("after"), Topic)
-                assert not a.failures
-            else:
-                await until(lambda: bool(a.failures), "the process is told to end")
-                (failure,) = a.failures
-                assert isinstance(failure, CorruptMetadataError)
-                assert "restore it" in failure.message
-                registering.cancel()
-                with contextlib.suppress(asyncio.CancelledError, MillraceError):
-                    await registering
-                assert api_server.request("GET", path)[0] == 404
-
-    asyncio.run(story())
+    async with broker("a", open_store()) as a:
+        await until(lambda: a.shell.is_controller, "a is the controller")
+        if is_serving:
+            a.shell.on_serving()
+        _, backup = api_server.request("GET", path)
+        assert api_server.request("DELETE", path)[0] == 200
+        registering = asyncio.ensure_future(a.register())
+        if is_serving:
+            await until(lambda: "restore it" in a.shell.problem, "it says why")
+            assert not a.failures
+            with pytest.raises(NotControllerError):
+                await registering
+            assert api_server.request("GET", path)[0] == 404
+            backup["metadata"] = {"name": cluster_name}
+            assert api_server.request("POST", collection, backup)[0] == 201
+            await until(lambda: a.shell.is_controller, "a is the controller again")
+            await a.register()
+            assert isinstance(await a.create("after"), Topic)
+            assert not a.failures
+        else:
+            await until(lambda: bool(a.failures), "the process is told to end")
+            (failure,) = a.failures
+            assert isinstance(failure, CorruptMetadataError)
+            assert "restore it" in failure.message
+            registering.cancel()
+            with contextlib.suppress(asyncio.CancelledError, MillraceError):
+                await registering
+            assert api_server.request("GET", path)[0] == 404

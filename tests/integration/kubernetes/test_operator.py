@@ -654,38 +654,34 @@ def test_a_cluster_that_is_deleted_while_it_is_made_leaves_nothing(
         assert operated.controllers.items(path) == []
 
 
-def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated) -> None:
+async def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated) -> None:
     acts: dict[str, bool] = {}
+    changed = asyncio.Event()
 
-    async def run() -> None:
-        changed = asyncio.Event()
+    def on_change(name: str, is_held: bool) -> None:
+        acts[name] = is_held
+        changed.set()
 
-        def on_change(name: str, is_held: bool) -> None:
-            acts[name] = is_held
-            changed.set()
-
-        leases = {
-            name: OperatorLease(operated.api, operated.namespace, name, partial(on_change, name))
-            for name in ("first", "second")
-        }
-        tasks = {name: asyncio.create_task(each.run()) for name, each in leases.items()}
-        try:
-            async with asyncio.timeout(60):
-                await changed.wait()
-                (holder,) = (name for name, held in acts.items() if held)
-                other = "second" if holder == "first" else "first"
+    leases = {
+        name: OperatorLease(operated.api, operated.namespace, name, partial(on_change, name))
+        for name in ("first", "second")
+    }
+    tasks = {name: asyncio.create_task(each.run()) for name, each in leases.items()}
+    try:
+        async with asyncio.timeout(60):
+            await changed.wait()
+            (holder,) = (name for name, held in acts.items() if held)
+            other = "second" if holder == "first" else "first"
+            changed.clear()
+            tasks[holder].cancel()
+            await leases[holder].give_back()
+            while acts.get(other) is not True:
                 changed.clear()
-                tasks[holder].cancel()
-                await leases[holder].give_back()
-                while acts.get(other) is not True:
-                    changed.clear()
-                    await changed.wait()
-                assert acts == {holder: False, other: True}
-        finally:
-            for each in tasks.values():
-                each.cancel()
-
-    asyncio.run(run())
+                await changed.wait()
+            assert acts == {holder: False, other: True}
+    finally:
+        for each in tasks.values():
+            each.cancel()
 
 
 def topic_and_quota(operated: Operated, spec: dict[str, Any]) -> None:

@@ -14,37 +14,31 @@ def work(ms: int) -> None:
         pass
 
 
-def test_only_the_steps_of_a_coroutine_count_and_not_what_it_waits_for() -> None:
+async def test_only_the_steps_of_a_coroutine_count_and_not_what_it_waits_for() -> None:
     async def call() -> str:
         work(10)
         await asyncio.sleep(0.2)
         work(10)
         return "done"
 
-    async def story() -> None:
-        timed = LoopTime(call())
-        assert await timed == "done"
-        assert 20 * MS <= timed.nanoseconds < 150 * MS
-
-    asyncio.run(story())
+    timed = LoopTime(call())
+    assert await timed == "done"
+    assert 20 * MS <= timed.nanoseconds < 150 * MS
 
 
-def test_an_error_of_the_coroutine_is_raised_and_its_time_counts() -> None:
+async def test_an_error_of_the_coroutine_is_raised_and_its_time_counts() -> None:
     async def call() -> None:
         await asyncio.sleep(0)
         work(5)
         raise LookupError("no")
 
-    async def story() -> None:
-        timed = LoopTime(call())
-        with pytest.raises(LookupError):
-            await timed
-        assert timed.nanoseconds >= 5 * MS
-
-    asyncio.run(story())
+    timed = LoopTime(call())
+    with pytest.raises(LookupError):
+        await timed
+    assert timed.nanoseconds >= 5 * MS
 
 
-def test_a_coroutine_may_catch_an_error_of_what_it_waits_for_and_go_on() -> None:
+async def test_a_coroutine_may_catch_an_error_of_what_it_waits_for_and_go_on() -> None:
     async def call() -> str:
         try:
             async with asyncio.timeout(0.01):
@@ -54,30 +48,24 @@ def test_a_coroutine_may_catch_an_error_of_what_it_waits_for_and_go_on() -> None
             return "late"
         return "in time"
 
-    async def story() -> None:
-        assert await LoopTime(call()) == "late"
-
-    asyncio.run(story())
+    assert await LoopTime(call()) == "late"
 
 
-def test_a_cancelled_task_cancels_the_coroutine() -> None:
-    async def story() -> None:
-        ended = asyncio.Event()
+async def test_a_cancelled_task_cancels_the_coroutine() -> None:
+    ended = asyncio.Event()
 
-        async def call() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
+    async def call() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        async def run() -> None:
-            await LoopTime(call())
+    async def run() -> None:
+        await LoopTime(call())
 
-        task = asyncio.create_task(run())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended.is_set()
-
-    asyncio.run(story())
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()

@@ -14,88 +14,76 @@ def busy() -> None:
         pass
 
 
-def test_all_long_work_together_has_one_slice_in_a_turn_of_the_loop() -> None:
-    async def story() -> None:
-        turns = Turns()
-        done = 0
+async def test_all_long_work_together_has_one_slice_in_a_turn_of_the_loop() -> None:
+    turns = Turns()
+    done = 0
 
-        async def request() -> None:
-            nonlocal done
-            work = turns.work()
-            for _ in range(5):
-                await work.give_way(FREE_ENTRIES + 1)
-                busy()
-                done += 1
+    async def request() -> None:
+        nonlocal done
+        work = turns.work()
+        for _ in range(5):
+            await work.give_way(FREE_ENTRIES + 1)
+            busy()
+            done += 1
 
-        working = [asyncio.create_task(request()) for _ in range(20)]
-        most = before = 0
-        while not all(task.done() for task in working):
-            await asyncio.sleep(0)  # One turn.
-            most, before = max(most, done - before), done
-        assert done == 100
-        # The entry that is under way when the slice ends is done.
-        assert 1 <= most <= SLICE_SECONDS / ENTRY_SECONDS + 1
-
-    asyncio.run(story())
+    working = [asyncio.create_task(request()) for _ in range(20)]
+    most = before = 0
+    while not all(task.done() for task in working):
+        await asyncio.sleep(0)  # One turn.
+        most, before = max(most, done - before), done
+    assert done == 100
+    # The entry that is under way when the slice ends is done.
+    assert 1 <= most <= SLICE_SECONDS / ENTRY_SECONDS + 1
 
 
-def test_who_came_first_goes_on_first() -> None:
-    async def story() -> None:
-        turns = Turns()
-        ended: list[int] = []
+async def test_who_came_first_goes_on_first() -> None:
+    turns = Turns()
+    ended: list[int] = []
 
-        async def request(number: int) -> None:
-            work = turns.work()
-            for _ in range(6):
-                await work.give_way(FREE_ENTRIES + 1)
-                busy()
-            ended.append(number)
+    async def request(number: int) -> None:
+        work = turns.work()
+        for _ in range(6):
+            await work.give_way(FREE_ENTRIES + 1)
+            busy()
+        ended.append(number)
 
-        await asyncio.gather(*(request(number) for number in range(5)))
-        assert ended == sorted(ended)
-
-    asyncio.run(story())
+    await asyncio.gather(*(request(number) for number in range(5)))
+    assert ended == sorted(ended)
 
 
-def test_work_that_is_given_up_holds_up_nobody() -> None:
-    async def story() -> None:
-        turns = Turns()
+async def test_work_that_is_given_up_holds_up_nobody() -> None:
+    turns = Turns()
 
-        async def endless() -> None:
-            while True:
-                await turns.next_slice()
-                busy()
+    async def endless() -> None:
+        while True:
+            await turns.next_slice()
+            busy()
 
-        given_up = asyncio.create_task(endless())
-        await asyncio.sleep(0.02)
-        given_up.cancel()
-        async with asyncio.timeout(10):
-            for _ in range(20):
-                await turns.next_slice()
-                busy()
-
-    asyncio.run(story())
+    given_up = asyncio.create_task(endless())
+    await asyncio.sleep(0.02)
+    given_up.cancel()
+    async with asyncio.timeout(10):
+        for _ in range(20):
+            await turns.next_slice()
+            busy()
 
 
-def test_what_is_small_waits_for_nobody() -> None:
-    async def story() -> None:
-        turns = Turns()
-        await turns.next_slice()
-        await asyncio.to_thread(time.sleep, 2 * SLICE_SECONDS)
+async def test_what_is_small_waits_for_nobody() -> None:
+    turns = Turns()
+    await turns.next_slice()
+    await asyncio.to_thread(time.sleep, 2 * SLICE_SECONDS)
 
-        async def large() -> None:
-            work = turns.work()
-            for _ in range(FREE_ENTRIES + 20):
-                await work.give_way()
-                busy()
+    async def large() -> None:
+        work = turns.work()
+        for _ in range(FREE_ENTRIES + 20):
+            await work.give_way()
+            busy()
 
-        others = [asyncio.create_task(large()) for _ in range(5)]
-        await asyncio.sleep(0)
-        small = turns.work()
-        for _ in range(FREE_ENTRIES):
-            await small.give_way()
-        await turns.give_way_to(FREE_BYTES)
-        assert not any(task.done() for task in others)
-        await asyncio.gather(*others)
-
-    asyncio.run(story())
+    others = [asyncio.create_task(large()) for _ in range(5)]
+    await asyncio.sleep(0)
+    small = turns.work()
+    for _ in range(FREE_ENTRIES):
+        await small.give_way()
+    await turns.give_way_to(FREE_BYTES)
+    assert not any(task.done() for task in others)
+    await asyncio.gather(*others)

@@ -37,36 +37,30 @@ async def clusters_of(listed: Listed, fresh_s: float) -> AsyncIterator[Clusters]
 
 
 @pytest.mark.parametrize("trouble", ["fails", "hangs"])
-def test_clusters_stay_while_they_cannot_be_listed(trouble: str) -> None:
-    async def look() -> None:
-        listed = Listed(a="h:1")
-        async with clusters_of(listed, fresh_s=-1) as clusters:
-            before = await clusters.all()
-            assert set(before) == {"a"}
-            setattr(listed, trouble, True)
-            assert await clusters.all() == before
-            setattr(listed, trouble, False)
-            listed.found = {"b": "h:2"}
-            assert set(await clusters.all()) == {"b"}
-            assert listed.asked == 3
-
-    asyncio.run(look())
+async def test_clusters_stay_while_they_cannot_be_listed(trouble: str) -> None:
+    listed = Listed(a="h:1")
+    async with clusters_of(listed, fresh_s=-1) as clusters:
+        before = await clusters.all()
+        assert set(before) == {"a"}
+        setattr(listed, trouble, True)
+        assert await clusters.all() == before
+        setattr(listed, trouble, False)
+        listed.found = {"b": "h:2"}
+        assert set(await clusters.all()) == {"b"}
+        assert listed.asked == 3
 
 
 @pytest.mark.parametrize(
     ("trouble", "why"), [("fails", "no API server"), ("hangs", r"within 0\.05 s")]
 )
-def test_all_who_wait_for_a_list_that_is_not_had_are_told_at_once(trouble: str, why: str) -> None:
-    async def look() -> None:
-        listed = Listed()
-        setattr(listed, trouble, True)
-        async with clusters_of(listed, fresh_s=3600) as clusters:
-            told = await asyncio.gather(
-                *(clusters.all() for _ in range(20)), return_exceptions=True
-            )
-            assert {type(each) for each in told} == {ConnectionFailedError}
-            with pytest.raises(ConnectionFailedError, match=why):
-                await clusters.all()
-        assert listed.asked == 1
-
-    asyncio.run(look())
+async def test_all_who_wait_for_a_list_that_is_not_had_are_told_at_once(
+    trouble: str, why: str
+) -> None:
+    listed = Listed()
+    setattr(listed, trouble, True)
+    async with clusters_of(listed, fresh_s=3600) as clusters:
+        told = await asyncio.gather(*(clusters.all() for _ in range(20)), return_exceptions=True)
+        assert {type(each) for each in told} == {ConnectionFailedError}
+        with pytest.raises(ConnectionFailedError, match=why):
+            await clusters.all()
+    assert listed.asked == 1

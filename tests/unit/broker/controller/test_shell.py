@@ -157,30 +157,27 @@ def run(
     return asyncio.run(main())
 
 
-def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        store.take_lease("b")
-        failures: list[BaseException] = []
-        shell = ControllerShell(
-            ClusterConfig(),
-            store,
-            TIMES,
-            name="a",
-            address="h:2",
-            observer=Observing(),
-            on_failure=failures.append,
-        )
-        try:
-            await shell.start()
-            assert not shell.is_controller
-            assert shell.controller_epoch == 0
-            assert shell.cluster_id == ""
-        finally:
-            await shell.stop()
-        assert not failures
-
-    asyncio.run(scenario())
+async def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() -> None:
+    store = MemoryStore()
+    store.take_lease("b")
+    failures: list[BaseException] = []
+    shell = ControllerShell(
+        ClusterConfig(),
+        store,
+        TIMES,
+        name="a",
+        address="h:2",
+        observer=Observing(),
+        on_failure=failures.append,
+    )
+    try:
+        await shell.start()
+        assert not shell.is_controller
+        assert shell.controller_epoch == 0
+        assert shell.cluster_id == ""
+    finally:
+        await shell.stop()
+    assert not failures
 
 
 def test_topics_are_made_changed_and_deleted() -> None:
@@ -431,105 +428,88 @@ def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen(
     run(scenario, seen_here=lambda: here[0])
 
 
-def test_no_write_is_done_after_the_lease_ran_out() -> None:
+async def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
     times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
+    store = MemoryStore()
+    async with running(store, times) as the:
+        hold = threading.Event()
 
-    async def main() -> None:
-        store = MemoryStore()
-        async with running(store, times) as the:
-            hold = threading.Event()
+        def hang() -> None:
+            assert hold.wait(60)
 
-            def hang() -> None:
-                assert hold.wait(60)
-
-            the.shell._renew_lease = hang  # type: ignore[method-assign]
-            before = store.writes
-            try:
-                await until(lambda: not the.shell._election.is_held(monotonic_now()))
-                with pytest.raises(NotControllerError):
-                    await the.create("t")
-                assert store.writes == before
-            finally:
-                hold.set()
-
-    asyncio.run(main())
+        the.shell._renew_lease = hang  # type: ignore[method-assign]
+        before = store.writes
+        try:
+            await until(lambda: not the.shell._election.is_held(monotonic_now()))
+            with pytest.raises(NotControllerError):
+                await the.create("t")
+            assert store.writes == before
+        finally:
+            hold.set()
 
 
-def test_the_rest_of_a_batch_is_not_written_once_the_lease_has_run_out() -> None:
+async def test_the_rest_of_a_batch_is_not_written_once_the_lease_has_run_out() -> None:
     """P38: each write is asked for, and one of them may have taken long."""
     times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
+    store = MemoryStore()
+    async with running(store, times) as the:
+        hold = threading.Event()
+        written: list[str] = []
+        swap = store.objects.swap
 
-    async def main() -> None:
-        store = MemoryStore()
-        async with running(store, times) as the:
-            hold = threading.Event()
-            written: list[str] = []
-            swap = store.objects.swap
+        def hang() -> None:
+            assert hold.wait(60)
 
-            def hang() -> None:
-                assert hold.wait(60)
+        def swap_slowly(key: str, new: StoredObject) -> bool:
+            hang_until = time.monotonic() + 60
+            is_swapped = swap(key, new)
+            written.append(key)
+            while the.shell._election.is_held(monotonic_now()):
+                assert time.monotonic() < hang_until
+                time.sleep(0.005)
+            return is_swapped
 
-            def swap_slowly(key: str, new: StoredObject) -> bool:
-                hang_until = time.monotonic() + 60
-                is_swapped = swap(key, new)
-                written.append(key)
-                while the.shell._election.is_held(monotonic_now()):
-                    assert time.monotonic() < hang_until
-                    time.sleep(0.005)
-                return is_swapped
-
-            the.shell._renew_lease = hang  # type: ignore[method-assign]
-            store.objects.swap = swap_slowly  # type: ignore[method-assign]
-            try:
-                with pytest.raises(NotControllerError) as raised:
-                    await the.create_all([NewTopic(name=name) for name in "abcdefghij"])
-                assert raised.value.appended is Appended.MAYBE
-                assert len(written) == 1
-            finally:
-                store.objects.swap = swap  # type: ignore[method-assign]
-                hold.set()
-
-    asyncio.run(main())
+        the.shell._renew_lease = hang  # type: ignore[method-assign]
+        store.objects.swap = swap_slowly  # type: ignore[method-assign]
+        try:
+            with pytest.raises(NotControllerError) as raised:
+                await the.create_all([NewTopic(name=name) for name in "abcdefghij"])
+            assert raised.value.appended is Appended.MAYBE
+            assert len(written) == 1
+        finally:
+            store.objects.swap = swap  # type: ignore[method-assign]
+            hold.set()
 
 
 SHORT = LeaseTimes(duration_ms=300, renew_deadline_ms=200, retry_ms=20, watch_ms=20)
 
 
-def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_it() -> None:
-    async def main() -> None:
-        async with running(MemoryStore(), SHORT) as the:
-            epoch = the.shell.controller_epoch
-            time.sleep(1)  # noqa: ASYNC251 - as elections for thousands of partitions do.
-            assert the.shell._election.is_held(monotonic_now())
-            assert isinstance(await the.create("t"), Topic)
-            assert the.shell.controller_epoch == epoch
-
-    asyncio.run(main())
+async def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_it() -> None:
+    async with running(MemoryStore(), SHORT) as the:
+        epoch = the.shell.controller_epoch
+        time.sleep(1)  # noqa: ASYNC251 - as elections for thousands of partitions do.
+        assert the.shell._election.is_held(monotonic_now())
+        assert isinstance(await the.create("t"), Topic)
+        assert the.shell.controller_epoch == epoch
 
 
-def test_a_loop_that_stands_still_for_as_long_as_a_session_gives_the_lease_up() -> None:
-    async def main() -> None:
-        config = ClusterConfig(broker_session_timeout_ms=500)
-        async with running(MemoryStore(), SHORT, config=config) as the:
-            time.sleep(2)  # noqa: ASYNC251 - as if it hung.
-            assert not the.shell._election.is_held(monotonic_now())
-
-    asyncio.run(main())
+async def test_a_loop_that_stands_still_for_as_long_as_a_session_gives_the_lease_up() -> None:
+    config = ClusterConfig(broker_session_timeout_ms=500)
+    async with running(MemoryStore(), SHORT, config=config) as the:
+        time.sleep(2)  # noqa: ASYNC251 - as if it hung.
+        assert not the.shell._election.is_held(monotonic_now())
 
 
-def test_stopping_answers_who_waits() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        async with running(store) as the:
-            store.gate.clear()
-            request = asyncio.create_task(the.create("t"))
-            await asyncio.sleep(0)
-            asyncio.get_running_loop().call_later(0.02, store.gate.set)
-        with pytest.raises(NotControllerError):
-            await request
-
-    asyncio.run(main())
+async def test_stopping_answers_who_waits() -> None:
+    store = MemoryStore()
+    async with running(store) as the:
+        store.gate.clear()
+        request = asyncio.create_task(the.create("t"))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.02, store.gate.set)
+    with pytest.raises(NotControllerError):
+        await request
 
 
 def test_a_damaged_object_stops_the_start() -> None:
@@ -558,19 +538,16 @@ def test_the_store_of_another_cluster_stops_the_start() -> None:
         asyncio.run(main())
 
 
-def test_a_store_that_fails_later_ends_the_process() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        async with running(store) as the:
-            store.outage = CoordinationStoreError("disk I/O error")
-            request = asyncio.create_task(the.create("t"))
-            await until(lambda: bool(the.failures))
-            assert [type(each) for each in the.failures] == [CoordinationStoreError]
-            assert not request.done()
-        with pytest.raises(NotControllerError):  # Answered by the stop that follows.
-            await request
-
-    asyncio.run(main())
+async def test_a_store_that_fails_later_ends_the_process() -> None:
+    store = MemoryStore()
+    async with running(store) as the:
+        store.outage = CoordinationStoreError("disk I/O error")
+        request = asyncio.create_task(the.create("t"))
+        await until(lambda: bool(the.failures))
+        assert [type(each) for each in the.failures] == [CoordinationStoreError]
+        assert not request.done()
+    with pytest.raises(NotControllerError):  # Answered by the stop that follows.
+        await request
 
 
 @pytest.mark.parametrize(
@@ -638,7 +615,7 @@ def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptur
     assert warning.__dict__["log_end_offset"] == 70
 
 
-def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() -> None:
+async def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() -> None:
     """And not only when it looks again: it has to open a session with the new controller."""
 
     class Contended(MemoryStore):
@@ -646,62 +623,55 @@ def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() 
             self.take_lease("b")
             return super().compare_and_swap_lease(new)
 
-    async def scenario() -> None:
-        failures: list[BaseException] = []
-        seldom = LeaseTimes(
-            duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
-        )
-        shell = ControllerShell(
-            ClusterConfig(),
-            Contended(),
-            seldom,
-            name="a",
-            address="h:2",
-            observer=Observing(),
-            on_failure=failures.append,
-        )
-        try:
-            async with asyncio.timeout(10):
-                await shell.start()
-            assert shell.holder[0] == "b"
-        finally:
-            await shell.stop()
-        assert not failures
-
-    asyncio.run(scenario())
+    failures: list[BaseException] = []
+    seldom = LeaseTimes(
+        duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
+    )
+    shell = ControllerShell(
+        ClusterConfig(),
+        Contended(),
+        seldom,
+        name="a",
+        address="h:2",
+        observer=Observing(),
+        on_failure=failures.append,
+    )
+    try:
+        async with asyncio.timeout(10):
+            await shell.start()
+        assert shell.holder[0] == "b"
+    finally:
+        await shell.stop()
+    assert not failures
 
 
-def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
+async def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
     """And not only when its time has come to look: the controller stopped, nobody waits for it."""
-
-    async def scenario() -> None:
-        failures: list[BaseException] = []
-        seldom = LeaseTimes(
-            duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
-        )
-        store = MemoryStore()
-        store.take_lease("b")
-        shell = ControllerShell(
-            ClusterConfig(),
-            store,
-            seldom,
-            name="a",
-            address="h:2",
-            observer=Observing(),
-            on_failure=failures.append,
-        )
-        try:
-            async with asyncio.timeout(10):
-                await shell.start()
-                store.take_lease("c")
-                await until(lambda: shell.holder[0] == "c")
-                store.take_lease(NOBODY)
-                await until(lambda: shell.is_controller)
-        finally:
-            await shell.stop()
-        assert not failures
-
-    asyncio.run(scenario())
+    failures: list[BaseException] = []
+    seldom = LeaseTimes(
+        duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
+    )
+    store = MemoryStore()
+    store.take_lease("b")
+    shell = ControllerShell(
+        ClusterConfig(),
+        store,
+        seldom,
+        name="a",
+        address="h:2",
+        observer=Observing(),
+        on_failure=failures.append,
+    )
+    try:
+        async with asyncio.timeout(10):
+            await shell.start()
+            store.take_lease("c")
+            await until(lambda: shell.holder[0] == "c")
+            store.take_lease(NOBODY)
+            await until(lambda: shell.is_controller)
+    finally:
+        await shell.stop()
+    assert not failures
 
 
 def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(

@@ -98,74 +98,55 @@ class World:
         }
 
 
-def test_readers_at_the_same_offset_take_one_question() -> None:
-    async def story() -> None:
-        world = World(coordinator_of(a=4, b=4, c=10))
-        await world.lags.measure()
-        assert world.leader.asked == [[4, 10]]
-        assert world.shown("records") == {"a": 6, "b": 6, "c": 0}
-        assert world.shown("left_out_groups") == {"": 0}
-        assert not world.failures
-
-    asyncio.run(story())
+async def test_readers_at_the_same_offset_take_one_question() -> None:
+    world = World(coordinator_of(a=4, b=4, c=10))
+    await world.lags.measure()
+    assert world.leader.asked == [[4, 10]]
+    assert world.shown("records") == {"a": 6, "b": 6, "c": 0}
+    assert world.shown("left_out_groups") == {"": 0}
+    assert not world.failures
 
 
-def test_a_group_that_another_broker_coordinates_by_now_is_not_shown() -> None:
+async def test_a_group_that_another_broker_coordinates_by_now_is_not_shown() -> None:
     """The next round may be minutes away, and that broker shows the group."""
-
-    async def story() -> None:
-        world = World(coordinator_of(a=4))
-        await world.lags.measure()
-        world.machines = [coordinator_of(b=4)]
-        assert world.shown("records") == {}
-
-    asyncio.run(story())
+    world = World(coordinator_of(a=4))
+    await world.lags.measure()
+    world.machines = [coordinator_of(b=4)]
+    assert world.shown("records") == {}
 
 
-def test_without_positions_nobody_is_asked() -> None:
-    async def story() -> None:
-        world = World(coordinator_of())
-        await world.lags.measure()
-        assert world.leader.asked == []
-
-    asyncio.run(story())
+async def test_without_positions_nobody_is_asked() -> None:
+    world = World(coordinator_of())
+    await world.lags.measure()
+    assert world.leader.asked == []
 
 
-def test_a_leader_that_is_not_known_makes_lags_unknown() -> None:
-    async def story() -> None:
-        world = World(coordinator_of(a=4), leader=NOWHERE)
-        await world.lags.measure()
-        assert world.shown("records") == {}
-        assert world.shown("unknown_partitions") == {"a": 1}
-
-    asyncio.run(story())
+async def test_a_leader_that_is_not_known_makes_lags_unknown() -> None:
+    world = World(coordinator_of(a=4), leader=NOWHERE)
+    await world.lags.measure()
+    assert world.shown("records") == {}
+    assert world.shown("unknown_partitions") == {"a": 1}
 
 
-def test_a_leader_that_hangs_is_not_asked_again_before_it_has_answered() -> None:
-    async def story() -> None:
-        world = World(coordinator_of(a=4))
-        world.leader.may_answer.clear()
-        first = asyncio.create_task(world.lags.measure())
-        await world.leader.is_asked.wait()
-        await world.lags.measure()
-        assert len(world.leader.asked) == 1
-        assert world.shown("unknown_partitions") == {"a": 1}
-        world.leader.may_answer.set()
-        await first
-        await world.lags.measure()
-        assert len(world.leader.asked) == 2
-        assert world.shown("records") == {"a": 6}
-        assert not world.failures
-
-    asyncio.run(story())
+async def test_a_leader_that_hangs_is_not_asked_again_before_it_has_answered() -> None:
+    world = World(coordinator_of(a=4))
+    world.leader.may_answer.clear()
+    first = asyncio.create_task(world.lags.measure())
+    await world.leader.is_asked.wait()
+    await world.lags.measure()
+    assert len(world.leader.asked) == 1
+    assert world.shown("unknown_partitions") == {"a": 1}
+    world.leader.may_answer.set()
+    await first
+    await world.lags.measure()
+    assert len(world.leader.asked) == 2
+    assert world.shown("records") == {"a": 6}
+    assert not world.failures
 
 
-def test_groups_that_do_not_fit_are_neither_asked_about_nor_shown() -> None:
-    async def story() -> None:
-        world = World(coordinator_of(a=1, b=2, c=3), series_max=1)
-        await world.lags.measure()
-        assert world.leader.asked == [[1]]
-        assert world.shown("records") == {"a": 9}
-        assert world.shown("left_out_groups") == {"": 2}
-
-    asyncio.run(story())
+async def test_groups_that_do_not_fit_are_neither_asked_about_nor_shown() -> None:
+    world = World(coordinator_of(a=1, b=2, c=3), series_max=1)
+    await world.lags.measure()
+    assert world.leader.asked == [[1]]
+    assert world.shown("records") == {"a": 9}
+    assert world.shown("left_out_groups") == {"": 2}

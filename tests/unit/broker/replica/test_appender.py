@@ -59,102 +59,90 @@ class DiskOfFewDescriptors(Disk):
         super().count_flush(inode)  # type: ignore[arg-type]
 
 
-def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledged_before() -> None:
-    async def scenario() -> None:
-        disk = DiskOfFewDescriptors()
-        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
-        opened.append(stamped_batch(0))
-        opened.log.flush()
-        failures: list[LogDirFailedError] = []
-        mailbox = Mailbox(asyncio.get_running_loop())
-        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
-        target = NotedTarget(opened.log)
-        disk.flushes_to_refuse = 2
-        appender.append(target, stamped_batch(1), 0)
-        await asyncio.wait_for(target.flushed.wait(), 10)
-        assert target.written[0] == 2
-        assert disk.flushes_to_refuse == 0
-        assert opened.log.flushed_offset == 2
-        assert failures == target.failed == []
-        appender.close()
-
-    asyncio.run(scenario())
+async def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledged_before() -> None:
+    disk = DiskOfFewDescriptors()
+    opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
+    opened.append(stamped_batch(0))
+    opened.log.flush()
+    failures: list[LogDirFailedError] = []
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+    target = NotedTarget(opened.log)
+    disk.flushes_to_refuse = 2
+    appender.append(target, stamped_batch(1), 0)
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    assert target.written[0] == 2
+    assert disk.flushes_to_refuse == 0
+    assert opened.log.flushed_offset == 2
+    assert failures == target.failed == []
+    appender.close()
 
 
-def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
-    async def scenario() -> None:
-        disk = DiskOfFewDescriptors()
-        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
-        opened.append(stamped_batch(0))
-        opened.log.flush()
-        mailbox = Mailbox(asyncio.get_running_loop())
-        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
-        target = NotedTarget(opened.log)
-        disk.flushes_to_refuse = 2
-        appender.append(target, stamped_batch(1), 0)
-        try:
-            async with asyncio.timeout(10):
-                while not target.flushed.is_set():
-                    await appender.call(lambda: None)
-                    await asyncio.sleep(0.005)
-        finally:
-            await asyncio.to_thread(appender.close)
-        assert opened.log.flushed_offset == 2
-
-    asyncio.run(scenario())
-
-
-def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
-    async def scenario() -> None:
-        opened = LogOnDisk(Disk())
-        failures: list[LogDirFailedError] = []
-        mailbox = Mailbox(asyncio.get_running_loop())
-        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
-        target = NotedTarget(opened.log)
-        opened.log.close(clean=False)
-        appender.append(target, stamped_batch(0), 0)
-        assert await appender.call(lambda: 7) == 7
-        assert {type(each) for each in target.failed} == {CorruptLogError}
-        assert failures == []
-        appender.close()
-
-    asyncio.run(scenario())
-
-
-def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setting() -> None:
-    async def scenario() -> None:
-        batches = [stamped_batch(number) for number in range(20)]
-        length = batches[0].length
-        disk = Disk()
-        opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
-        mailbox = Mailbox(asyncio.get_running_loop())
-        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
-        target = NotedTarget(opened.log)
-        is_busy = threading.Event()
-        appender.call(is_busy.wait, 10)
-        for batch in batches[:19]:
-            appender.append(target, batch, 0)
-        disk.capacity = sum(map(disk.size, disk.files())) + 13 * length
-        is_busy.set()
+async def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
+    disk = DiskOfFewDescriptors()
+    opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
+    opened.append(stamped_batch(0))
+    opened.log.flush()
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    target = NotedTarget(opened.log)
+    disk.flushes_to_refuse = 2
+    appender.append(target, stamped_batch(1), 0)
+    try:
         async with asyncio.timeout(10):
-            await target.flushed.wait()
-            while not target.failed:  # noqa: ASYNC110
+            while not target.flushed.is_set():
+                await appender.call(lambda: None)
                 await asyncio.sleep(0.005)
-        assert [type(error) for error in target.failed] == [StorageFullError]
-        assert target.written == [opened.end]
-        assert 3 <= opened.end <= 13
-        disk.capacity = None
-        target.flushed.clear()
-        for batch in batches[opened.end :]:
-            appender.append(target, batch, target.generation_written)
-        async with asyncio.timeout(10):
-            while opened.end < len(batches):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        sizes = [disk.size(name) for name in disk.files() if name.endswith(".log")]
-        assert max(sizes) <= 3 * length
-        appender.close()
+    finally:
+        await asyncio.to_thread(appender.close)
+    assert opened.log.flushed_offset == 2
 
-    asyncio.run(scenario())
+
+async def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
+    opened = LogOnDisk(Disk())
+    failures: list[LogDirFailedError] = []
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+    target = NotedTarget(opened.log)
+    opened.log.close(clean=False)
+    appender.append(target, stamped_batch(0), 0)
+    assert await appender.call(lambda: 7) == 7
+    assert {type(each) for each in target.failed} == {CorruptLogError}
+    assert failures == []
+    appender.close()
+
+
+async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setting() -> None:
+    batches = [stamped_batch(number) for number in range(20)]
+    length = batches[0].length
+    disk = Disk()
+    opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    target = NotedTarget(opened.log)
+    is_busy = threading.Event()
+    appender.call(is_busy.wait, 10)
+    for batch in batches[:19]:
+        appender.append(target, batch, 0)
+    disk.capacity = sum(map(disk.size, disk.files())) + 13 * length
+    is_busy.set()
+    async with asyncio.timeout(10):
+        await target.flushed.wait()
+        while not target.failed:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert [type(error) for error in target.failed] == [StorageFullError]
+    assert target.written == [opened.end]
+    assert 3 <= opened.end <= 13
+    disk.capacity = None
+    target.flushed.clear()
+    for batch in batches[opened.end :]:
+        appender.append(target, batch, target.generation_written)
+    async with asyncio.timeout(10):
+        while opened.end < len(batches):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    sizes = [disk.size(name) for name in disk.files() if name.endswith(".log")]
+    assert max(sizes) <= 3 * length
+    appender.close()
 
 
 class DiskThatHangs(Disk):
@@ -170,91 +158,78 @@ class DiskThatHangs(Disk):
         super().count_flush(inode)  # type: ignore[arg-type]
 
 
-def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
-    async def scenario() -> None:
-        disk = DiskThatHangs()
-        opened = LogOnDisk(disk)
-        appender = Appender(
-            "test",
-            Mailbox(asyncio.get_running_loop()),
-            opened.directory.checkpoint,
-            lambda error: None,
-        )
-        target = NotedTarget(opened.log)
-        appender.append(target, stamped_batch(0), 0)
-        await asyncio.wait_for(target.flushed.wait(), 10)
-        target.flushed.clear()
-        appender.take_reading()
-        disk.may_go_on.clear()
-        appender.append(target, stamped_batch(1), 0)
-        async with asyncio.timeout(10):
-            while (reading := appender.take_reading()).under_way_ms < 20:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        assert reading.flushes_ms == []
-        disk.may_go_on.set()
-        await asyncio.wait_for(target.flushed.wait(), 10)
-        reading = appender.take_reading()
-        assert (len(reading.flushes_ms), reading.under_way_ms) == (1, 0)
-        assert reading.flushes_ms[0] >= 20
-        assert appender.take_reading().flushes_ms == []
-        appender.close()
-
-    asyncio.run(scenario())
+async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
+    disk = DiskThatHangs()
+    opened = LogOnDisk(disk)
+    appender = Appender(
+        "test", Mailbox(asyncio.get_running_loop()), opened.directory.checkpoint, lambda error: None
+    )
+    target = NotedTarget(opened.log)
+    appender.append(target, stamped_batch(0), 0)
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    target.flushed.clear()
+    appender.take_reading()
+    disk.may_go_on.clear()
+    appender.append(target, stamped_batch(1), 0)
+    async with asyncio.timeout(10):
+        while (reading := appender.take_reading()).under_way_ms < 20:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert reading.flushes_ms == []
+    disk.may_go_on.set()
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    reading = appender.take_reading()
+    assert (len(reading.flushes_ms), reading.under_way_ms) == (1, 0)
+    assert reading.flushes_ms[0] >= 20
+    assert appender.take_reading().flushes_ms == []
+    appender.close()
 
 
-def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way() -> None:
-    async def scenario() -> None:
-        disk = DiskThatHangs()
-        opened = LogOnDisk(disk)
-        mailbox = Mailbox(asyncio.get_running_loop())
-        appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
-        target = NotedTarget(opened.log)
-        appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
-        await asyncio.wait_for(target.flushed.wait(), 10)
-        target.flushed.clear()
-        disk.may_go_on.clear()
-        appender.append(target, stamped_batch(1), 0)
-        async with asyncio.timeout(10):
-            while len(target.written) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        assert (target.written, target.flushed.is_set()) == ([1, 2], False)
-        disk.may_go_on.set()
-        await asyncio.wait_for(target.flushed.wait(), 10)
-        appender.close()
-
-    asyncio.run(scenario())
+async def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way() -> None:
+    disk = DiskThatHangs()
+    opened = LogOnDisk(disk)
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    target = NotedTarget(opened.log)
+    appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    target.flushed.clear()
+    disk.may_go_on.clear()
+    appender.append(target, stamped_batch(1), 0)
+    async with asyncio.timeout(10):
+        while len(target.written) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert (target.written, target.flushed.is_set()) == ([1, 2], False)
+    disk.may_go_on.set()
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    appender.close()
 
 
-def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
+async def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
     """What is left of it is for the checkpoints."""
-
-    async def scenario() -> None:
-        disk = Disk()
-        opened = LogOnDisk(disk, ballast_bytes=2000)
-        directory = opened.directory
-        appender = Appender(
-            "test",
-            Mailbox(asyncio.get_running_loop()),
-            directory.checkpoint,
-            lambda error: None,
-            directory.ballast.check,
-        )
-        target = NotedTarget(opened.log)
-        try:
-            disk.capacity = sum(map(disk.size, disk.files()))
-            directory.begin_life(BrokerId(1), BrokerEpoch(7))
-            appender.append(target, stamped_batch(0), 0)
-            await appender.call(lambda: None)
-            await asyncio.sleep(0)
-            assert [type(error) for error in target.failed] == [StorageFullError]
-            assert appender.take_reading().was_full
-            assert opened.end == 0
-            disk.capacity = None
-            appender.append(target, stamped_batch(0), target.generation_written)
-            async with asyncio.timeout(30):
-                await target.flushed.wait()
-            assert opened.end == 1
-        finally:
-            await asyncio.to_thread(appender.close)
-
-    asyncio.run(scenario())
+    disk = Disk()
+    opened = LogOnDisk(disk, ballast_bytes=2000)
+    directory = opened.directory
+    appender = Appender(
+        "test",
+        Mailbox(asyncio.get_running_loop()),
+        directory.checkpoint,
+        lambda error: None,
+        directory.ballast.check,
+    )
+    target = NotedTarget(opened.log)
+    try:
+        disk.capacity = sum(map(disk.size, disk.files()))
+        directory.begin_life(BrokerId(1), BrokerEpoch(7))
+        appender.append(target, stamped_batch(0), 0)
+        await appender.call(lambda: None)
+        await asyncio.sleep(0)
+        assert [type(error) for error in target.failed] == [StorageFullError]
+        assert appender.take_reading().was_full
+        assert opened.end == 0
+        disk.capacity = None
+        appender.append(target, stamped_batch(0), target.generation_written)
+        async with asyncio.timeout(30):
+            await target.flushed.wait()
+        assert opened.end == 1
+    finally:
+        await asyncio.to_thread(appender.close)

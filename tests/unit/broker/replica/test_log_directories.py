@@ -32,25 +32,22 @@ async def _settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_file_is_not_written_by_two_threads_when_the_first_is_waited_for_no_more() -> None:
-    async def scenario() -> None:
-        threads: Any = Threads()
-        directory: Any = Directory()
-        files: Any = None
-        failures: list[BaseException] = []
-        directories = LogDirectories(files, [], StorageConfig(), threads, failures.append)
-        directories.opened.append(directory)
-        older, newer = (StoreVersions(ControllerEpoch(epoch)) for epoch in (1, 2))
-        first = asyncio.create_task(directories.keep_seen(older))
-        await _settled()
-        first.cancel()
-        second = asyncio.create_task(directories.keep_seen(newer))
-        await _settled()
-        assert [seen for seen, _ in threads.jobs] == [older]
-        threads.jobs[0][1].set_result(None)
-        await _settled()
-        assert [seen for seen, _ in threads.jobs] == [older, newer]
-        threads.jobs[1][1].set_result(None)
-        await second
-
-    asyncio.run(scenario())
+async def test_a_file_is_not_written_by_two_threads_when_the_first_is_waited_for_no_more() -> None:
+    threads: Any = Threads()
+    directory: Any = Directory()
+    files: Any = None
+    failures: list[BaseException] = []
+    directories = LogDirectories(files, [], StorageConfig(), threads, failures.append)
+    directories.opened.append(directory)
+    older, newer = (StoreVersions(ControllerEpoch(epoch)) for epoch in (1, 2))
+    first = asyncio.create_task(directories.keep_seen(older))
+    await _settled()
+    first.cancel()
+    second = asyncio.create_task(directories.keep_seen(newer))
+    await _settled()
+    assert [seen for seen, _ in threads.jobs] == [older]
+    threads.jobs[0][1].set_result(None)
+    await _settled()
+    assert [seen for seen, _ in threads.jobs] == [older, newer]
+    threads.jobs[1][1].set_result(None)
+    await second

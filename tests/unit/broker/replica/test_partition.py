@@ -122,63 +122,57 @@ async def append(partition: Partition) -> Waiter:
     return await asyncio.wait_for(sender.done, 10)
 
 
-def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
-    async def story() -> None:
-        disk = Disk()
-        log = LogOnDisk(disk).log
-        appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
-        partition = partition_of(log, appender)
-        try:
-            lead(partition, HERE, 1)
-            disk.capacity = 0
-            assert isinstance((await append(partition)).error, StorageFullError)
-            disk.capacity = None
-            lead(partition, THERE, 2)
-            lead(partition, HERE, 3)
-            for offset in range(2):
-                acknowledged = await append(partition)
-                assert acknowledged.error is None
-                assert acknowledged.base_offset == offset
-        finally:
-            await asyncio.to_thread(appender.close)
-
-    asyncio.run(story())
+async def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
+    disk = Disk()
+    log = LogOnDisk(disk).log
+    appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+    partition = partition_of(log, appender)
+    try:
+        lead(partition, HERE, 1)
+        disk.capacity = 0
+        assert isinstance((await append(partition)).error, StorageFullError)
+        disk.capacity = None
+        lead(partition, THERE, 2)
+        lead(partition, HERE, 3)
+        for offset in range(2):
+            acknowledged = await append(partition)
+            assert acknowledged.error is None
+            assert acknowledged.base_offset == offset
+    finally:
+        await asyncio.to_thread(appender.close)
 
 
-def test_the_time_of_replication_ends_when_the_follower_has_what_was_durable() -> None:
-    async def story() -> None:
-        log = LogOnDisk(Disk()).log
-        appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
-        partition = partition_of(log, appender)
+async def test_the_time_of_replication_ends_when_the_follower_has_what_was_durable() -> None:
+    log = LogOnDisk(Disk()).log
+    appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+    partition = partition_of(log, appender)
 
-        def follow(end: int) -> None:
-            partition.leader.on_follower_fetch(
-                THERE,
-                LeaderEpoch(1),
-                FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(1)),
-                log.leader_epochs,
-                monotonic_now(),
-                log_start_offset=Offset(0),
-            )
+    def follow(end: int) -> None:
+        partition.leader.on_follower_fetch(
+            THERE,
+            LeaderEpoch(1),
+            FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(1)),
+            log.leader_epochs,
+            monotonic_now(),
+            log_start_offset=Offset(0),
+        )
 
-        try:
-            lead(partition, HERE, 1)
-            partition.note_durable()
-            assert partition.take_replication_seconds() is None
-            await append(partition)
-            partition.note_durable()
-            assert partition.take_replication_seconds() is None
-            await append(partition)
-            partition.note_durable()  # The measurement of the first batch goes on.
-            follow(1)
-            seconds = partition.take_replication_seconds()
-            assert seconds is not None
-            assert 0 <= seconds < 10
-            assert partition.take_replication_seconds() is None
-            partition.note_durable()
-            lead(partition, THERE, 2)
-            assert partition.take_replication_seconds() is None
-        finally:
-            await asyncio.to_thread(appender.close)
-
-    asyncio.run(story())
+    try:
+        lead(partition, HERE, 1)
+        partition.note_durable()
+        assert partition.take_replication_seconds() is None
+        await append(partition)
+        partition.note_durable()
+        assert partition.take_replication_seconds() is None
+        await append(partition)
+        partition.note_durable()  # The measurement of the first batch goes on.
+        follow(1)
+        seconds = partition.take_replication_seconds()
+        assert seconds is not None
+        assert 0 <= seconds < 10
+        assert partition.take_replication_seconds() is None
+        partition.note_durable()
+        lead(partition, THERE, 2)
+        assert partition.take_replication_seconds() is None
+    finally:
+        await asyncio.to_thread(appender.close)

@@ -160,21 +160,18 @@ def test_a_leader_that_cannot_be_reached_is_told_of_once_and_again_when_it_can(
     assert caplog.messages[:2] == ["fetching ended", "fetching goes on"]
 
 
-def test_a_stream_that_worked_is_opened_again_without_a_pause() -> None:
-    async def story() -> None:
-        leader = Leader(answer)  # And then the stream ends.
-        await leader.start()
-        try:
-            async with following(leader.port), asyncio.timeout(1.9):  # Pauses alone: 2 s.
-                while leader.opened <= 20:  # noqa: ASYNC110
-                    await asyncio.sleep(0.002)
-        finally:
-            await leader.stop()
-
-    asyncio.run(story())
+async def test_a_stream_that_worked_is_opened_again_without_a_pause() -> None:
+    leader = Leader(answer)  # And then the stream ends.
+    await leader.start()
+    try:
+        async with following(leader.port), asyncio.timeout(1.9):  # Pauses alone: 2 s.
+            while leader.opened <= 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+    finally:
+        await leader.stop()
 
 
-def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again() -> None:
+async def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again() -> None:
     said: list[int] = []
 
     async def listen(context: Any) -> None:
@@ -182,21 +179,18 @@ def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again() -> 
         while isinstance(message := await context.read(), bytes):
             said.extend(each.partition for each in pb.FetchRequest.FromString(message).partitions)
 
-    async def story() -> None:
-        leader = Leader(listen)
-        await leader.start()
-        try:
-            async with following(leader.port) as the:
-                await until(lambda: said == [0])
-                position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1, 30)
-                other = TopicPartition(PLACE.topic_id, 1)
-                the.session.open(other, position, NO_PROGRESS, monotonic_now())
-                the.on_concerned()
-                await until(lambda: said == [0, 1])
-        finally:
-            await leader.stop()
-
-    asyncio.run(story())
+    leader = Leader(listen)
+    await leader.start()
+    try:
+        async with following(leader.port) as the:
+            await until(lambda: said == [0])
+            position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1, 30)
+            other = TopicPartition(PLACE.topic_id, 1)
+            the.session.open(other, position, NO_PROGRESS, monotonic_now())
+            the.on_concerned()
+            await until(lambda: said == [0, 1])
+    finally:
+        await leader.stop()
 
 
 class Relay:
@@ -239,29 +233,25 @@ class Relay:
         await self._server.wait_closed()
 
 
-def test_a_connection_that_only_the_leader_knows_to_be_gone_is_found_out() -> None:
+async def test_a_connection_that_only_the_leader_knows_to_be_gone_is_found_out() -> None:
     """A follower that has nothing to say would never hear of it."""
+    told = asyncio.Event()
 
-    async def story() -> None:
-        told = asyncio.Event()
+    async def hold(context: Any) -> None:
+        await answer(context)
+        told.set()
+        await asyncio.Event().wait()
 
-        async def hold(context: Any) -> None:
-            await answer(context)
-            told.set()
-            await asyncio.Event().wait()
-
-        leader = Leader(hold)
-        await leader.start()
-        relay = Relay(leader.port)
-        await relay.start()
-        try:
-            async with following(relay.port) as the:
-                await asyncio.wait_for(told.wait(), 20)
-                relay.cut_off()
-                await until(lambda: leader.opened > 1)
-                assert len(the.broken) == 1
-        finally:
-            await relay.stop()
-            await leader.stop()
-
-    asyncio.run(story())
+    leader = Leader(hold)
+    await leader.start()
+    relay = Relay(leader.port)
+    await relay.start()
+    try:
+        async with following(relay.port) as the:
+            await asyncio.wait_for(told.wait(), 20)
+            relay.cut_off()
+            await until(lambda: leader.opened > 1)
+            assert len(the.broken) == 1
+    finally:
+        await relay.stop()
+        await leader.stop()

@@ -196,54 +196,44 @@ async def until_waiting(the: Served, count: int) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_batches_that_come_before_the_news_of_an_election_wait_for_them_in_their_order() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            for number in range(3):
-                call.produce(number, epoch=2)
-            await until_waiting(the, 3)
-            assert call.responses.empty()
-            the.lead(HERE, 2)
-            call.produce(3, epoch=2)
-            found = await call.answers(4)
-            assert [found[number].base_offset for number in range(4)] == [0, 1, 2, 3]
-            assert not any(each.HasField("error") for each in found.values())
-
-    asyncio.run(story())
-
-
-def test_a_batch_for_a_leader_of_now_or_before_does_not_wait() -> None:
-    async def story() -> None:
-        async with serving() as (_, call):
-            call.produce(0, epoch=1)
-            found = await call.answers(1)
-            assert found[0].error.code == NotLeaderError.code
-
-    asyncio.run(story())
+async def test_batches_that_come_before_the_news_of_an_election_wait_for_them_in_their_order() -> (
+    None
+):
+    async with serving() as (the, call):
+        for number in range(3):
+            call.produce(number, epoch=2)
+        await until_waiting(the, 3)
+        assert call.responses.empty()
+        the.lead(HERE, 2)
+        call.produce(3, epoch=2)
+        found = await call.answers(4)
+        assert [found[number].base_offset for number in range(4)] == [0, 1, 2, 3]
+        assert not any(each.HasField("error") for each in found.values())
 
 
-def test_who_hears_that_another_leads_refuses_what_waited() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            call.produce(0, epoch=2)
-            await until_waiting(the, 1)
-            the.partition.replica.resign(NotLeaderError("gone"))
-            the.partition.on_readers_concerned()
-            found = await call.answers(1)
-            assert found[0].error.code == NotLeaderError.code
-
-    asyncio.run(story())
+async def test_a_batch_for_a_leader_of_now_or_before_does_not_wait() -> None:
+    async with serving() as (_, call):
+        call.produce(0, epoch=1)
+        found = await call.answers(1)
+        assert found[0].error.code == NotLeaderError.code
 
 
-def test_news_that_never_come_are_not_waited_for_longer_than_the_setting_says() -> None:
-    async def story() -> None:
-        async with serving(early_wait_ms=20) as (the, call):
-            call.produce(0, epoch=2)
-            found = await call.answers(1)
-            assert found[0].error.code == NotLeaderError.code
-            assert the.log.log_end_offset == 0
+async def test_who_hears_that_another_leads_refuses_what_waited() -> None:
+    async with serving() as (the, call):
+        call.produce(0, epoch=2)
+        await until_waiting(the, 1)
+        the.partition.replica.resign(NotLeaderError("gone"))
+        the.partition.on_readers_concerned()
+        found = await call.answers(1)
+        assert found[0].error.code == NotLeaderError.code
 
-    asyncio.run(story())
+
+async def test_news_that_never_come_are_not_waited_for_longer_than_the_setting_says() -> None:
+    async with serving(early_wait_ms=20) as (the, call):
+        call.produce(0, epoch=2)
+        found = await call.answers(1)
+        assert found[0].error.code == NotLeaderError.code
+        assert the.log.log_end_offset == 0
 
 
 def test_a_request_that_was_answered_is_gone_without_the_garbage_collector() -> None:
@@ -267,186 +257,159 @@ def test_a_request_that_was_answered_is_gone_without_the_garbage_collector() -> 
         gc.enable()
 
 
-def test_without_acknowledgement_only_what_is_refused_is_told() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            call.produce(0, epoch=2, acks=0)
-            call.produce(1, epoch=2, acks=0)
-            call.produce(2, epoch=1, acks=0)
-            found = await call.answers(1)
-            assert found[2].error.code == FencedLeaderEpochError.code
-            call.produce(2, epoch=2)
-            found = await call.answers(1)
-            assert found[2].base_offset == 2
-            assert call.responses.empty()
-
-    asyncio.run(story())
+async def test_without_acknowledgement_only_what_is_refused_is_told() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        call.produce(0, epoch=2, acks=0)
+        call.produce(1, epoch=2, acks=0)
+        call.produce(2, epoch=1, acks=0)
+        found = await call.answers(1)
+        assert found[2].error.code == FencedLeaderEpochError.code
+        call.produce(2, epoch=2)
+        found = await call.answers(1)
+        assert found[2].base_offset == 2
+        assert call.responses.empty()
 
 
-def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            call.produce(0, epoch=2, timeout_ms=1)
-            await until_waiting(the, 1)
-            (stream,) = the.service._connections[CALLER.address][1]
-            async with asyncio.timeout(10):
-                while not call.responses.qsize():
-                    stream.expire(monotonic_now())
-                    await asyncio.sleep(0.001)
-            found = await call.answers(1)
-            assert found[0].error.code == NotLeaderError.code
-            assert found[0].error.appended == common_pb2.APPENDED_NO
-            the.lead(HERE, 2)
-            call.produce(0, epoch=2)
-            assert (await call.answers(1))[0].base_offset == 0
-            assert the.log.log_end_offset == 1
-
-    asyncio.run(story())
+async def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended() -> None:
+    async with serving() as (the, call):
+        call.produce(0, epoch=2, timeout_ms=1)
+        await until_waiting(the, 1)
+        (stream,) = the.service._connections[CALLER.address][1]
+        async with asyncio.timeout(10):
+            while not call.responses.qsize():
+                stream.expire(monotonic_now())
+                await asyncio.sleep(0.001)
+        found = await call.answers(1)
+        assert found[0].error.code == NotLeaderError.code
+        assert found[0].error.appended == common_pb2.APPENDED_NO
+        the.lead(HERE, 2)
+        call.produce(0, epoch=2)
+        assert (await call.answers(1))[0].base_offset == 0
+        assert the.log.log_end_offset == 1
 
 
-def test_a_producer_id_is_taken_once_the_broker_has_heard_that_it_was_given_out() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            cluster = SimpleNamespace(next_producer_id=PRODUCER)
-            partitions: Any = the.service.partitions
-            partitions.image = SimpleNamespace(
-                cluster=cluster, in_words=lambda error: error, partition=lambda _: None
-            )
-            call.produce(0, epoch=2)
-            refused = (await call.answers(1))[0].error
-            assert refused.code == UnknownProducerIdError.code
-            assert (refused.retriable, refused.appended) == (True, common_pb2.APPENDED_NO)
-            cluster.next_producer_id += 1
-            call.produce(0, epoch=2)
-            assert not (await call.answers(1))[0].HasField("error")
-
-    asyncio.run(story())
+async def test_a_producer_id_is_taken_once_the_broker_has_heard_that_it_was_given_out() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        cluster = SimpleNamespace(next_producer_id=PRODUCER)
+        partitions: Any = the.service.partitions
+        partitions.image = SimpleNamespace(
+            cluster=cluster, in_words=lambda error: error, partition=lambda _: None
+        )
+        call.produce(0, epoch=2)
+        refused = (await call.answers(1))[0].error
+        assert refused.code == UnknownProducerIdError.code
+        assert (refused.retriable, refused.appended) == (True, common_pb2.APPENDED_NO)
+        cluster.next_producer_id += 1
+        call.produce(0, epoch=2)
+        assert not (await call.answers(1))[0].HasField("error")
 
 
 async def response_of(call: Call) -> pb.ProduceResponse:
     return pb.ProduceResponse.FromString(await asyncio.wait_for(call.responses.get(), 10))
 
 
-def test_who_exceeds_a_quota_is_answered_at_once_told_so_and_not_read_until_it_may_go_on() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(the.quotas, limit("slow", produce=1024, entity=QuotaEntity(client_id="test")))
-            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
-            call.produce(0, epoch=2)
-            first = await response_of(call)
-            assert first.answers[0].results[0].base_offset == 0
-            assert first.throttle_time_ms > 50_000
-            call.produce(1, epoch=2)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(call.responses.get(), 0.05)
-            assert the.log.log_end_offset == 1
-            # A changed quota wakes it, and the client hears that it need not wait any longer.
-            follow(the.quotas, limit("slow", produce=1 << 40, entity=QuotaEntity(client_id="test")))
-            news = await response_of(call)
-            assert (len(news.answers), news.throttle_time_ms) == (0, 1)
-            second = await response_of(call)
-            assert second.answers[0].results[0].base_offset == 1
-            assert second.throttle_time_ms == 0
-
-    asyncio.run(story())
+async def test_who_exceeds_a_quota_is_answered_at_once_and_not_read_until_it_may_go_on() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(the.quotas, limit("slow", produce=1024, entity=QuotaEntity(client_id="test")))
+        owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+        call.produce(0, epoch=2)
+        first = await response_of(call)
+        assert first.answers[0].results[0].base_offset == 0
+        assert first.throttle_time_ms > 50_000
+        call.produce(1, epoch=2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call.responses.get(), 0.05)
+        assert the.log.log_end_offset == 1
+        # A changed quota wakes it, and the client hears that it need not wait any longer.
+        follow(the.quotas, limit("slow", produce=1 << 40, entity=QuotaEntity(client_id="test")))
+        news = await response_of(call)
+        assert (len(news.answers), news.throttle_time_ms) == (0, 1)
+        second = await response_of(call)
+        assert second.answers[0].results[0].base_offset == 1
+        assert second.throttle_time_ms == 0
 
 
-def test_a_debt_of_a_quota_that_is_lowered_is_told_within_its_bound() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(the.quotas, limit(produce=100_000_000))
-            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000_000 * 290)
-            follow(the.quotas, limit(produce=1024))
-            call.produce(0, epoch=2)
-            told = await response_of(call)
-            assert 290_000 < told.throttle_time_ms <= QuotasConfig().throttle_ms_max
-            follow(the.quotas)
-
-    asyncio.run(story())
+async def test_a_debt_of_a_quota_that_is_lowered_is_told_within_its_bound() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(the.quotas, limit(produce=100_000_000))
+        owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000_000 * 290)
+        follow(the.quotas, limit(produce=1024))
+        call.produce(0, epoch=2)
+        told = await response_of(call)
+        assert 290_000 < told.throttle_time_ms <= QuotasConfig().throttle_ms_max
+        follow(the.quotas)
 
 
 @pytest.mark.parametrize(
     "entity",
     [QuotaEntity(topic="t"), QuotaEntity(namespace="default"), QuotaEntity(namespace="")],
 )
-def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
+async def test_the_quota_of_a_topic_or_a_namespace_delays_whoever_writes_there(
     entity: QuotaEntity,
 ) -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(the.quotas, limit(produce=1024, entity=entity))
-            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
-            call.produce(0, epoch=2)
-            assert (await response_of(call)).throttle_time_ms > 50_000
-            # The quota is raised and deleted: the client hears each time what is left.
-            follow(the.quotas, limit(produce=4096, entity=entity))
-            assert 10_000 < (await response_of(call)).throttle_time_ms < 30_000
-            follow(the.quotas)
-            news = await response_of(call)
-            assert (len(news.answers), news.throttle_time_ms) == (0, 1)
-
-    asyncio.run(story())
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(the.quotas, limit(produce=1024, entity=entity))
+        owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+        call.produce(0, epoch=2)
+        assert (await response_of(call)).throttle_time_ms > 50_000
+        # The quota is raised and deleted: the client hears each time what is left.
+        follow(the.quotas, limit(produce=4096, entity=entity))
+        assert 10_000 < (await response_of(call)).throttle_time_ms < 30_000
+        follow(the.quotas)
+        news = await response_of(call)
+        assert (len(news.answers), news.throttle_time_ms) == (0, 1)
 
 
-def test_the_quotas_of_others_delay_nobody() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(
-                the.quotas,
-                limit("a", produce=1024, entity=QuotaEntity(client_id="other")),
-                limit("b", produce=1024, entity=QuotaEntity(topic="u")),
-                limit("c", fetch=1024, entity=QuotaEntity(client_id="test")),
-            )
-            for number in range(5):
-                call.produce(number, epoch=2)
-                assert (await response_of(call)).throttle_time_ms == 0
-
-    asyncio.run(story())
+async def test_the_quotas_of_others_delay_nobody() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(
+            the.quotas,
+            limit("a", produce=1024, entity=QuotaEntity(client_id="other")),
+            limit("b", produce=1024, entity=QuotaEntity(topic="u")),
+            limit("c", fetch=1024, entity=QuotaEntity(client_id="test")),
+        )
+        for number in range(5):
+            call.produce(number, epoch=2)
+            assert (await response_of(call)).throttle_time_ms == 0
 
 
-def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(the.quotas, limit(produce=1024))
-            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
-            call.produce(0, epoch=2, acks=0)
-            told = await response_of(call)
-            assert not told.answers
-            assert told.throttle_time_ms > 50_000
-            follow(the.quotas)
-
-    asyncio.run(story())
+async def test_a_client_that_gets_no_answers_is_told_of_its_delay_too() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(the.quotas, limit(produce=1024))
+        owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+        call.produce(0, epoch=2, acks=0)
+        told = await response_of(call)
+        assert not told.answers
+        assert told.throttle_time_ms > 50_000
+        follow(the.quotas)
 
 
-def test_another_stream_of_who_owes_is_told_so_and_not_read() -> None:
-    async def story() -> None:
-        async with serving() as (the, call):
-            the.lead(HERE, 2)
-            follow(the.quotas, limit(produce=1024))
-            call.produce(0, epoch=2)
-            await response_of(call)
-            owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
-            another = Call()
-            context: Any = another
-            running = asyncio.create_task(the.service.produce(context, CALLER))
-            another.produce(1, epoch=2)
-            told = await response_of(another)
-            assert not told.answers
-            assert told.throttle_time_ms > 50_000
-            follow(the.quotas)
-            assert (await response_of(another)).throttle_time_ms == 1
-            assert (await another.answers(1))[1].base_offset == 1
-            another.requests.put_nowait(grpc.aio.EOF)
-            await asyncio.wait_for(running, 10)
-
-    asyncio.run(story())
+async def test_another_stream_of_who_owes_is_told_so_and_not_read() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        follow(the.quotas, limit(produce=1024))
+        call.produce(0, epoch=2)
+        await response_of(call)
+        owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
+        another = Call()
+        context: Any = another
+        running = asyncio.create_task(the.service.produce(context, CALLER))
+        another.produce(1, epoch=2)
+        told = await response_of(another)
+        assert not told.answers
+        assert told.throttle_time_ms > 50_000
+        follow(the.quotas)
+        assert (await response_of(another)).throttle_time_ms == 1
+        assert (await another.answers(1))[1].base_offset == 1
+        another.requests.put_nowait(grpc.aio.EOF)
+        await asyncio.wait_for(running, 10)
 
 
 def test_a_delayed_stream_ends_at_once_and_is_forgotten() -> None:

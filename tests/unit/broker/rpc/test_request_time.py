@@ -50,53 +50,44 @@ def call(served: Any, client_id: str, request: HelloRequest | None = None) -> An
     return serve_call(served, PATH, context, message)
 
 
-def test_who_keeps_the_broker_busy_waits_before_the_next_call_and_nobody_else_does() -> None:
-    async def story() -> None:
-        quotas = no_quotas()
-        follow(quotas, percent(20))
-        served = handlers(quotas)
-        assert HelloResponse.FromString(await call(served, "busy")).broker_id == 7
-        (state,) = quotas.states()
-        assert state.bucket.kind is QuotaKind.REQUEST
-        assert state.limit == 200_000
-        assert state.delay_ms > WORK_MS
-        await call(served, "other")
-        assert len(quotas.states()) == 1
-        began = time.monotonic()
-        follow(quotas, percent(20))  # The same again: nothing is forgotten.
-        quotas.throttle(QuotaKind.REQUEST, BUSY, lambda: None).charge_time(WORK_MS * 1_000_000)
-        await call(served, "busy")
-        assert time.monotonic() - began > 3 * WORK_MS / 1000
-
-    asyncio.run(story())
+async def test_who_keeps_the_broker_busy_waits_before_the_next_call_and_nobody_else_does() -> None:
+    quotas = no_quotas()
+    follow(quotas, percent(20))
+    served = handlers(quotas)
+    assert HelloResponse.FromString(await call(served, "busy")).broker_id == 7
+    (state,) = quotas.states()
+    assert state.bucket.kind is QuotaKind.REQUEST
+    assert state.limit == 200_000
+    assert state.delay_ms > WORK_MS
+    await call(served, "other")
+    assert len(quotas.states()) == 1
+    began = time.monotonic()
+    follow(quotas, percent(20))  # The same again: nothing is forgotten.
+    quotas.throttle(QuotaKind.REQUEST, BUSY, lambda: None).charge_time(WORK_MS * 1_000_000)
+    await call(served, "busy")
+    assert time.monotonic() - began > 3 * WORK_MS / 1000
 
 
-def test_a_call_waits_for_a_second_at_the_most_and_less_when_the_quota_is_gone() -> None:
-    async def story() -> None:
-        quotas = no_quotas()
-        follow(quotas, percent(1))
-        served = handlers(quotas)
-        await call(served, "busy")
-        began = time.monotonic()
-        await call(served, "busy")
-        assert 0.9 < time.monotonic() - began < 1.9
-        waiting = asyncio.create_task(call(served, "busy"))
-        while not quotas._delayed:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        follow(quotas)
-        began = time.monotonic()
-        await waiting
-        assert time.monotonic() - began < 0.9
-
-    asyncio.run(story())
+async def test_a_call_waits_for_a_second_at_the_most_and_less_when_the_quota_is_gone() -> None:
+    quotas = no_quotas()
+    follow(quotas, percent(1))
+    served = handlers(quotas)
+    await call(served, "busy")
+    began = time.monotonic()
+    await call(served, "busy")
+    assert 0.9 < time.monotonic() - began < 1.9
+    waiting = asyncio.create_task(call(served, "busy"))
+    while not quotas._delayed:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    follow(quotas)
+    began = time.monotonic()
+    await waiting
+    assert time.monotonic() - began < 0.9
 
 
-def test_a_refused_call_costs_its_time_too() -> None:
-    async def story() -> None:
-        quotas = no_quotas()
-        follow(quotas, percent(20))
-        await call(handlers(quotas), "busy", HelloRequest(cluster_id="bad"))
-        (state,) = quotas.states()
-        assert state.bucket.client_id == "busy"
-
-    asyncio.run(story())
+async def test_a_refused_call_costs_its_time_too() -> None:
+    quotas = no_quotas()
+    follow(quotas, percent(20))
+    await call(handlers(quotas), "busy", HelloRequest(cluster_id="bad"))
+    (state,) = quotas.states()
+    assert state.bucket.client_id == "busy"

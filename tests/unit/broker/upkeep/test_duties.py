@@ -60,17 +60,14 @@ def test_duties_that_are_ended_are_no_failure() -> None:
     run(story())
 
 
-def test_a_duty_that_anything_else_cancels_ends_the_process() -> None:
-    async def story() -> None:
-        duties = Duties()
-        duties.begin(forever())
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await duties.is_over.wait()
-        assert duties.exit_code == 1
-        await duties.end()
-
-    asyncio.run(story())
+async def test_a_duty_that_anything_else_cancels_ends_the_process() -> None:
+    duties = Duties()
+    duties.begin(forever())
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await duties.is_over.wait()
+    assert duties.exit_code == 1
+    await duties.end()
 
 
 def test_what_is_waited_for_is_given_up_with_the_first_error_that_was_told_in_words() -> None:
