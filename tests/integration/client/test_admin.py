@@ -124,7 +124,7 @@ async def test_whoever_knows_most_is_believed_whoever_is_asked_first() -> None:
         assert (await admin.describe_health()).fenced_brokers == (3,)
     async with Admin(late.address) as admin:
         assert (await admin.describe_health()).fenced_brokers == (3,)
-        assert admin._cluster.topics == {}
+        assert admin._cluster.metadata.topics == {}
     await late.stop()
     await early.stop()
 

@@ -6,7 +6,8 @@ import pytest
 from tests.fakes.broker import FakeBroker
 
 from millrace.client import ClosedError, Consumer, Producer
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.proto.v1 import cluster_pb2
 
@@ -63,7 +64,7 @@ async def test_a_connect_that_failed_when_nobody_waited_any_more_is_tried_anew()
         cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
         waiting = asyncio.create_task(cluster.connection(broker.address))
         await asyncio.sleep(0)
-        connecting = cluster._connections[broker.address]
+        connecting = cluster._connecting._tasks[broker.address]
         waiting.cancel()
         await asyncio.wait([waiting, connecting], timeout=10)
         assert connecting.exception() is not None
@@ -190,7 +191,7 @@ async def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_b
         await cluster.refresh()
         current.metadata_epoch = 8
         current.create_topic("orders")
-        cluster.metadata_epoch = 8  # As told before, by a broker that is gone now.
+        cluster.metadata.epoch = 8  # As told before, by a broker that is gone now.
         assert (await cluster.topic("orders")).name == "orders"
         assert current.look_ups == 1
         await cluster.close()
@@ -212,7 +213,7 @@ async def test_how_long_a_leader_may_be_silent_is_a_setting() -> None:
 async def test_a_broker_that_lags_is_given_the_time_to_catch_up() -> None:
     async with FakeBroker() as broker:
         cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-        cluster.metadata_epoch = 8
+        cluster.metadata.epoch = 8
         broker.metadata_epoch = 7
         look_up = asyncio.create_task(cluster.topic("orders"))
         await broker.until(lambda: broker.look_ups == 1)
@@ -231,9 +232,9 @@ async def test_a_time_of_nothing_is_refused(setting: str) -> None:
 async def test_where_all_brokers_lag_what_is_not_known_at_all_is_still_learned() -> None:
     async with FakeBroker() as broker:
         cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-        cluster.metadata_epoch = 8
+        cluster.metadata.epoch = 8
         broker.metadata_epoch = 7
         broker.create_topic("orders")
         assert (await cluster.topic("orders")).name == "orders"
-        assert cluster.metadata_epoch == 8
+        assert cluster.metadata.epoch == 8
         await cluster.close()

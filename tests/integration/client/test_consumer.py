@@ -633,11 +633,11 @@ async def test_a_consumer_of_nothing_looks_nothing_up() -> None:
             look_ups = broker.look_ups
             await broker.until(lambda: broker.look_ups >= look_ups + 3)
             await consumer.assign([])
-            await broker.until(lambda: not consumer._core.cluster._look_ups)
+            await broker.until(lambda: not consumer._core.cluster._look_ups._tasks)
             look_ups = broker.look_ups
             await asyncio.sleep(0.2)
             assert broker.look_ups == look_ups
-            assert consumer._core.cluster.topics.keys() == {"orders"}
+            assert consumer._core.cluster.metadata.topics.keys() == {"orders"}
             await fill(broker, 3)
             await consumer.subscribe(["orders"])
             assert len(await read(consumer, 3)) == 3
@@ -706,7 +706,7 @@ async def test_a_topic_that_matched_and_is_deleted_at_once_is_left_out_until_it_
             assert consumer.assignment() == [("orders-eu", 0)]
             broker.create_topic("orders-us")
             await broker.until(lambda: ("orders-us", 0) in consumer.assignment())
-            assert "payments" not in consumer._core.cluster.topics, "it is not to be read"
+            assert "payments" not in consumer._core.cluster.metadata.topics, "it is not to be read"
             with pytest.raises(UnknownTopicOrPartitionError, match="orders-asia"):
                 await consumer.subscribe(["orders-asia"], pattern="orders-.*")
 

@@ -247,7 +247,7 @@ MUTANTS = (
     mutant(
         "a call that broke off counts as not done",
         "P16",
-        "millrace.client._cluster.cluster:Cluster.call",
+        "millrace.client._cluster.calls:Calls.call",
         "in_doubt = True",
         "pass",
     ),

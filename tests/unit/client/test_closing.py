@@ -10,7 +10,8 @@ from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client import Admin, ClosedError, Consumer, Producer
 from millrace.client._cluster.broker_streams import BrokerStreams
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._threads.tasks import Tasks, let_go
 from millrace.core.client.routing.router import Connect
 from millrace.core.ids import BrokerId

@@ -87,7 +87,7 @@ def test_a_silent_coordinator_is_given_up_as_soon_as_its_caller_says_and_asked_l
 
     async def story() -> None:
         cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
-        cluster._last_address = SILENT
+        cluster.order.first = SILENT
         cluster.timeout_s = 0.9
         with pytest.raises(MillraceError):
             await Coordinators(cluster).ask("g", cluster.answer, silence_s=lambda: 0.1)
@@ -101,7 +101,7 @@ def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before_other
 
     async def story() -> None:
         cluster = Brokers({}, (SILENT, CURRENT))
-        cluster._last_address = SILENT
+        cluster.order.first = SILENT
         coordinators = Coordinators(cluster)
         error = names(SILENT)
         assert coordinators._learn("g", error)
@@ -143,7 +143,7 @@ def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
         cluster.goes_on.set()
         answer = await asked
         assert list(answer.member_ids) == [SILENT]
-        assert cluster.silent_s(SILENT) is None
+        assert cluster.order.silent_s(SILENT) is None
         assert cluster.dropped == [SILENT], "it may not know the connection any more"
 
     run_in_virtual_time(story())
@@ -168,10 +168,10 @@ def test_a_refusal_of_a_whole_call_ends_the_silence_of_a_broker(is_known: bool) 
         coordinators = Coordinators(cluster)
         if is_known:
             assert coordinators._learn("g", names(CURRENT))
-        cluster.on_silence(CURRENT)
+        cluster.order.on_silence(CURRENT)
         with pytest.raises(CoordinatorLoadInProgressError):
             await coordinators.ask("g", cluster.refuse)
-        assert cluster.silent_s(CURRENT) is None
+        assert cluster.order.silent_s(CURRENT) is None
 
     run_in_virtual_time(story())
 

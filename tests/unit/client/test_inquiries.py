@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.ids import TopicId
 from millrace.proto.v1 import cluster_pb2 as pb
@@ -31,7 +32,7 @@ class Asked(Cluster):
         self.slow_s = 0.1
         self.look_ups: list[float] = []
         self.asked: list[float] = []
-        self.learn(_orders(1), is_full=False)
+        self.metadata.learn(_orders(1), is_full=False)
 
     async def look_up(self, request: pb.GetMetadataRequest, **_: Any) -> pb.GetMetadataResponse:
         self.look_ups.append(asyncio.get_running_loop().time())
@@ -50,7 +51,7 @@ class Asked(Cluster):
 
     def partitions(self) -> int:
         """Return how many partitions of `orders` the client knows."""
-        return len(self.topics["orders"].partitions)
+        return len(self.metadata.topics["orders"].partitions)
 
     async def look_each_second(self, seconds: int) -> None:
         """Look for news of `orders`, again and again."""
@@ -97,7 +98,7 @@ def test_news_from_anywhere_end_the_pause() -> None:
     async def story() -> None:
         cluster = Asked()
         await cluster.look_each_second(60)
-        cluster.learn(_orders(2), is_full=False)
+        cluster.metadata.learn(_orders(2), is_full=False)
         inquiries = len(cluster.asked)
         await cluster.look_each_second(3)
         assert len(cluster.asked) > inquiries, "after a second without news, as at first"

@@ -9,7 +9,9 @@ from typing import cast
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
+from millrace.client._cluster.shared_tasks import SharedTasks
 from millrace.client._threads.tasks import (
     StreamTasks,
     Tasks,
@@ -221,9 +223,8 @@ def test_no_kind_of_call_takes_a_cancellation_that_waits_for_its_own() -> None:
         await cluster.on(connection, lambda _: waiting())
 
     async def shared_task() -> None:
-        task = asyncio.create_task(waiting())
-        task.cancel()
-        await cluster._result_of(task)
+        tasks: SharedTasks[str, None] = SharedTasks()
+        await tasks.result("key", waiting)
 
     async def question() -> None:
         await cluster.ask_all_brokers(["orders"], lambda: False)

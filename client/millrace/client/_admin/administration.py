@@ -12,14 +12,9 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_place
-from millrace.client._cluster.cluster import (
-    DOUBT_S,
-    ChangeResponse,
-    ChangeResult,
-    Cluster,
-    Connection,
-    as_maybe,
-)
+from millrace.client._cluster.calls import DOUBT_S, ChangeResponse, ChangeResult, as_maybe
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.client._threads.tasks import let_go, parts_of_a_call
 from millrace.core.errors import (
@@ -109,7 +104,7 @@ class Administration:
                 if host.monotonic_s() + _PAUSE_S >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
                 if host.monotonic_s() - began_at >= DOUBT_S:
-                    self._cluster.ask_another()
+                    self._cluster.order.ask_another()
             except ConnectionFailedError as error:
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
                 told: MillraceError = error
@@ -126,7 +121,7 @@ class Administration:
 
         async def ask(connection: Connection) -> ChangeResult:
             response = await method(connection)
-            if response.metadata_epoch < self._cluster.metadata_epoch:
+            if response.metadata_epoch < self._cluster.metadata.epoch:
                 raise ConnectionFailedError(
                     f"the broker at {connection.address} lags behind what is known already"
                 )
@@ -142,7 +137,7 @@ class Administration:
         """Ask all known brokers that are neither fenced nor unreachable; None: no answer."""
         asked = [
             broker
-            for broker in self._cluster.brokers.values()
+            for broker in self._cluster.metadata.brokers.values()
             if not broker.is_fenced and broker.broker_id not in unreachable
         ]
         async with parts_of_a_call():

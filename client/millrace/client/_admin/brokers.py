@@ -23,13 +23,14 @@ class BrokerAdministration(Administration):
             print(broker.broker_id, broker.address, broker.rack, broker.state)
         """
         unreachable = await self._cluster.survey()
+        known = self._cluster.metadata
         return ClusterDescription(
             self._cluster.cluster_id,
-            self._cluster.controller_id,
-            self._cluster.controller_epoch,
-            tuple(self._cluster.brokers[broker] for broker in sorted(self._cluster.brokers)),
+            known.controller_id,
+            known.controller_epoch,
+            tuple(known.brokers[broker] for broker in sorted(known.brokers)),
             unreachable,
-            self._cluster.controller_problem,
+            known.controller_problem,
         )
 
     async def drain_broker(self, broker_id: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from millrace.client._admin.administration import Administration, only_result
-from millrace.client._cluster.cluster import Connection
+from millrace.client._cluster.connection import Connection
 from millrace.core.errors import ConnectionFailedError, QuotaNotFoundError
 from millrace.core.ids import BrokerId
 from millrace.core.quotas.quota import Quota, QuotaEntity, checked, checked_quota_name

@@ -7,7 +7,8 @@ from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import DamagedReplica, LogDescription, log_from_wire
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_broker, checked_place
-from millrace.client._cluster.cluster import ChangeResponse, Connection
+from millrace.client._cluster.calls import ChangeResponse
+from millrace.client._cluster.connection import Connection
 from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
@@ -111,7 +112,10 @@ class ReplicaAdministration(Administration):
         for result in response.results:
             named = result.topic_partition
             topic_id = TopicId(named.topic_id)
-            place = self._cluster.topic_names.get(topic_id, topic_id.hex()), named.partition
+            place = (
+                self._cluster.metadata.topic_names.get(topic_id, topic_id.hex()),
+                named.partition,
+            )
             outcomes[place] = wire.error_of(result)
         return outcomes
 
@@ -187,12 +191,11 @@ class ReplicaAdministration(Administration):
             for partition in info.partitions:
                 request.partitions.add(topic_id=info.topic_id, partition=partition.partition)
         answers = await self._ask_brokers(lambda c: c.cluster.DescribeLogs(request), unreachable)
-        names = self._cluster.topic_names
+        name_of = self._cluster.metadata.name_of
         told = [
-            (log, names.get(topic_id, topic_id.hex()), broker_id)
+            (log, name_of(TopicId(log.topic_partition.topic_id)), broker_id)
             for broker_id, answer in answers.items()
             for log in ([] if answer is None else answer.logs)
-            for topic_id in [TopicId(log.topic_partition.topic_id)]
         ]
         silent = [broker_id for broker_id, answer in answers.items() if answer is None]
         return told, silent

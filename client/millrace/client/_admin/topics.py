@@ -12,7 +12,7 @@ from millrace.client._admin.descriptions import (
 )
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_count
-from millrace.client._cluster.cluster import Connection
+from millrace.client._cluster.connection import Connection
 from millrace.core.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,

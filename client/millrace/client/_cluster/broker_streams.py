@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Generic, Protocol, TypeVar
 
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._threads.tasks import Tasks
 from millrace.core.client.routing.router import Connect, Effect
 from millrace.core.errors import MillraceError, RefreshMetadataError
@@ -46,7 +47,7 @@ AnyStream = TypeVar("AnyStream", bound=Stream)
 
 
 class BrokerStreams(Generic[AnyStream]):
-    """See the module. Used on the client's loop.
+    """The open streams, by broker. Used on the client's loop.
 
     Args:
         cluster: connections and metadata.
@@ -129,7 +130,7 @@ class BrokerStreams(Generic[AnyStream]):
         with suppress(MillraceError):  # The machine asks again after its pause.
             await self._cluster.look_for_news(topics)
             with self.lock:
-                self._machine.on_topics(self._cluster.topic_ids(topics))
+                self._machine.on_topics(self._cluster.metadata.topic_ids(topics))
         self.tell_leaders()
         with self.lock:
             self._machine.on_refreshed(monotonic_now())
@@ -137,14 +138,14 @@ class BrokerStreams(Generic[AnyStream]):
 
     def tell_leaders(self) -> None:
         """Tell the machine all leaders that the cluster's metadata names."""
-        leaders = self._cluster.leaders()
+        leaders = self._cluster.metadata.leaders()
         with self.lock:
             self._machine.on_leaders(leaders)
 
     def learn_address(self, error: MillraceError | None) -> None:
         """Take the address of the leader that a refusal names: the machine goes there next."""
         if isinstance(error, RefreshMetadataError) and error.leader is not None:
-            self._cluster.learn_address(error.leader)
+            self._cluster.metadata.learn_address(error.leader)
 
     async def close(self) -> None:
         """End all streams, and wait until they have ended."""

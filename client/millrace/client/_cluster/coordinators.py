@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import DOUBT_S, Cluster, Connection, as_maybe
+from millrace.client._cluster.calls import DOUBT_S, as_maybe
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.pauses import spread
 from millrace.core.errors import (
     Appended,
@@ -44,7 +46,7 @@ AnswerT = TypeVar("AnswerT", bound=wire.Answer)
 
 
 class Coordinators:
-    """See the module."""
+    """The coordinators of names, as far as brokers have named them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -95,7 +97,7 @@ class Coordinators:
                 if keeper is not None and isinstance(error, ConnectionFailedError):
                     dead = keeper.address
                 if now - failing_since >= DOUBT_S:
-                    self._cluster.ask_another(dead)
+                    self._cluster.order.ask_another(dead)
                 if self._learn(key, error):
                     continue
                 if isinstance(error, UnknownTopicOrPartitionError) and look_up_topics is not None:
@@ -123,7 +125,7 @@ class Coordinators:
             return await self._cluster.call(method, attempt_s=silence_s)
         connection: Connection | None = None
         limit_s = silence_s()
-        silent_s = self._cluster.silent_s(keeper.address) if is_repeated else None
+        silent_s = self._cluster.order.silent_s(keeper.address) if is_repeated else None
         if silent_s is not None:
             limit_s = min(limit_s, _AGAIN_SHARE * max(limit_s, silent_s))
         try:
@@ -131,7 +133,7 @@ class Coordinators:
                 connection = await self._cluster.connection(keeper.address)
                 answer = await self._cluster.on(connection, method)
         except TimeoutError:
-            self._cluster.on_silence(keeper.address)
+            self._cluster.order.on_silence(keeper.address)
             if connection is not None and silent_s is not None and keeper.address not in given_up:
                 given_up.add(keeper.address)
                 await self._cluster.drop(connection)
@@ -141,7 +143,7 @@ class Coordinators:
         except ConnectionFailedError as error:
             problem = error
         else:
-            self._cluster.on_answer(keeper.address)
+            self._cluster.order.on_answer(keeper.address)
             return answer
         raise (problem if connection is None else as_maybe(problem)) from problem.__cause__
 

@@ -143,7 +143,7 @@ async def wait_for_news(
     """
     requests: dict[BrokerId, fetch_pb2.ListOffsetsRequest] = {}
     for place, end in ends.items():
-        leader = cluster.leader_of(place)
+        leader = cluster.metadata.leader_of(place)
         if leader is None or leader.broker_id < 0:
             return
         request = requests.setdefault(leader.broker_id, fetch_pb2.ListOffsetsRequest())
@@ -156,7 +156,7 @@ async def wait_for_news(
     if not requests:
         return
     tasks = [
-        asyncio.ensure_future(cluster.list_offsets(broker_id, request))
+        asyncio.ensure_future(_ask_for_offsets(cluster, broker_id, request))
         for broker_id, request in requests.items()
     ]
     try:
@@ -190,7 +190,7 @@ async def ask_leaders(
     found: dict[TopicPartition, Found] = {}
     missing = dict(wanted)
     while True:
-        asked = {place: cluster.leader_of(place) for place in missing}
+        asked = {place: cluster.metadata.leader_of(place) for place in missing}
         errors = await _ask_each_once(cluster, missing, asked, ask, found)
         now = host.monotonic_s()
         in_vain_ms = int((now - began_at) * 1000)
@@ -206,7 +206,7 @@ async def ask_leaders(
         missing = {place: wanted[place] for place in errors}
         for place, error in errors.items():
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
-                cluster.learn_leader(place, error.leader)
+                cluster.metadata.learn_leader(place, error.leader)
         # A refusal may name the leader, which saves the look-up.
         if not all(_has_new_leader(cluster, place, asked[place]) for place in errors):
             await asyncio.sleep(pause_s)
@@ -215,7 +215,7 @@ async def ask_leaders(
 
 def _has_new_leader(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:
     """Return whether another leader or leader epoch of a partition is known by now."""
-    leader = cluster.leader_of(place)
+    leader = cluster.metadata.leader_of(place)
     return leader is not None and leader.broker_id >= 0 and leader != before
 
 
@@ -227,7 +227,7 @@ def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
     """
     names = set()
     for place in places:
-        name = cluster.topic_names.get(place.topic_id)
+        name = cluster.metadata.topic_names.get(place.topic_id)
         if name is None:
             raise UnknownTopicOrPartitionError(
                 f"the topic with id {place.topic_id.hex()} was deleted"
@@ -250,8 +250,7 @@ async def _ask_each_once(
         if leader is None or leader.broker_id < 0:
             errors[place] = NotLeaderError(
                 f"partition {place.partition} of topic "
-                f"{cluster.topic_names.get(place.topic_id, place.topic_id.hex())!r} has no leader "
-                "at present"
+                f"{cluster.metadata.name_of(place.topic_id)!r} has no leader at present"
             )
         else:
             by_broker.setdefault(leader.broker_id, []).append(place)
@@ -294,10 +293,12 @@ async def _until_answered(
     waiting = set(asks)
     while True:
         _, waiting = await asyncio.wait(waiting, timeout=LEADER_SILENCE_MS_DEFAULT / 1000)
-        asked = {place: cluster.leader_of(place) for task in waiting for place in asks[task]}
+        asked = {
+            place: cluster.metadata.leader_of(place) for task in waiting for place in asks[task]
+        }
         if not asked:
             return
-        topics = {cluster.topic_names.get(place.topic_id, "") for place in asked} - {""}
+        topics = {cluster.metadata.topic_names.get(place.topic_id, "") for place in asked} - {""}
         news = partial(_any_has_new_leader, cluster, asked)
         inquiry = asyncio.create_task(cluster.ask_all_brokers(topics, news))
         try:
@@ -315,6 +316,30 @@ def _any_has_new_leader(cluster: Cluster, asked: Mapping[TopicPartition, Leader 
     return any(_has_new_leader(cluster, place, leader) for place, leader in asked.items())
 
 
+async def _ask_for_offsets(
+    cluster: Cluster, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
+) -> Sequence[fetch_pb2.ListedOffset]:
+    response: fetch_pb2.ListOffsetsResponse = await cluster.on(
+        await cluster.broker(broker_id), lambda connection: connection.fetch.ListOffsets(request)
+    )
+    return response.offsets
+
+
+async def ask_for_epoch_ends(
+    cluster: Cluster, broker_id: BrokerId, request: fetch_pb2.OffsetsForLeaderEpochRequest
+) -> Sequence[fetch_pb2.LeaderEpochResult]:
+    """Ask a broker where leader epochs end; return the ends, or errors, in the request's order.
+
+    Raises:
+        ConnectionFailedError: no answer.
+    """
+    response: fetch_pb2.OffsetsForLeaderEpochResponse = await cluster.on(
+        await cluster.broker(broker_id),
+        lambda connection: connection.fetch.OffsetsForLeaderEpoch(request),
+    )
+    return response.results
+
+
 async def _list_offsets(
     cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, OffsetSpec]
 ) -> list[OffsetAndTimestamp | MillraceError]:
@@ -330,7 +355,7 @@ async def _list_offsets(
             place.topic_id,
         )
         for place, listed in zip(
-            wanted, await cluster.list_offsets(broker_id, request), strict=True
+            wanted, await _ask_for_offsets(cluster, broker_id, request), strict=True
         )
     ]
 
@@ -350,7 +375,7 @@ async def _find_epoch_ends(
     )
     return [
         wire.error_of(result) or Offset(result.end.end_offset)
-        for result in await cluster.find_epoch_ends(broker_id, request)
+        for result in await ask_for_epoch_ends(cluster, broker_id, request)
     ]
 
 
@@ -363,10 +388,9 @@ async def _describe_lags(
     response: fetch_pb2.DescribeLagsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.fetch.DescribeLags(request)
     )
-    names = cluster.topic_names
     return [
         # One error is the answer for many partitions, so it names none.
-        answer.naming(f"{names.get(place.topic_id, place.topic_id.hex())}-{place.partition}")
+        answer.naming(f"{cluster.metadata.name_of(place.topic_id)}-{place.partition}")
         if isinstance(answer, MillraceError)
         else answer
         for place, answer in zip(wanted, lags_from_wire(response), strict=True)
@@ -375,7 +399,7 @@ async def _describe_lags(
 
 def known_epoch(cluster: Cluster, place: TopicPartition) -> LeaderEpoch:
     """Return the leader epoch to name to a partition's leader (P6)."""
-    leader = cluster.leader_of(place)
+    leader = cluster.metadata.leader_of(place)
     return NO_LEADER_EPOCH if leader is None else leader.leader_epoch
 
 

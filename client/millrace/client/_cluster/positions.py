@@ -6,10 +6,12 @@ nothing.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.coordinators import ANSWER_S, AnswerT, Coordinators
 from millrace.core.coordinator.positions.position import (
     REQUEST_POSITIONS_MAX,
@@ -32,7 +34,7 @@ PlaceT = TypeVar("PlaceT", PartitionName, TopicPartition)
 
 
 class KeptPositions:
-    """See the module."""
+    """The requests about positions."""
 
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster = cluster
@@ -46,17 +48,13 @@ class KeptPositions:
         await self._look_up_topics(proposals)
         resolved: dict[PartitionName, Position] = {}
         for some in _chunks(proposals):
-
-            async def resolve(
-                connection: Connection, some: Mapping[PartitionName, Position] = some
-            ) -> pb.ResolveInitialResponse:
-                request = pb.ResolveInitialRequest(name=name, proposals=await self._to_wire(some))
-                answer: pb.ResolveInitialResponse = await connection.positions.ResolveInitial(
-                    request
-                )
-                return answer
-
-            response = await self._ask(name, resolve, some)
+            response: pb.ResolveInitialResponse = await self._ask(
+                name,
+                some,
+                lambda connection, sent: connection.positions.ResolveInitial(
+                    pb.ResolveInitialRequest(name=name, proposals=sent)
+                ),
+            )
             for place, position in zip(some, response.positions, strict=True):
                 resolved[place] = _position(position)
         return resolved
@@ -64,19 +62,13 @@ class KeptPositions:
     async def commit(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
         """See `Admin.commit_positions`."""
         for some in _chunks(positions):
-
-            async def commit(
-                connection: Connection, some: Mapping[PartitionName, Position] = some
-            ) -> pb.CommitPositionsResponse:
-                request = pb.CommitPositionsRequest(
-                    name=name, positions=await self._to_wire(some), epoch=-1
-                )
-                answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
-                    request
-                )
-                return answer
-
-            await self._ask(name, commit, some)
+            await self._ask(
+                name,
+                some,
+                lambda connection, sent: connection.positions.CommitPositions(
+                    pb.CommitPositionsRequest(name=name, positions=sent, epoch=-1)
+                ),
+            )
 
     async def commit_as_member(
         self,
@@ -100,35 +92,36 @@ class KeptPositions:
             The partitions that are left out.
         """
         gone: set[TopicPartition] = set()
+
+        async def commit(
+            some: Mapping[TopicPartition, Position], connection: Connection
+        ) -> pb.CommitPositionsResponse:
+            left = [
+                _position_to_wire(place, position)
+                for place, position in some.items()
+                if place not in gone
+            ]
+            if not left:
+                return pb.CommitPositionsResponse()
+            request = pb.CommitPositionsRequest(
+                name=group, member_id=member_id, epoch=epoch, number=number, positions=left
+            )
+            answer: pb.CommitPositionsResponse
+            answer = await connection.positions.CommitPositions(request)
+            return answer
+
+        async def find_gone(some: Mapping[TopicPartition, Position]) -> None:
+            names = await self._cluster.names_of({place.topic_id for place in some})
+            gone.update(place for place in some if place.topic_id not in names)
+
         for some in _chunks(positions):
-
-            async def commit(
-                connection: Connection, some: Mapping[TopicPartition, Position] = some
-            ) -> pb.CommitPositionsResponse:
-                request = pb.CommitPositionsRequest(
-                    name=group, member_id=member_id, epoch=epoch, number=number
-                )
-                for place, position in some.items():
-                    if place not in gone:
-                        request.positions.append(_position_to_wire(place, position))
-                if not request.positions:
-                    return pb.CommitPositionsResponse()
-                answer: pb.CommitPositionsResponse = await connection.positions.CommitPositions(
-                    request
-                )
-                return answer
-
-            async def find_gone(some: Mapping[TopicPartition, Position] = some) -> None:
-                names = await self._cluster.names_of({each.topic_id for each in some})
-                gone.update(each for each in some if each.topic_id not in names)
-
-            await self._coordinators.ask(group, commit, find_gone)
+            await self._coordinators.ask(group, partial(commit, some), partial(find_gone, some))
         return gone
 
     async def fetch(self, name: str, kind: pb.PositionKind) -> dict[PartitionName, Position]:
         """See `Admin.fetch_positions`."""
         found = await self.fetch_by_id(name, kind)
-        names = await self._cluster.names_of({each.topic_id for each in found})
+        names = await self._cluster.names_of({place.topic_id for place in found})
         return dict(
             sorted(
                 ((names[where.topic_id], where.partition), position)
@@ -146,25 +139,23 @@ class KeptPositions:
             response: pb.FetchPositionsResponse = await self._coordinators.ask(
                 name, lambda connection: connection.positions.FetchPositions(request)
             )
-            for each in response.positions:
-                where = each.topic_partition
-                found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(each)
+            for position in response.positions:
+                where = position.topic_partition
+                found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(
+                    position
+                )
                 request.after.CopyFrom(where)
             has_more = response.has_more
         return found
 
     async def names_before(self) -> dict[TopicId, str]:
         """Return the names that deleted topics had, of those that can be brought back."""
-
-        async def ask(connection: Connection) -> cluster_pb2.ListDeletedTopicsResponse:
-            answer: cluster_pb2.ListDeletedTopicsResponse
-            answer = await connection.cluster.ListDeletedTopics(
-                cluster_pb2.ListDeletedTopicsRequest()
-            )
-            return answer
-
-        answer = await self._cluster.call(ask, attempt_s=lambda: ANSWER_S)
-        return {TopicId(each.topic_id): each.name for each in answer.topics}
+        request = cluster_pb2.ListDeletedTopicsRequest()
+        answer: cluster_pb2.ListDeletedTopicsResponse = await self._cluster.call(
+            lambda connection: connection.cluster.ListDeletedTopics(request),
+            attempt_s=lambda: ANSWER_S,
+        )
+        return {TopicId(topic.topic_id): topic.name for topic in answer.topics}
 
     async def delete(self, name: str) -> None:
         """See `Admin.delete_group`."""
@@ -177,28 +168,30 @@ class KeptPositions:
         """See `Admin.forget_topics`."""
         names = {str(parse_topic_name(topic)) for topic in topics}
         await self._cluster.refresh(names)
-        ids = [(await self._cluster.topic(each)).topic_id for each in sorted(names)]
+        ids = [(await self._cluster.topic(topic)).topic_id for topic in sorted(names)]
+        request = pb.ForgetTopicsRequest(name=name)
         for start in range(0, len(ids), _TOPICS_MAX):
-            request = pb.ForgetTopicsRequest(name=name, topic_ids=ids[start : start + _TOPICS_MAX])
-
-            async def forget(
-                connection: Connection, request: pb.ForgetTopicsRequest = request
-            ) -> pb.ForgetTopicsResponse:
-                answer: pb.ForgetTopicsResponse = await connection.positions.ForgetTopics(request)
-                return answer
-
-            await self._coordinators.ask(name, forget)
-
-    # --- Private -----------------------------------------------------------------------------
+            request.topic_ids[:] = ids[start : start + _TOPICS_MAX]
+            await self._coordinators.ask(
+                name, lambda connection: connection.positions.ForgetTopics(request)
+            )
 
     async def _ask(
         self,
         name: str,
-        method: Callable[[Connection], Awaitable[AnswerT]],
         about: Mapping[PartitionName, Position],
+        method: Callable[[Connection, Sequence[pb.Position]], Awaitable[AnswerT]],
     ) -> AnswerT:
-        """Ask about partitions, whose topics a broker may not know yet, or any more."""
-        return await self._coordinators.ask(name, method, lambda: self._look_up_topics(about))
+        """Ask about positions, whose topics a broker may not know yet, or any more."""
+
+        async def ask(connection: Connection) -> AnswerT:
+            sent = []
+            for (topic, partition), position in about.items():
+                topic_id = (await self._cluster.topic(topic)).topic_id
+                sent.append(_position_to_wire(TopicPartition(topic_id, partition), position))
+            return await method(connection, sent)
+
+        return await self._coordinators.ask(name, ask, lambda: self._look_up_topics(about))
 
     async def _look_up_topics(self, positions: Mapping[PartitionName, Position]) -> None:
         """Look up the topics of positions again.
@@ -210,13 +203,6 @@ class KeptPositions:
         await self._cluster.look_for_news(names)
         for name in names:
             await self._cluster.topic(name)
-
-    async def _to_wire(self, positions: Mapping[PartitionName, Position]) -> Sequence[pb.Position]:
-        named = []
-        for (topic, partition), position in positions.items():
-            info = await self._cluster.topic(topic)
-            named.append(_position_to_wire(TopicPartition(info.topic_id, partition), position))
-        return named
 
 
 def _position_to_wire(place: TopicPartition, position: Position) -> pb.Position:

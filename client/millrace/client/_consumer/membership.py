@@ -30,7 +30,8 @@ from typing import Final, Protocol, TypeAlias
 
 from millrace.client import events
 from millrace.client._cluster.arguments import log_end
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.coordinators import ANSWER_S, Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._cluster.wire import error_of

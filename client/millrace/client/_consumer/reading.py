@@ -23,8 +23,8 @@ from millrace.client._cluster.arguments import (
     whole_number,
 )
 from millrace.client._cluster.broker_streams import BrokerStreams
-from millrace.client._cluster.cluster import Connection
-from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
+from millrace.client._cluster.connection import Connection
+from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, look_up_offsets
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
@@ -414,7 +414,7 @@ class ConsumerCore:
 
     def _about_new_topic(self, topic: str, topic_id: TopicId) -> str:
         """Return what becomes of a topic that has the name of one that is gone, if there is one."""
-        info = self.cluster.topics.get(topic)
+        info = self.cluster.metadata.topics.get(topic)
         if info is None or info.topic_id == topic_id:
             return ""
         if self.membership is not None:
@@ -650,7 +650,7 @@ class ConsumerCore:
 
     def _add_topics(self, names: Iterable[str]) -> None:
         for name in set(names).difference(self._whole_topics):
-            info = self.cluster.topics.get(name)
+            info = self.cluster.metadata.topics.get(name)
             if info is not None:
                 self.topic_ids[name] = info.topic_id
                 self._whole_topics.append(name)
@@ -732,7 +732,7 @@ class ConsumerCore:
 
     def _why_unknown(self, place: TopicPartition) -> MillraceError:
         """Return why the offset of a partition is not known."""
-        leader = self.cluster.leader_of(place)
+        leader = self.cluster.metadata.leader_of(place)
         if leader is None or leader.broker_id < 0:
             return NotLeaderError(f"partition {place.partition} has no leader at present")
         return self._look_up_errors.get(place) or ConnectionFailedError(
@@ -981,7 +981,7 @@ class ConsumerCore:
     def _on_looked_up(self) -> None:
         """Read new partitions of subscribed topics, from their beginning."""
         for topic in self._whole_topics:
-            info = self.cluster.topics.get(topic)
+            info = self.cluster.metadata.topics.get(topic)
             for partition in () if info is None else info.partitions:
                 assert info is not None
                 place = TopicPartition(info.topic_id, partition.partition)
@@ -1013,7 +1013,7 @@ class ConsumerCore:
     async def _find_epoch_end(self, effect: FindEpochEnd) -> None:
         place = effect.topic_partition
         try:
-            leader = self.cluster.leader_of(place)
+            leader = self.cluster.metadata.leader_of(place)
             if leader is None or leader.broker_id < 0:
                 raise NotLeaderError(f"partition {place.partition} has no leader at present")
             request = fetch_pb2.OffsetsForLeaderEpochRequest()
@@ -1022,11 +1022,11 @@ class ConsumerCore:
                 current_leader_epoch=leader.leader_epoch,  # P6
                 leader_epoch=effect.leader_epoch,
             )
-            (result,) = await self.cluster.find_epoch_ends(leader.broker_id, request)
+            (result,) = await ask_for_epoch_ends(self.cluster, leader.broker_id, request)
             wire.raise_if_refused(result)
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
-                self.cluster.learn_leader(place, error.leader)
+                self.cluster.metadata.learn_leader(place, error.leader)
             with self._lock:
                 self._fetcher.on_look_up_failed(
                     effect.handle, error, error.retriable, monotonic_now()

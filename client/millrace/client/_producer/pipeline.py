@@ -21,7 +21,8 @@ import numpy as np
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStreams
-from millrace.client._cluster.cluster import Cluster, Connection
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
@@ -306,7 +307,7 @@ class Pipeline:
 
     def awaited_brokers(self) -> list[str]:
         """Return the addresses of brokers that batches wait for, as far as they are known."""
-        brokers = self.cluster.brokers
+        brokers = self.cluster.metadata.brokers
         return [brokers[each].address for each in self._sender.awaited_brokers() if each in brokers]
 
     def producer_id_problem(self) -> str | None:
@@ -475,7 +476,7 @@ class Pipeline:
         if parked is not None:
             parked.append(intake)
             return
-        info = self.cluster.topics.get(intake.topic)
+        info = self.cluster.metadata.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
             self._tasks.spawn(self._look_up, intake.topic, intake.opened_at)

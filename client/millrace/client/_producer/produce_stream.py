@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from millrace.client._cluster import wire
-from millrace.client._cluster.cluster import Connection
+from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks
 from millrace.core.client.producer.batch import ProducerBatch
