@@ -1,20 +1,34 @@
-"""Writes the files that helm renders from the charts: manifests for kustomize, and outputs for a
-test of the operator's chart: `make manifests`.
+"""Writes the version where charts, manifests and documents name it, and the files that helm renders
+from the charts: manifests for kustomize, and outputs for a test of the operator's chart.
+
+`make manifests` runs it. The version stands in `pyproject.toml` alone; images have it as their tag.
 """
 
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Final
 
 import yaml
 from e2e import programs
 
+ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = Path(__file__).with_name("millrace")
 KUSTOMIZE: Final = Path(__file__).with_name("kustomize")
-EXPECTED: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "chart"
+EXPECTED: Final = ROOT / "tests" / "data" / "chart"
 SPARK_JOB: Final = Path(__file__).with_name("spark-job")
-SPARK_JOBS: Final = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "manifests"
+SPARK_JOBS: Final = ROOT / "spark-on-k8s" / "manifests"
+VERSION: Final[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
+_NAMES_THE_VERSION: Final = (
+    *(chart / "Chart.yaml" for chart in (CHART, SPARK_JOB)),
+    *(folder / "kustomization.yaml" for folder in (KUSTOMIZE, *sorted(SPARK_JOBS.glob("*/")))),
+    *(ROOT / name for name in ("README.md", "docs/kubernetes.md", "docs/spark-on-kubernetes.md")),
+)
+_PLACE: Final = re.compile(
+    r"(^version: |^appVersion: |^ *newTag: |\bmillrace(?:-spark)?:)\d+\.\d+\.\d+", re.MULTILINE
+)
 _HEADER: Final = "# Generated from the chart by `make manifests`.\n"
 
 
@@ -50,8 +64,16 @@ def _template(*arguments: str) -> str:
     return done.stdout
 
 
+def versioned() -> dict[Path, str]:
+    """Return the files that name the version, with their content."""
+    return {
+        path: _PLACE.sub(rf"\g<1>{VERSION}", path.read_text(encoding="utf-8"))
+        for path in _NAMES_THE_VERSION
+    }
+
+
 def files() -> dict[Path, str]:
-    """Return the files with their content."""
+    """Return the files that helm renders, with their content."""
     without = ("--set", "definitions=false")  # They are in `crds/`.
     by_default = rendered(*without)
     operator = rendered(*without, "--no-hooks").replace("managed-by: Helm", "managed-by: kustomize")
@@ -77,8 +99,9 @@ def _kustomized(folder: Path) -> str:
 
 def main() -> None:
     """Write the files."""
-    for path, content in files().items():
-        path.write_text(content, encoding="utf-8")
+    for made in (versioned, files):
+        for path, content in made().items():
+            path.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

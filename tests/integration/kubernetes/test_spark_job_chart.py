@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import yaml
-from charts.generate import SPARK_JOB, SPARK_JOBS, helm, rendered_job
+from charts.generate import SPARK_JOB, SPARK_JOBS, VERSION, helm, rendered_job
 from kubeflow_spark_api.models import (
     SparkV1beta2ScheduledSparkApplication,
     SparkV1beta2SparkApplication,
@@ -147,10 +147,10 @@ def test_kustomize_gives_executors_the_image_of_the_driver(folder: str) -> None:
     found = documents(done.stdout)
     for application in (each for each in found if each["kind"] in SPARK_OPERATORS):
         spec = application["spec"].get("template", application["spec"])
-        assert spec["image"] == "millrace-spark:0.1.0"
+        assert spec["image"] == f"millrace-spark:{VERSION}"
         return
     (driver,) = (each for each in found if each["kind"] in _STARTED)
     spec = driver["spec"].get("jobTemplate", driver)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (image,) = (each["value"] for each in container["env"] if each["name"] == "SPARK_IMAGE")
-    assert image == container["image"] == "millrace-spark:0.1.0"
+    assert image == container["image"] == f"millrace-spark:{VERSION}"
