@@ -41,10 +41,31 @@ class Case:
     name: str
     resource: Document
     says: tuple[str, ...]
-    condition: str = "Ready"
-    reason: str = ""
-    before: Mapping[str, Any] | None = None
-    others: tuple[Document, ...] = ()
+    condition: str
+    reason: str
+    before: Mapping[str, Any] | None
+    others: tuple[Document, ...]
+
+
+def case(
+    name: str,
+    resource: Document,
+    *says: str,
+    condition: str = "Ready",
+    reason: str = "",
+    before: Mapping[str, Any] | None = None,
+    others: tuple[Document, ...] = (),
+) -> Case:
+    """Return a row."""
+    return Case(
+        name=name,
+        resource=resource,
+        says=says,
+        condition=condition,
+        reason=reason,
+        before=before,
+        others=others,
+    )
 
 
 VOLUME: Final = {"name": "data", "size": "1Gi"}
@@ -116,920 +137,423 @@ def _nested(depth: int) -> Document:
     return found
 
 
+# fmt: off
 TOPICS: Final = (
     # What it is called, and where.
-    Case(
-        name="a Topic without a spec",
-        resource={
-            "apiVersion": "millrace.dev/v1beta1",
-            "kind": "Topic",
-            "metadata": {"namespace": NAMESPACE},
-        },
-        says=("spec: Required value",),
-    ),
-    Case(
-        name="a Topic of no cluster",
-        resource=topic(clusterRef=None),
-        says=("spec.clusterRef: Required value",),
-    ),
-    Case(
-        name="a cluster's name with a slash",
-        resource=topic(clusterRef={"name": "brokers/good"}),
-        says=("spec.clusterRef.name", "should match"),
-    ),
-    Case(
-        name="a cluster that is not there",
-        resource=topic(clusterRef={"name": "nowhere"}),
-        reason="NoCluster",
-        says=("no Cluster nowhere in namespace brokers", "create it", "spec.clusterRef"),
-    ),
-    Case(
-        name="a cluster in a namespace that is not there",
-        resource=topic(clusterRef={"name": GOOD, "namespace": "nowhere"}),
-        reason="NoCluster",
-        says=("no Cluster good in namespace nowhere", "create it", "spec.clusterRef"),
-    ),
-    Case(
-        name="a namespace that the cluster does not allow",
-        resource=topic(where=ELSEWHERE, clusterRef={"name": GOOD, "namespace": NAMESPACE}),
-        reason="NotAllowed",
-        says=("takes no Topics of namespace elsewhere", "spec.allowedTopics.namespaces"),
-    ),
-    Case(
-        name="a topic that another Topic has",
-        resource=topic(topicName=GOOD_TOPIC),
-        reason="NameClash",
-        says=("has the name brokers/good", "spec.topicName"),
-    ),
-    Case(
-        name="a name of the cluster's own",
-        resource=topic(topicName="__positions"),
-        says=("topicName", "choose another"),
-    ),
-    Case(name="the name ..", resource=topic(topicName=".."), says=("topicName", "choose another")),
-    Case(
-        name="a name that climbs out of its folder",
-        resource=topic(topicName="../../etc/passwd"),
-        says=("spec.topicName", "should match '^[A-Za-z0-9._-]+$'"),
-    ),
-    Case(
-        name="a name that is not ASCII",
-        resource=topic(topicName="größe"),
-        says=("spec.topicName", "should match"),
-    ),
-    Case(name="an empty name", resource=topic(topicName=""), says=("spec.topicName", "at least 1")),
-    Case(
-        name="a name that is too long",
-        resource=topic(topicName="x" * 250),
-        says=("spec.topicName", "Too long", "249"),
-    ),
-    Case(
-        name="a resource whose name is too long for a topic",
-        resource=topic(named="x" * 250),
-        says=("the name is too long for a topic", "at most 249", "spec.topicName"),
-    ),
-    Case(
-        name="a resource with capital letters",
-        resource=topic(named="Orders"),
-        says=("metadata.name", "lower case"),
-    ),
+    case("a Topic without a spec",
+         {
+             "apiVersion": "millrace.dev/v1beta1",
+             "kind": "Topic",
+             "metadata": {"namespace": NAMESPACE},
+         }, "spec: Required value"),
+    case("a Topic of no cluster", topic(clusterRef=None), "spec.clusterRef: Required value"),
+    case("a cluster's name with a slash", topic(clusterRef={"name": "brokers/good"}),
+         "spec.clusterRef.name", "should match"),
+    case("a cluster that is not there", topic(clusterRef={"name": "nowhere"}),
+         "no Cluster nowhere in namespace brokers", "create it", "spec.clusterRef",
+         reason="NoCluster"),
+    case("a cluster in a namespace that is not there",
+         topic(clusterRef={"name": GOOD, "namespace": "nowhere"}),
+         "no Cluster good in namespace nowhere", "create it", "spec.clusterRef",
+         reason="NoCluster"),
+    case("a namespace that the cluster does not allow",
+         topic(where=ELSEWHERE, clusterRef={"name": GOOD, "namespace": NAMESPACE}),
+         "takes no Topics of namespace elsewhere", "spec.allowedTopics.namespaces",
+         reason="NotAllowed"),
+    case("a topic that another Topic has", topic(topicName=GOOD_TOPIC),
+         "has the name brokers/good", "spec.topicName", reason="NameClash"),
+    case("a name of the cluster's own", topic(topicName="__positions"), "topicName",
+         "choose another"),
+    case("the name ..", topic(topicName=".."), "topicName", "choose another"),
+    case("a name that climbs out of its folder", topic(topicName="../../etc/passwd"),
+         "spec.topicName", "should match '^[A-Za-z0-9._-]+$'"),
+    case("a name that is not ASCII", topic(topicName="größe"), "spec.topicName", "should match"),
+    case("an empty name", topic(topicName=""), "spec.topicName", "at least 1"),
+    case("a name that is too long", topic(topicName="x" * 250), "spec.topicName", "Too long",
+         "249"),
+    case("a resource whose name is too long for a topic", topic(named="x" * 250),
+         "the name is too long for a topic", "at most 249", "spec.topicName"),
+    case("a resource with capital letters", topic(named="Orders"), "metadata.name", "lower case"),
     # Partitions and replicas.
-    Case(
-        name="no partitions",
-        resource=topic(partitions=0),
-        says=("spec.partitions", "greater than or equal to 1"),
-    ),
-    Case(
-        name="a negative number of partitions",
-        resource=topic(partitions=-3),
-        says=("spec.partitions", "greater than or equal to 1"),
-    ),
-    Case(
-        name="half a partition",
-        resource=topic(partitions=1.5),
-        says=("spec.partitions", "must be of type integer"),
-    ),
-    Case(
-        name="partitions as a text",
-        resource=topic(partitions="3"),
-        says=("spec.partitions", "must be of type integer"),
-    ),
-    Case(
-        name="more partitions than any topic may have",
-        resource=topic(partitions=100_001),
-        says=("spec.partitions", "less than or equal to 100000"),
-    ),
-    Case(
-        name="more partitions than this cluster allows",
-        resource=topic(partitions=20_000),
-        reason="InvalidPartitions",
-        says=("partitions", "10000", "topic_partitions_max"),
-    ),
-    Case(
-        name="fewer partitions",
-        before={"partitions": 4},
-        resource=topic(partitions=3),
-        says=("partitions never become fewer", "make another Topic"),
-    ),
-    Case(
-        name="partitions that are taken out again",
-        before={"partitions": 4},
-        resource=topic(),
-        says=("partitions never become fewer", "make another Topic"),
-    ),
-    Case(
-        name="no replicas",
-        resource=topic(replicas=0),
-        says=("spec.replicas", "greater than or equal to 1"),
-    ),
-    Case(
-        name="more replicas than a number of 16 bits",
-        resource=topic(replicas=40_000),
-        says=("spec.replicas", "less than or equal to 32767"),
-    ),
-    Case(
-        name="more replicas than brokers",
-        resource=topic(replicas=3),
-        reason="InvalidReplicationFactor",
-        says=("3 replicas need as many brokers", "ask for fewer replicas or add brokers"),
-    ),
-    Case(
-        name="more in-sync replicas than replicas",
-        resource=topic(replicas=1, config={"min.insync.replicas": 2}),
-        says=("min.insync.replicas is more than replicas", "no more can be in sync"),
-    ),
+    case("no partitions", topic(partitions=0), "spec.partitions", "greater than or equal to 1"),
+    case("a negative number of partitions", topic(partitions=-3), "spec.partitions",
+         "greater than or equal to 1"),
+    case("half a partition", topic(partitions=1.5), "spec.partitions", "must be of type integer"),
+    case("partitions as a text", topic(partitions="3"), "spec.partitions",
+         "must be of type integer"),
+    case("more partitions than any topic may have", topic(partitions=100_001), "spec.partitions",
+         "less than or equal to 100000"),
+    case("more partitions than this cluster allows", topic(partitions=20_000), "partitions",
+         "10000", "topic_partitions_max", reason="InvalidPartitions"),
+    case("fewer partitions", topic(partitions=3), "partitions never become fewer",
+         "make another Topic", before={"partitions": 4}),
+    case("partitions that are taken out again", topic(), "partitions never become fewer",
+         "make another Topic", before={"partitions": 4}),
+    case("no replicas", topic(replicas=0), "spec.replicas", "greater than or equal to 1"),
+    case("more replicas than a number of 16 bits", topic(replicas=40_000), "spec.replicas",
+         "less than or equal to 32767"),
+    case("more replicas than brokers", topic(replicas=3), "3 replicas need as many brokers",
+         "ask for fewer replicas or add brokers", reason="InvalidReplicationFactor"),
+    case("more in-sync replicas than replicas",
+         topic(replicas=1, config={"min.insync.replicas": 2}),
+         "min.insync.replicas is more than replicas", "no more can be in sync"),
     # Media.
-    Case(
-        name="a media that nobody knows",
-        resource=topic(media="nvme"),
-        says=("spec.media", '"nvme"', '"hdd", "ssd"'),
-    ),
-    Case(
-        name="a media that no broker has",
-        resource=topic(replicas=1, media="hdd"),
-        reason="NoMedia",
-        says=(
-            "for 1 replica on hdd the cluster needs 1 broker",
-            "add a pool with a volume of media hdd",
-            "spec.media",
-        ),
-    ),
-    Case(
-        name="tiers that no broker has",
-        resource=topic(replicas=1, media="tiered"),
-        reason="NoMedia",
-        says=("for 1 replica on tiered", "add a pool with volumes of media ssd and of hdd"),
-    ),
+    case("a media that nobody knows", topic(media="nvme"), "spec.media", '"nvme"', '"hdd", "ssd"'),
+    case("a media that no broker has", topic(replicas=1, media="hdd"),
+         "for 1 replica on hdd the cluster needs 1 broker",
+         "add a pool with a volume of media hdd", "spec.media", reason="NoMedia"),
+    case("tiers that no broker has", topic(replicas=1, media="tiered"), "for 1 replica on tiered",
+         "add a pool with volumes of media ssd and of hdd", reason="NoMedia"),
     # What must not change.
-    Case(
-        name="another cluster",
-        before={},
-        resource=topic(clusterRef={"name": "other"}),
-        says=("clusterRef cannot change", "make another Topic"),
-    ),
-    Case(
-        name="another name",
-        before={"topicName": "One"},
-        resource=topic(topicName="Two"),
-        says=("topicName cannot change", "make another Topic"),
-    ),
-    Case(
-        name="a name where there was none",
-        before={},
-        resource=topic(topicName="Two"),
-        says=("topicName cannot change", "make another Topic"),
-    ),
+    case("another cluster", topic(clusterRef={"name": "other"}), "clusterRef cannot change",
+         "make another Topic", before={}),
+    case("another name", topic(topicName="Two"), "topicName cannot change", "make another Topic",
+         before={"topicName": "One"}),
+    case("a name where there was none", topic(topicName="Two"), "topicName cannot change",
+         "make another Topic", before={}),
     # Settings.
-    Case(
-        name="a setting that does not exist",
-        resource=configured({"retention.mss": 1}),
-        says=('unknown field "spec.config.retention.mss"',),
-    ),
-    Case(
-        name="a setting with underscores",
-        resource=configured({"retention_ms": 1000}),
-        says=('unknown field "spec.config.retention_ms"',),
-    ),
-    Case(
-        name="a setting of Kafka's that is not there",
-        resource=configured({"flush.messages": 1}),
-        says=('unknown field "spec.config.flush.messages"',),
-    ),
-    Case(
-        name="media among the settings",
-        resource=configured({"media": "ssd"}),
-        says=('unknown field "spec.config.media"',),
-    ),
-    Case(
-        name="a setting that is one of a few words, and is none of them",
-        resource=configured({"durability": "always"}),
-        says=("spec.config.durability", '"fsync", "replicated"'),
-    ),
-    Case(
-        name="the same of Kafka's",
-        resource=configured({"message.timestamp.type": "create"}),
-        says=("spec.config.message.timestamp.type", '"CreateTime", "LogAppendTime"'),
-    ),
-    Case(
-        name="a time in words",
-        resource=configured({"retention.ms": "seven days"}),
-        says=("spec.config.retention.ms", "must be a time", "1h30m", "or -1: no limit"),
-    ),
-    Case(
-        name="a time with a unit of no time",
-        resource=configured({"retention.ms": "7GiB"}),
-        says=("spec.config.retention.ms", "must be a time"),
-    ),
-    Case(
-        name="a time that is no whole number of milliseconds",
-        resource=configured({"retention.ms": "1.0005s"}),
-        reason="InvalidConfig",
-        says=("retention.ms = '1.0005s'", "must be ms as a whole number", "1h30m"),
-    ),
-    Case(
-        name="a part of a millisecond",
-        resource=configured({"retention.ms": "1.5ms"}),
-        says=("spec.config.retention.ms", "must be a time"),
-    ),
-    Case(
-        name="a time below what stands for no limit",
-        resource=configured({"retention.ms": -2}),
-        says=("spec.config.retention.ms", "greater than or equal to -1"),
-    ),
-    Case(
-        name="no limit where there has to be one",
-        resource=configured({"segment.bytes": "-1"}),
-        says=("spec.config.segment.bytes", "must be a size", "64Mi"),
-    ),
-    Case(
-        name="a size that is too small",
-        resource=configured({"segment.bytes": 1}),
-        says=("spec.config.segment.bytes", "greater than or equal to 1048576"),
-    ),
-    Case(
-        name="a size that is too small, as a text",
-        resource=configured({"segment.bytes": "1KiB"}),
-        reason="InvalidConfig",
-        says=("segment.bytes = '1KiB'", "must be 1048576 to"),
-    ),
-    Case(
-        name="a size beyond what a segment can have",
-        resource=configured({"segment.bytes": 1 << 31}),
-        says=("spec.config.segment.bytes", "less than or equal to"),
-    ),
-    Case(
-        name="segments that end all the time",
-        resource=configured({"segment.ms": 5}),
-        reason="InvalidConfig",
-        says=("segment.ms", "at least 1000"),
-    ),
-    Case(
-        name="a number as a text",
-        resource=configured({"min.insync.replicas": "2"}),
-        says=("spec.config.min.insync.replicas", "must be of type integer"),
-    ),
-    Case(
-        name="no replicas in sync",
-        resource=configured({"min.insync.replicas": 0}),
-        says=("spec.config.min.insync.replicas", "must be at least 1, or -1"),
-    ),
-    Case(
-        name="yes for true",
-        resource=configured({"unclean.leader.election.enable": "yes"}),
-        says=("spec.config.unclean.leader.election.enable", "must be of type boolean"),
-    ),
-    Case(
-        name="settings as a list",
-        resource=topic(config=[{"name": "retention.ms", "value": 1}]),
-        says=('unknown field "spec.config[0].name"',),
-    ),
-    Case(
-        name="a policy of deletion that is none",
-        resource=topic(deletionPolicy="Keep"),
-        says=("spec.deletionPolicy", '"Delete", "Retain"'),
-    ),
-    Case(
-        name="a field that is not there",
-        resource=topic(partition=3),
-        says=('unknown field "spec.partition"',),
-    ),
-    Case(
-        name="a thousand settings",
-        resource=configured({f"s{number}": number for number in range(1000)}),
-        says=('unknown field "spec.config.s0"',),
-    ),
-    Case(
-        name="a setting of a MiB",
-        resource=configured({"retention.ms": "9" * MIB}),
-        says=("spec.config.retention.ms", "Too long", "32"),
-    ),
+    case("a setting that does not exist", configured({"retention.mss": 1}),
+         'unknown field "spec.config.retention.mss"'),
+    case("a setting with underscores", configured({"retention_ms": 1000}),
+         'unknown field "spec.config.retention_ms"'),
+    case("a setting of Kafka's that is not there", configured({"flush.messages": 1}),
+         'unknown field "spec.config.flush.messages"'),
+    case("media among the settings", configured({"media": "ssd"}),
+         'unknown field "spec.config.media"'),
+    case("a setting that is one of a few words, and is none of them",
+         configured({"durability": "always"}), "spec.config.durability", '"fsync", "replicated"'),
+    case("the same of Kafka's", configured({"message.timestamp.type": "create"}),
+         "spec.config.message.timestamp.type", '"CreateTime", "LogAppendTime"'),
+    case("a time in words", configured({"retention.ms": "seven days"}), "spec.config.retention.ms",
+         "must be a time", "1h30m", "or -1: no limit"),
+    case("a time with a unit of no time", configured({"retention.ms": "7GiB"}),
+         "spec.config.retention.ms", "must be a time"),
+    case("a time that is no whole number of milliseconds", configured({"retention.ms": "1.0005s"}),
+         "retention.ms = '1.0005s'", "must be ms as a whole number", "1h30m",
+         reason="InvalidConfig"),
+    case("a part of a millisecond", configured({"retention.ms": "1.5ms"}),
+         "spec.config.retention.ms", "must be a time"),
+    case("a time below what stands for no limit", configured({"retention.ms": -2}),
+         "spec.config.retention.ms", "greater than or equal to -1"),
+    case("no limit where there has to be one", configured({"segment.bytes": "-1"}),
+         "spec.config.segment.bytes", "must be a size", "64Mi"),
+    case("a size that is too small", configured({"segment.bytes": 1}), "spec.config.segment.bytes",
+         "greater than or equal to 1048576"),
+    case("a size that is too small, as a text", configured({"segment.bytes": "1KiB"}),
+         "segment.bytes = '1KiB'", "must be 1048576 to", reason="InvalidConfig"),
+    case("a size beyond what a segment can have", configured({"segment.bytes": 1 << 31}),
+         "spec.config.segment.bytes", "less than or equal to"),
+    case("segments that end all the time", configured({"segment.ms": 5}), "segment.ms",
+         "at least 1000", reason="InvalidConfig"),
+    case("a number as a text", configured({"min.insync.replicas": "2"}),
+         "spec.config.min.insync.replicas", "must be of type integer"),
+    case("no replicas in sync", configured({"min.insync.replicas": 0}),
+         "spec.config.min.insync.replicas", "must be at least 1, or -1"),
+    case("yes for true", configured({"unclean.leader.election.enable": "yes"}),
+         "spec.config.unclean.leader.election.enable", "must be of type boolean"),
+    case("settings as a list", topic(config=[{"name": "retention.ms", "value": 1}]),
+         'unknown field "spec.config[0].name"'),
+    case("a policy of deletion that is none", topic(deletionPolicy="Keep"), "spec.deletionPolicy",
+         '"Delete", "Retain"'),
+    case("a field that is not there", topic(partition=3), 'unknown field "spec.partition"'),
+    case("a thousand settings", configured({f"s{number}": number for number in range(1000)}),
+         'unknown field "spec.config.s0"'),
+    case("a setting of a MiB", configured({"retention.ms": "9" * MIB}), "spec.config.retention.ms",
+         "Too long", "32"),
 )
+# fmt: on
 
+# fmt: off
 CLUSTERS: Final = (
     # What it is called.
-    Case(
-        name="a Cluster whose name leaves no room for its pods'",
-        resource=cluster(named="c" * 31),
-        says=("the name must be at most 30",),
-    ),
-    Case(
-        name="a Cluster whose name begins with a digit",
-        resource=cluster(named="3brokers"),
-        says=("the name must", "begin with a letter"),
-    ),
-    Case(
-        name="a Cluster whose name has a dot",
-        resource=cluster(named="logs.eu"),
-        says=("the name must be at most 30 of a-z, 0-9 and -",),
-    ),
-    Case(
-        name="a Cluster whose name is not ASCII",
-        resource=cluster(named="größe"),
-        says=("metadata.name", "lower case"),
-    ),
-    Case(
-        name="objects of its name that belong to another Cluster",
-        resource=cluster(pool(name="b-c"), named="a"),
-        others=(cluster(pool(name="c"), named="a-b"),),
-        reason="NameTaken",
-        says=("a-b-c", "belongs to Cluster a-b", "give the Cluster another name"),
-    ),
-    Case(
-        name="a ConfigMap of its name that is somebody's",
-        resource=cluster(named="taken"),
-        others=(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "taken-b", "namespace": NAMESPACE},
-                "data": {"mine": "yes"},
-            },
-        ),
-        reason="NameTaken",
-        says=("ConfigMap brokers/taken-b", "is not ours", "give the Cluster another name"),
-    ),
+    case("a Cluster whose name leaves no room for its pods'", cluster(named="c" * 31),
+         "the name must be at most 30"),
+    case("a Cluster whose name begins with a digit", cluster(named="3brokers"), "the name must",
+         "begin with a letter"),
+    case("a Cluster whose name has a dot", cluster(named="logs.eu"),
+         "the name must be at most 30 of a-z, 0-9 and -"),
+    case("a Cluster whose name is not ASCII", cluster(named="größe"), "metadata.name",
+         "lower case"),
+    case("objects of its name that belong to another Cluster",
+         cluster(pool(name="b-c"), named="a"), "a-b-c", "belongs to Cluster a-b",
+         "give the Cluster another name", reason="NameTaken",
+         others=(cluster(pool(name="c"), named="a-b"),)),
+    case("a ConfigMap of its name that is somebody's", cluster(named="taken"),
+         "ConfigMap brokers/taken-b", "is not ours", "give the Cluster another name",
+         reason="NameTaken",
+         others=(
+             {
+                 "apiVersion": "v1",
+                 "kind": "ConfigMap",
+                 "metadata": {"name": "taken-b", "namespace": NAMESPACE},
+                 "data": {"mine": "yes"},
+             },
+         )),
     # Pools.
-    Case(
-        name="no pools",
-        resource=_resource("Cluster", "", {"pools": []}),
-        says=("spec.pools", "at least 1"),
-    ),
-    Case(
-        name="two pools of one name",
-        resource=cluster(pool(), pool()),
-        says=("spec.pools[1]", "Duplicate value"),
-    ),
-    Case(
-        name="too many pools",
-        resource=cluster(*(pool(name=f"p{number}") for number in range(17))),
-        says=("spec.pools", "must have at most 16 items"),
-    ),
-    Case(
-        name="a pool whose name is too long for a host's",
-        resource=cluster(pool(name="p" * 21)),
-        says=("spec.pools[0].name", "Too long", "20"),
-    ),
-    Case(
-        name="a pool with capital letters",
-        resource=cluster(pool(name="Fast")),
-        says=("spec.pools[0].name", "should match"),
-    ),
-    Case(
-        name="no brokers at all",
-        resource=cluster(pool(replicas=0)),
-        says=("a cluster needs a broker", "set replicas of a pool to 1 or more"),
-    ),
-    Case(
-        name="a negative number of brokers",
-        resource=cluster(pool(replicas=-1)),
-        says=("spec.pools[0].replicas", "greater than or equal to 0"),
-    ),
-    Case(
-        name="ten thousand brokers",
-        resource=cluster(pool(replicas=10_000)),
-        says=("spec.pools[0].replicas", "less than or equal to 250"),
-    ),
-    Case(
-        name="brokers as a text",
-        resource=cluster(pool(replicas="three")),
-        says=("spec.pools[0].replicas", "must be of type integer"),
-    ),
-    Case(
-        name="a zone that no node can have",
-        resource=cluster(pool(zone="eu west")),
-        says=("spec.pools[0].zone", "should match"),
-    ),
-    Case(
-        name="a zone, and another one for the nodes",
-        resource=cluster(
-            pool(zone="a", template={"nodeSelector": {"topology.kubernetes.io/zone": "b"}})
-        ),
-        says=("spec.pools[0]", "take topology.kubernetes.io/zone out of template.nodeSelector"),
-    ),
+    case("no pools", _resource("Cluster", "", {"pools": []}), "spec.pools", "at least 1"),
+    case("two pools of one name", cluster(pool(), pool()), "spec.pools[1]", "Duplicate value"),
+    case("too many pools", cluster(*(pool(name=f"p{number}") for number in range(17))),
+         "spec.pools", "must have at most 16 items"),
+    case("a pool whose name is too long for a host's", cluster(pool(name="p" * 21)),
+         "spec.pools[0].name", "Too long", "20"),
+    case("a pool with capital letters", cluster(pool(name="Fast")), "spec.pools[0].name",
+         "should match"),
+    case("no brokers at all", cluster(pool(replicas=0)), "a cluster needs a broker",
+         "set replicas of a pool to 1 or more"),
+    case("a negative number of brokers", cluster(pool(replicas=-1)), "spec.pools[0].replicas",
+         "greater than or equal to 0"),
+    case("ten thousand brokers", cluster(pool(replicas=10_000)), "spec.pools[0].replicas",
+         "less than or equal to 250"),
+    case("brokers as a text", cluster(pool(replicas="three")), "spec.pools[0].replicas",
+         "must be of type integer"),
+    case("a zone that no node can have", cluster(pool(zone="eu west")), "spec.pools[0].zone",
+         "should match"),
+    case("a zone, and another one for the nodes",
+         cluster(pool(zone="a", template={"nodeSelector": {"topology.kubernetes.io/zone": "b"}})),
+         "spec.pools[0]", "take topology.kubernetes.io/zone out of template.nodeSelector"),
     # Volumes.
-    Case(
-        name="a pool without volumes",
-        resource=cluster(pool(volumes=[])),
-        says=("spec.pools[0].volumes", "at least 1"),
-    ),
-    Case(
-        name="two volumes of one name",
-        resource=cluster(pool(volumes=[VOLUME, VOLUME])),
-        says=("spec.pools[0].volumes[1]", "Duplicate value"),
-    ),
-    Case(
-        name="a volume of the name that the settings' has",
-        resource=cluster(volume(name="config")),
-        says=("spec.pools[0].volumes[0]", "give it another name"),
-    ),
-    Case(
-        name="a volume whose name is a path",
-        resource=cluster(volume(name="../data")),
-        says=("spec.pools[0].volumes[0].name", "should match"),
-    ),
-    Case(
-        name="a volume without a size",
-        resource=cluster(pool(volumes=[{"name": "data"}])),
-        says=("spec.pools[0].volumes[0].size: Required value",),
-    ),
-    Case(
-        name="a size in words",
-        resource=cluster(volume(size="large")),
-        says=("spec.pools[0].volumes[0]", "size must be a quantity", "100Gi"),
-    ),
-    Case(
-        name="a size with a unit that Kubernetes does not know",
-        resource=cluster(volume(size="10GB")),
-        says=("spec.pools[0].volumes[0]", "size must be a quantity", "100Gi"),
-    ),
-    Case(
-        name="a negative size",
-        resource=cluster(volume(size="-1Gi")),
-        says=("spec.pools[0].volumes[0]", "size must be at least 128Mi", "100Gi"),
-    ),
-    Case(
-        name="a size without a unit",
-        resource=cluster(volume(size=100)),
-        says=("spec.pools[0].volumes[0]", "size must be at least 128Mi", "100Gi"),
-    ),
-    Case(
-        name="a media of volumes that nobody knows",
-        resource=cluster(volume(media="tape")),
-        says=("spec.pools[0].volumes[0].media", '"hdd", "ssd"'),
-    ),
-    Case(
-        name="a volume that shrinks",
-        before={"pools": [volume(size="2Gi")]},
-        resource=cluster(volume(size="1Gi")),
-        says=("spec.pools[0].volumes[0]", "cannot shrink", "add a pool"),
-    ),
-    Case(
-        name="a volume of another media",
-        before={"pools": [volume(media="ssd")]},
-        resource=cluster(volume(media="hdd")),
-        says=("spec.pools[0].volumes[0]", "media cannot change", "add a pool"),
-    ),
-    Case(
-        name="a volume of another class",
-        before={"pools": [volume(storageClassName="local")]},
-        resource=cluster(volume(storageClassName="remote")),
-        says=("spec.pools[0].volumes[0]", "storageClassName cannot change", "add a pool"),
-    ),
-    Case(
-        name="a volume more in a pool",
-        before={"pools": [pool()]},
-        resource=cluster(pool(volumes=[VOLUME, {**VOLUME, "name": "more"}])),
-        says=("spec.pools[0]", "neither added nor removed", "add a pool"),
-    ),
+    case("a pool without volumes", cluster(pool(volumes=[])), "spec.pools[0].volumes",
+         "at least 1"),
+    case("two volumes of one name", cluster(pool(volumes=[VOLUME, VOLUME])),
+         "spec.pools[0].volumes[1]", "Duplicate value"),
+    case("a volume of the name that the settings' has", cluster(volume(name="config")),
+         "spec.pools[0].volumes[0]", "give it another name"),
+    case("a volume whose name is a path", cluster(volume(name="../data")),
+         "spec.pools[0].volumes[0].name", "should match"),
+    case("a volume without a size", cluster(pool(volumes=[{"name": "data"}])),
+         "spec.pools[0].volumes[0].size: Required value"),
+    case("a size in words", cluster(volume(size="large")), "spec.pools[0].volumes[0]",
+         "size must be a quantity", "100Gi"),
+    case("a size with a unit that Kubernetes does not know", cluster(volume(size="10GB")),
+         "spec.pools[0].volumes[0]", "size must be a quantity", "100Gi"),
+    case("a negative size", cluster(volume(size="-1Gi")), "spec.pools[0].volumes[0]",
+         "size must be at least 128Mi", "100Gi"),
+    case("a size without a unit", cluster(volume(size=100)), "spec.pools[0].volumes[0]",
+         "size must be at least 128Mi", "100Gi"),
+    case("a media of volumes that nobody knows", cluster(volume(media="tape")),
+         "spec.pools[0].volumes[0].media", '"hdd", "ssd"'),
+    case("a volume that shrinks", cluster(volume(size="1Gi")), "spec.pools[0].volumes[0]",
+         "cannot shrink", "add a pool", before={"pools": [volume(size="2Gi")]}),
+    case("a volume of another media", cluster(volume(media="hdd")), "spec.pools[0].volumes[0]",
+         "media cannot change", "add a pool", before={"pools": [volume(media="ssd")]}),
+    case("a volume of another class", cluster(volume(storageClassName="remote")),
+         "spec.pools[0].volumes[0]", "storageClassName cannot change", "add a pool",
+         before={"pools": [volume(storageClassName="local")]}),
+    case("a volume more in a pool", cluster(pool(volumes=[VOLUME, {**VOLUME, "name": "more"}])),
+         "spec.pools[0]", "neither added nor removed", "add a pool", before={"pools": [pool()]}),
     # Settings.
-    Case(
-        name="a section of settings that does not exist",
-        resource=cluster(config={"storag": {"slow_flush_ms": 10}}),
-        says=('unknown field "spec.config.storag"',),
-    ),
-    Case(
-        name="a setting of brokers that does not exist",
-        resource=cluster(config={"storage": {"slow_flush": 10}}),
-        says=('unknown field "spec.config.storage.slow_flush"',),
-    ),
-    Case(
-        name="the name of brokers",
-        resource=cluster(config={"node": {"name": "mine"}}),
-        says=('unknown field "spec.config.node"',),
-    ),
-    Case(
-        name="the port of brokers",
-        resource=cluster(config={"listener": {"port": 80}}),
-        says=('unknown field "spec.config.listener"',),
-    ),
-    Case(
-        name="where brokers keep their logs",
-        resource=cluster(config={"log_dirs": ["/"]}),
-        says=('unknown field "spec.config.log_dirs"',),
-    ),
-    Case(
-        name="a setting of brokers that is out of bounds",
-        resource=cluster(config={"storage": {"slow_flush_ms": 1}}),
-        says=("spec.config.storage.slow_flush_ms", "must be at least 10 ms, or -1"),
-    ),
-    Case(
-        name="a setting of brokers that is out of bounds, as a text",
-        resource=cluster(config={"storage": {"slow_flush_ms": "1ms"}}),
-        reason="InvalidConfig",
-        says=("spec.config", "storage.slow_flush_ms = '1ms'", "must be 10 to"),
-    ),
-    Case(
-        name="settings of brokers that do not go together",
-        resource=cluster(
-            config={"cluster": {"default_partitions": 100, "topic_partitions_max": 10}}
-        ),
-        reason="InvalidConfig",
-        says=("spec.config", "cluster.default_partitions = 100", "topic_partitions_max = 10"),
-    ),
-    Case(
-        name="a section that is a text",
-        resource=cluster(config={"storage": "fast"}),
-        says=("spec.config.storage", "must be of type object"),
-    ),
+    case("a section of settings that does not exist",
+         cluster(config={"storag": {"slow_flush_ms": 10}}), 'unknown field "spec.config.storag"'),
+    case("a setting of brokers that does not exist",
+         cluster(config={"storage": {"slow_flush": 10}}),
+         'unknown field "spec.config.storage.slow_flush"'),
+    case("the name of brokers", cluster(config={"node": {"name": "mine"}}),
+         'unknown field "spec.config.node"'),
+    case("the port of brokers", cluster(config={"listener": {"port": 80}}),
+         'unknown field "spec.config.listener"'),
+    case("where brokers keep their logs", cluster(config={"log_dirs": ["/"]}),
+         'unknown field "spec.config.log_dirs"'),
+    case("a setting of brokers that is out of bounds",
+         cluster(config={"storage": {"slow_flush_ms": 1}}), "spec.config.storage.slow_flush_ms",
+         "must be at least 10 ms, or -1"),
+    case("a setting of brokers that is out of bounds, as a text",
+         cluster(config={"storage": {"slow_flush_ms": "1ms"}}), "spec.config",
+         "storage.slow_flush_ms = '1ms'", "must be 10 to", reason="InvalidConfig"),
+    case("settings of brokers that do not go together",
+         cluster(config={"cluster": {"default_partitions": 100, "topic_partitions_max": 10}}),
+         "spec.config", "cluster.default_partitions = 100", "topic_partitions_max = 10",
+         reason="InvalidConfig"),
+    case("a section that is a text", cluster(config={"storage": "fast"}), "spec.config.storage",
+         "must be of type object"),
     # Pods.
-    Case(
-        name="a version that is no tag",
-        resource=cluster(version="0.1.0 or later"),
-        says=("spec.version", "should match"),
-    ),
-    Case(
-        name="a version beside an image",
-        resource=cluster(version="0.2.0", image="registry.example.org/millrace:0.1.0"),
-        says=("version is the tag of the operator's own image", "name the tag there"),
-    ),
-    Case(
-        name="a volume's name that is part of a cluster's",
-        resource=cluster(volume(name="data-a")),
-        says=("spec.pools[0].volumes[0].name", "should match"),
-    ),
-    Case(
-        name="an image with spaces",
-        resource=cluster(image="millrace 0.1.0"),
-        says=("spec.image", "should match"),
-    ),
-    Case(
-        name="an image whose name is very long",
-        resource=cluster(image="m" * 513),
-        says=("spec.image", "Too long", "512"),
-    ),
-    Case(
-        name="a pull policy that is none",
-        resource=cluster(imagePullPolicy="Sometimes"),
-        says=("spec.imagePullPolicy", '"Always", "IfNotPresent", "Never"'),
-    ),
-    Case(
-        name="a resource of containers that is none",
-        resource=cluster(pool(resources={"requests": {"cpuu": "1"}})),
-        reason="Refused",
-        says=("resources.requests[cpuu]", "standard resource", "correct the Cluster's spec"),
-    ),
-    Case(
-        name="more asked than allowed",
-        resource=cluster(
-            pool(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})
-        ),
-        reason="Refused",
-        says=("resources.requests", "less than or equal to memory limit", "correct the Cluster's"),
-    ),
-    Case(
-        name="a negative amount of memory",
-        resource=cluster(pool(resources={"requests": {"memory": "-1Gi"}})),
-        says=("spec.pools[0].resources.requests.memory", "should match"),
-    ),
-    Case(
-        name="a label that is none",
-        resource=placed(labels={"team": "log files"}),
-        says=("spec.pools[0].template.labels.team", "should match"),
-    ),
-    Case(
-        name="a label whose name is none",
-        resource=placed(labels={"team of": "logs"}),
-        reason="Refused",
-        says=("labels", '"team of"', "correct the Cluster's spec"),
-    ),
-    Case(
-        name="a label that the operator sets",
-        resource=placed(labels={"millrace.dev/cluster": "other"}),
-        says=("spec.pools[0].template", "take them out of template.labels"),
-    ),
-    Case(
-        name="annotations of a MiB",
-        resource=placed(annotations={"big": "x" * MIB}),
-        reason="Refused",
-        says=("annotations", "may not be more than 262144 bytes", "correct the Cluster's spec"),
-    ),
-    Case(
-        name="an affinity of a wrong shape",
-        resource=placed(affinity={"nodeAffinity": "ssd"}),
-        says=("spec.pools[0].template.affinity.nodeAffinity", "must be of type object"),
-    ),
-    Case(
-        name="an affinity that does not exist",
-        resource=placed(affinity={"nodeAfinity": {}}),
-        says=('unknown field "spec.pools[0].template.affinity.nodeAfinity"',),
-    ),
-    Case(
-        name="an affinity that is nested without end",
-        resource=placed(affinity=_nested(_DEEP)),
-        says=('unknown field "spec.pools[0].template.affinity.a"',),
-    ),
-    Case(
-        name="an affinity to nodes with a number that is none",
-        resource=placed(
-            affinity={
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "cores", "operator": "Gt"}]}
-                        ]
-                    }
-                }
-            }
-        ),
-        reason="Refused",
-        says=("nodeSelectorTerms[0].matchExpressions[0].values", "correct the Cluster's spec"),
-    ),
-    Case(
-        name="a toleration of no effect",
-        resource=placed(tolerations=[{"key": "dedicated", "effect": "Never"}]),
-        says=("spec.pools[0].template.tolerations[0].effect", '"NoExecute", "NoSchedule"'),
-    ),
-    Case(
-        name="a toleration without a key",
-        resource=placed(tolerations=[{"value": "logs"}]),
-        says=("spec.pools[0].template.tolerations[0]", "the operator must be Exists"),
-    ),
-    Case(
-        name="spread that is unlimited",
-        resource=placed(
-            topologySpreadConstraints=[
-                {
-                    "maxSkew": 0,
-                    "topologyKey": "kubernetes.io/hostname",
-                    "whenUnsatisfiable": "DoNotSchedule",
-                }
-            ]
-        ),
-        says=("topologySpreadConstraints[0].maxSkew", "greater than or equal to 1"),
-    ),
-    Case(
-        name="a priority class that is not there",
-        resource=placed(priorityClassName="most-important"),
-        reason="NoBrokerAnswers",
-        says=("no PriorityClass with name most-important",),
-    ),
+    case("a version that is no tag", cluster(version="0.1.0 or later"), "spec.version",
+         "should match"),
+    case("a version beside an image",
+         cluster(version="0.2.0", image="registry.example.org/millrace:0.1.0"),
+         "version is the tag of the operator's own image", "name the tag there"),
+    case("a volume's name that is part of a cluster's", cluster(volume(name="data-a")),
+         "spec.pools[0].volumes[0].name", "should match"),
+    case("an image with spaces", cluster(image="millrace 0.1.0"), "spec.image", "should match"),
+    case("an image whose name is very long", cluster(image="m" * 513), "spec.image", "Too long",
+         "512"),
+    case("a pull policy that is none", cluster(imagePullPolicy="Sometimes"),
+         "spec.imagePullPolicy", '"Always", "IfNotPresent", "Never"'),
+    case("a resource of containers that is none",
+         cluster(pool(resources={"requests": {"cpuu": "1"}})), "resources.requests[cpuu]",
+         "standard resource", "correct the Cluster's spec", reason="Refused"),
+    case("more asked than allowed",
+         cluster(pool(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})),
+         "resources.requests", "less than or equal to memory limit", "correct the Cluster's",
+         reason="Refused"),
+    case("a negative amount of memory", cluster(pool(resources={"requests": {"memory": "-1Gi"}})),
+         "spec.pools[0].resources.requests.memory", "should match"),
+    case("a label that is none", placed(labels={"team": "log files"}),
+         "spec.pools[0].template.labels.team", "should match"),
+    case("a label whose name is none", placed(labels={"team of": "logs"}), "labels", '"team of"',
+         "correct the Cluster's spec", reason="Refused"),
+    case("a label that the operator sets", placed(labels={"millrace.dev/cluster": "other"}),
+         "spec.pools[0].template", "take them out of template.labels"),
+    case("annotations of a MiB", placed(annotations={"big": "x" * MIB}), "annotations",
+         "may not be more than 262144 bytes", "correct the Cluster's spec", reason="Refused"),
+    case("an affinity of a wrong shape", placed(affinity={"nodeAffinity": "ssd"}),
+         "spec.pools[0].template.affinity.nodeAffinity", "must be of type object"),
+    case("an affinity that does not exist", placed(affinity={"nodeAfinity": {}}),
+         'unknown field "spec.pools[0].template.affinity.nodeAfinity"'),
+    case("an affinity that is nested without end", placed(affinity=_nested(_DEEP)),
+         'unknown field "spec.pools[0].template.affinity.a"'),
+    case("an affinity to nodes with a number that is none",
+         placed(
+             affinity={
+                 "nodeAffinity": {
+                     "requiredDuringSchedulingIgnoredDuringExecution": {
+                         "nodeSelectorTerms": [
+                             {"matchExpressions": [{"key": "cores", "operator": "Gt"}]}
+                         ]
+                     }
+                 }
+             }
+         ), "nodeSelectorTerms[0].matchExpressions[0].values", "correct the Cluster's spec",
+         reason="Refused"),
+    case("a toleration of no effect",
+         placed(tolerations=[{"key": "dedicated", "effect": "Never"}]),
+         "spec.pools[0].template.tolerations[0].effect", '"NoExecute", "NoSchedule"'),
+    case("a toleration without a key", placed(tolerations=[{"value": "logs"}]),
+         "spec.pools[0].template.tolerations[0]", "the operator must be Exists"),
+    case("spread that is unlimited",
+         placed(
+             topologySpreadConstraints=[
+                 {
+                     "maxSkew": 0,
+                     "topologyKey": "kubernetes.io/hostname",
+                     "whenUnsatisfiable": "DoNotSchedule",
+                 }
+             ]
+         ), "topologySpreadConstraints[0].maxSkew", "greater than or equal to 1"),
+    case("a priority class that is not there", placed(priorityClassName="most-important"),
+         "no PriorityClass with name most-important", reason="NoBrokerAnswers"),
     # Who may have topics.
-    Case(
-        name="a selector without saying that it counts",
-        resource=cluster(allowedTopics={"namespaces": {"selector": {"matchLabels": {"a": "b"}}}}),
-        says=("spec.allowedTopics.namespaces", "selector goes with `from: Selector`"),
-    ),
-    Case(
-        name="no selector where one counts",
-        resource=cluster(allowedTopics={"namespaces": {"from": "Selector"}}),
-        says=("spec.allowedTopics.namespaces", "selector goes with `from: Selector`"),
-    ),
-    Case(
-        name="a selector with a mistake, which would select everything",
-        resource=cluster(
-            allowedTopics={"namespaces": {"from": "Selector", "selector": {"matchLabel": {}}}}
-        ),
-        says=('unknown field "spec.allowedTopics.namespaces.selector.matchLabel"',),
-    ),
-    Case(
-        name="a selector of everything",
-        resource=cluster(allowedTopics={"namespaces": {"from": "Selector", "selector": {}}}),
-        says=("spec.allowedTopics.namespaces", "write `from: All`"),
-    ),
-    Case(
-        name="a selector with an operator that is none",
-        resource=cluster(
-            allowedTopics={
-                "namespaces": {
-                    "from": "Selector",
-                    "selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]},
-                }
-            }
-        ),
-        says=("selector.matchExpressions[0].operator", '"Exists", "In", "NotIn"'),
-    ),
+    case("a selector without saying that it counts",
+         cluster(allowedTopics={"namespaces": {"selector": {"matchLabels": {"a": "b"}}}}),
+         "spec.allowedTopics.namespaces", "selector goes with `from: Selector`"),
+    case("no selector where one counts",
+         cluster(allowedTopics={"namespaces": {"from": "Selector"}}),
+         "spec.allowedTopics.namespaces", "selector goes with `from: Selector`"),
+    case("a selector with a mistake, which would select everything",
+         cluster(
+             allowedTopics={"namespaces": {"from": "Selector", "selector": {"matchLabel": {}}}}
+         ), 'unknown field "spec.allowedTopics.namespaces.selector.matchLabel"'),
+    case("a selector of everything",
+         cluster(allowedTopics={"namespaces": {"from": "Selector", "selector": {}}}),
+         "spec.allowedTopics.namespaces", "write `from: All`"),
+    case("a selector with an operator that is none",
+         cluster(
+             allowedTopics={
+                 "namespaces": {
+                     "from": "Selector",
+                     "selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]},
+                 }
+             }
+         ), "selector.matchExpressions[0].operator", '"Exists", "In", "NotIn"'),
     # Clients outside.
-    Case(
-        name="a listener of no type",
-        resource=outside(type="Ingress"),
-        says=("spec.listeners.outside.type", '"LoadBalancer", "NodePort"'),
-    ),
-    Case(
-        name="addresses of nodes behind load balancers",
-        resource=outside(type="LoadBalancer", nodeAddress="Hostname"),
-        says=("spec.listeners.outside", "nodeAddress goes with `type: NodePort`"),
-    ),
-    Case(
-        name="load balancers of no Service",
-        resource=outside(loadBalancerClass="example.org/lb"),
-        says=("spec.listeners.outside", "loadBalancerClass", "go with `type: LoadBalancer`"),
-    ),
-    Case(
-        name="networks that are none",
-        resource=outside(type="LoadBalancer", loadBalancerSourceRanges=["everybody"]),
-        condition="OutsideAddressed",
-        reason="AddressesMissing",
-        says=("is refused", "LoadBalancerSourceRanges[0]", "everybody", "10.9.8.0/24"),
-    ),
-    Case(
-        name="a port that is none",
-        resource=outside(bootstrap={"nodePort": 70_000}),
-        says=("spec.listeners.outside.bootstrap.nodePort", "less than or equal to 65535"),
-    ),
-    Case(
-        name="a port that nodes do not give",
-        resource=outside(bootstrap={"nodePort": 80}),
-        condition="OutsideAddressed",
-        reason="AddressesMissing",
-        says=("is refused", "nodePort", "30000-32767"),
-    ),
-    Case(
-        name="one port for two brokers",
-        resource=outside(
-            named="ports",
-            bootstrap={"nodePort": 30_080},
-            brokers=[{"name": "ports-b-0", "nodePort": 30_080}],
-        ),
-        condition="OutsideAddressed",
-        reason="AddressesMissing",
-        says=("is refused", "nodePort", "30080", "already allocated"),
-    ),
-    Case(
-        name="a broker that there is twice",
-        resource=outside(named="twice", brokers=[{"name": "twice-b-0"}, {"name": "twice-b-0"}]),
-        says=("spec.listeners.outside.brokers[1]", "Duplicate value"),
-    ),
-    Case(
-        name="a broker of a pool that is not there",
-        resource=outside(named="nobody", brokers=[{"name": "nobody-c-0"}]),
-        says=("listeners.outside.brokers names a broker of no pool", "<cluster>-<pool>-<number>"),
-    ),
-    Case(
-        name="a host with a space",
-        resource=outside(
-            named="host", brokers=[{"name": "host-b-0", "advertisedHost": "broker 0"}]
-        ),
-        says=("spec.listeners.outside.brokers[0].advertisedHost", "should match"),
-    ),
+    case("a listener of no type", outside(type="Ingress"), "spec.listeners.outside.type",
+         '"LoadBalancer", "NodePort"'),
+    case("addresses of nodes behind load balancers",
+         outside(type="LoadBalancer", nodeAddress="Hostname"), "spec.listeners.outside",
+         "nodeAddress goes with `type: NodePort`"),
+    case("load balancers of no Service", outside(loadBalancerClass="example.org/lb"),
+         "spec.listeners.outside", "loadBalancerClass", "go with `type: LoadBalancer`"),
+    case("networks that are none",
+         outside(type="LoadBalancer", loadBalancerSourceRanges=["everybody"]), "is refused",
+         "LoadBalancerSourceRanges[0]", "everybody", "10.9.8.0/24", reason="AddressesMissing",
+         condition="OutsideAddressed"),
+    case("a port that is none", outside(bootstrap={"nodePort": 70_000}),
+         "spec.listeners.outside.bootstrap.nodePort", "less than or equal to 65535"),
+    case("a port that nodes do not give", outside(bootstrap={"nodePort": 80}), "is refused",
+         "nodePort", "30000-32767", reason="AddressesMissing", condition="OutsideAddressed"),
+    case("one port for two brokers",
+         outside(
+             named="ports",
+             bootstrap={"nodePort": 30_080},
+             brokers=[{"name": "ports-b-0", "nodePort": 30_080}],
+         ), "is refused", "nodePort", "30080", "already allocated", reason="AddressesMissing",
+         condition="OutsideAddressed"),
+    case("a broker that there is twice",
+         outside(named="twice", brokers=[{"name": "twice-b-0"}, {"name": "twice-b-0"}]),
+         "spec.listeners.outside.brokers[1]", "Duplicate value"),
+    case("a broker of a pool that is not there",
+         outside(named="nobody", brokers=[{"name": "nobody-c-0"}]),
+         "listeners.outside.brokers names a broker of no pool", "<cluster>-<pool>-<number>"),
+    case("a host with a space",
+         outside(named="host", brokers=[{"name": "host-b-0", "advertisedHost": "broker 0"}]),
+         "spec.listeners.outside.brokers[0].advertisedHost", "should match"),
     # The rest.
-    Case(
-        name="a policy for volumes that is none",
-        resource=cluster(volumeDeletion="Keep"),
-        says=("spec.volumeDeletion", '"Delete", "Retain"'),
-    ),
-    Case(
-        name="a policy for lost volumes that is none",
-        resource=cluster(lostVolumes="Ignore"),
-        says=("spec.lostVolumes", '"Replace", "Wait"'),
-    ),
-    Case(
-        name="paused in words",
-        resource=cluster(paused="yes"),
-        says=("spec.paused", "must be of type boolean"),
-    ),
-    Case(
-        name="a field of Clusters that is not there",
-        resource=cluster(replicas=3),
-        says=('unknown field "spec.replicas"',),
-    ),
-    Case(
-        name="a Cluster of 4 MiB",
-        resource=cluster(image="m" * 4 * MIB),
-        says=("too large", "limit is 3145728"),
-    ),
+    case("a policy for volumes that is none", cluster(volumeDeletion="Keep"),
+         "spec.volumeDeletion", '"Delete", "Retain"'),
+    case("a policy for lost volumes that is none", cluster(lostVolumes="Ignore"),
+         "spec.lostVolumes", '"Replace", "Wait"'),
+    case("paused in words", cluster(paused="yes"), "spec.paused", "must be of type boolean"),
+    case("a field of Clusters that is not there", cluster(replicas=3),
+         'unknown field "spec.replicas"'),
+    case("a Cluster of 4 MiB", cluster(image="m" * 4 * MIB), "too large", "limit is 3145728"),
 )
+# fmt: on
 
+# fmt: off
 QUOTAS: Final = (
-    Case(
-        name="a Quota for nobody",
-        resource=quota({}),
-        says=("spec.for", "give exactly one: clientId, user or both of them; or topic"),
-    ),
-    Case(
-        name="a Quota for clients and a topic",
-        resource=quota({"clientId": "app", "topic": "t"}),
-        says=("spec.for", "give exactly one"),
-    ),
-    Case(
-        name="a Quota for each namespace and a user",
-        resource=quota({"user": "alice", "each": ["Namespace"]}),
-        says=("spec.for", "give exactly one"),
-    ),
-    Case(
-        name="a Quota for one client id and each",
-        resource=quota({"clientId": "app", "each": ["ClientId"]}),
-        says=("spec.for", "a name and each exclude each other", "take one away"),
-    ),
-    Case(
-        name="a Quota for one namespace and each",
-        resource=quota({"namespace": "shop", "each": ["Namespace"]}),
-        says=("spec.for", "a name and each exclude each other"),
-    ),
-    Case(
-        name="a Quota for each of what is not there",
-        resource=quota({"each": ["Group"]}),
-        says=("spec.for.each", '"ClientId", "Namespace", "Topic", "User"'),
-    ),
-    Case(
-        name="a Quota for a client id with a space",
-        resource=quota({"clientId": "my app"}),
-        says=("spec.for.clientId", "should match"),
-    ),
-    Case(
-        name="a Quota for a user that is not printable",
-        resource=quota({"user": "al\nice"}),
-        reason="Invalid",
-        says=("principal", "printable characters"),
-    ),
-    Case(
-        name="a Quota for the topic ..",
-        resource=quota({"topic": ".."}),
-        reason="Invalid",
-        says=("topic", "neither '.' nor '..'"),
-    ),
-    Case(
-        name="a Quota without a limit",
-        resource=quota(produceBytesPerSecond=None),
-        says=("it limits nothing", "produceBytesPerSecond, fetchBytesPerSecond or requestPercent"),
-    ),
+    case("a Quota for nobody", quota({}), "spec.for",
+         "give exactly one: clientId, user or both of them; or topic"),
+    case("a Quota for clients and a topic", quota({"clientId": "app", "topic": "t"}), "spec.for",
+         "give exactly one"),
+    case("a Quota for each namespace and a user", quota({"user": "alice", "each": ["Namespace"]}),
+         "spec.for", "give exactly one"),
+    case("a Quota for one client id and each", quota({"clientId": "app", "each": ["ClientId"]}),
+         "spec.for", "a name and each exclude each other", "take one away"),
+    case("a Quota for one namespace and each", quota({"namespace": "shop", "each": ["Namespace"]}),
+         "spec.for", "a name and each exclude each other"),
+    case("a Quota for each of what is not there", quota({"each": ["Group"]}), "spec.for.each",
+         '"ClientId", "Namespace", "Topic", "User"'),
+    case("a Quota for a client id with a space", quota({"clientId": "my app"}),
+         "spec.for.clientId", "should match"),
+    case("a Quota for a user that is not printable", quota({"user": "al\nice"}), "principal",
+         "printable characters", reason="Invalid"),
+    case("a Quota for the topic ..", quota({"topic": ".."}), "topic", "neither '.' nor '..'",
+         reason="Invalid"),
+    case("a Quota without a limit", quota(produceBytesPerSecond=None), "it limits nothing",
+         "produceBytesPerSecond, fetchBytesPerSecond or requestPercent"),
     *(
-        Case(
-            name=f"a rate of {rate}",
-            resource=quota(fetchBytesPerSecond=rate),
-            says=("fetchBytesPerSecond must be 1024 bytes to 1 TiB", "10MB or 10Mi"),
-        )
+        case(f"a rate of {rate}", quota(fetchBytesPerSecond=rate),
+             "fetchBytesPerSecond must be 1024 bytes to 1 TiB", "10MB or 10Mi")
         for rate in (0, -5, 1023, "1k", "1023B", "1025Gi", 1 << 41)
     ),
     *(
-        Case(
-            name=f"the rate {rate}",
-            resource=quota(produceBytesPerSecond=rate),
-            says=("produceBytesPerSecond must be bytes a second", "10Mi"),
-        )
+        case(f"the rate {rate}", quota(produceBytesPerSecond=rate),
+             "produceBytesPerSecond must be bytes a second", "10Mi")
         for rate in ("10m", "10 MB", "1e7", "10mb", "much", "")
     ),
-    Case(
-        name="half a byte more",
-        resource=quota(produceBytesPerSecond=2048.5),
-        says=("spec.produceBytesPerSecond", "must be of type"),
-    ),
-    Case(
-        name="no request time",
-        resource=quota(requestPercent=0),
-        says=("spec.requestPercent", "greater than or equal to 1"),
-    ),
-    Case(
-        name="request time of a topic",
-        resource=quota({"topic": "t"}, requestPercent=5),
-        says=("requestPercent is for clients, and not for topics",),
-    ),
-    Case(
-        name="request time of each namespace",
-        resource=quota({"each": ["Namespace"]}, requestPercent=5),
-        says=("requestPercent is for clients, and not for topics",),
-    ),
-    Case(
-        name="a scope that is none",
-        resource=quota(scope="Topic"),
-        says=("spec.scope", '"Broker", "Cluster"'),
-    ),
-    Case(
-        name="a Quota that moves to another cluster",
-        before={"for": {"clientId": "moves"}, "produceBytesPerSecond": "1MB"},
-        resource=quota({"clientId": "moves"}, clusterRef={"name": "other"}),
-        says=("clusterRef cannot change", "make another Quota"),
-    ),
-    Case(
-        name="a Quota of a cluster that is not there",
-        resource=quota(clusterRef={"name": "nowhere"}),
-        reason="NoCluster",
-        says=("no Cluster nowhere in namespace brokers", "create it", "in another Quota"),
-    ),
-    Case(
-        name="a Quota of a namespace that the cluster does not allow",
-        resource=quota(where=ELSEWHERE, clusterRef={"name": GOOD, "namespace": NAMESPACE}),
-        reason="NotAllowed",
-        says=("takes no Quotas of namespace elsewhere", "spec.allowedTopics.namespaces"),
-    ),
-    Case(
-        name="a Quota for what another one is for",
-        resource=quota({"clientId": GOOD_QUOTA}),
-        reason="Conflict",
-        says=(
-            "quota brokers/good is for client id good already",
-            "change or delete the Quota good of namespace brokers",
-        ),
-    ),
+    case("half a byte more", quota(produceBytesPerSecond=2048.5), "spec.produceBytesPerSecond",
+         "must be of type"),
+    case("no request time", quota(requestPercent=0), "spec.requestPercent",
+         "greater than or equal to 1"),
+    case("request time of a topic", quota({"topic": "t"}, requestPercent=5),
+         "requestPercent is for clients, and not for topics"),
+    case("request time of each namespace", quota({"each": ["Namespace"]}, requestPercent=5),
+         "requestPercent is for clients, and not for topics"),
+    case("a scope that is none", quota(scope="Topic"), "spec.scope", '"Broker", "Cluster"'),
+    case("a Quota that moves to another cluster",
+         quota({"clientId": "moves"}, clusterRef={"name": "other"}), "clusterRef cannot change",
+         "make another Quota",
+         before={"for": {"clientId": "moves"}, "produceBytesPerSecond": "1MB"}),
+    case("a Quota of a cluster that is not there", quota(clusterRef={"name": "nowhere"}),
+         "no Cluster nowhere in namespace brokers", "create it", "in another Quota",
+         reason="NoCluster"),
+    case("a Quota of a namespace that the cluster does not allow",
+         quota(where=ELSEWHERE, clusterRef={"name": GOOD, "namespace": NAMESPACE}),
+         "takes no Quotas of namespace elsewhere", "spec.allowedTopics.namespaces",
+         reason="NotAllowed"),
+    case("a Quota for what another one is for", quota({"clientId": GOOD_QUOTA}),
+         "quota brokers/good is for client id good already",
+         "change or delete the Quota good of namespace brokers", reason="Conflict"),
 )
+# fmt: on
 
 CASES: Final = (*TOPICS, *CLUSTERS, *QUOTAS)
