@@ -171,67 +171,35 @@ CUT_TAIL: Final = Family(
     "F29", "damage cuts the last committed batch off", _cut_a_committed_batch_off, (SECOND, SECOND)
 )
 
+# fmt: off
 PUT_BACK_SCENARIOS: Final[tuple[Scenario, ...]] = (
-    Scenario(
-        about="P25",
-        name="all disks but one are slow",
-        cluster=LedByTheQuick,
-        seeds=2,
-        mutants=["a broker with a bad disk leads as gladly as any other"],
-    ),
-    Scenario(
-        about="P28",
-        name="an older copy of a log directory is put back, and then the newest",
-        cluster=Busy,
-        steps=[AWAY, *again(OLDER_COPY, 10, 14, 2, 12)],
-        mutants=["an older copy of a log directory is taken for the newest"],
-    ),
-    Scenario(
-        about="P26",
-        name="an eligible replica is put back from a snapshot of the same life, and the others die",
-        cluster=Busy,
-        steps=again(SNAPSHOT, 6, 60, 2, 35),
-        mutants=[
-            "what is committed is not kept for eligible replicas",
-            "a leader does not say what is committed",
-            "an eligible replica need not show its log",
-            "an eligible replica of whose log nothing is known has shown enough",
-        ],
-    ),
-    Scenario(
-        about="P26",
-        name="damage cuts the last committed record of an eligible replica off",
-        by_day=True,
-        cluster=LedAgain,
-        steps=again(CUT_TAIL, 6, 60, 2, 35),
-        mutants=[
-            "an eligible replica may lack one record",
-            "an eligible replica must have one record more than it had",
-        ],
-    ),
-    Scenario(
-        about="P39",
-        name="the store is put back to an older state while its controller dies",
-        by_day=True,
-        cluster=Busy,
-        steps=[
-            step
-            for at, fault_id in ((8.0, "F45"), (20.0, "F41"))
-            for step in ((at, fault_id, 8.0), (at + 1, "F38", 2.0))
-        ],
-        mutants=["a controller goes on from a store that was set back"],
-    ),
-    Scenario(
-        about="P25",
-        name="brokers that would rather not lead die or lose touch, and come in sync again",
-        cluster=Unwilling,
-        # One that has just started joins before it knows that its disk is slow.
-        steps=[
-            AWAY,
-            *again("F01", 8, 4, 2, 1),
-            *again("F02", 10, 4, 2, 1),
-            (22, CUT_A_FOLLOWER, 9),
-        ],
-        mutants=["a broker that is reluctant to lead does not come in sync"],
-    ),
+    Scenario("P25", "all disks but one are slow", LedByTheQuick, seeds=2,
+             mutants=["a broker with a bad disk leads as gladly as any other"]),
+    Scenario("P28", "an older copy of a log directory is put back, and then the newest", Busy,
+             [AWAY, *again(OLDER_COPY, 10, 14, 2, 12)],
+             mutants=["an older copy of a log directory is taken for the newest"]),
+    Scenario("P26",
+             "an eligible replica is put back from a snapshot of the same life, and the others die",
+             Busy, again(SNAPSHOT, 6, 60, 2, 35),
+             mutants=["what is committed is not kept for eligible replicas",
+                      "a leader does not say what is committed",
+                      "an eligible replica need not show its log",
+                      "an eligible replica of whose log nothing is known has shown enough"]),
+    Scenario("P26", "damage cuts the last committed record of an eligible replica off", LedAgain,
+             again(CUT_TAIL, 6, 60, 2, 35), by_day=True,
+             mutants=["an eligible replica may lack one record",
+                      "an eligible replica must have one record more than it had"]),
+    Scenario("P39", "the store is put back to an older state while its controller dies", Busy,
+             [
+                 step
+                 for at, fault_id in ((8.0, "F45"), (20.0, "F41"))
+                 for step in ((at, fault_id, 8.0), (at + 1, "F38", 2.0))
+             ],
+             by_day=True, mutants=["a controller goes on from a store that was set back"]),
+    # One that has just started joins before it knows that its disk is slow.
+    Scenario("P25", "brokers that would rather not lead die or lose touch, and come in sync again",
+             Unwilling, [AWAY, *again("F01", 8, 4, 2, 1), *again("F02", 10, 4, 2, 1),
+              (22, CUT_A_FOLLOWER, 9)],
+             mutants=["a broker that is reluctant to lead does not come in sync"]),
 )
+# fmt: on

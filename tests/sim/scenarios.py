@@ -6,7 +6,7 @@ of replication come (docs/safety.md, B1 to B23).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Final
 
 from tests.checkers.history import OK
@@ -66,16 +66,16 @@ class ScenarioCluster(SimulatedCluster):
         return [state.leader for state in self.states.values()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """See the module.
 
     Attributes:
         about: the bug, or the rule.
         name: the situation.
-        by_day: `make test` runs it. These are a few for each family of rules (`make nightly`: all).
         cluster: the cluster that it needs.
         steps: the faults.
+        by_day: `make test` runs it. These are a few for each family of rules (`make nightly`: all).
         quiet_s: the length of the quiet window at the end.
         seeds: how many runs it has.
         mutants: names of the mutants that it catches.
@@ -83,9 +83,10 @@ class Scenario:
 
     about: str
     name: str
-    by_day: bool = False
     cluster: type[ScenarioCluster] = ScenarioCluster
     steps: Sequence[Step] = ()
+    _: KW_ONLY
+    by_day: bool = False
     quiet_s: float = 22
     seeds: int = 3
     mutants: Sequence[str] = ()
@@ -810,377 +811,158 @@ AWAY: Final[Step] = (4.0, "F38", 2.6)
 
 # --- The scenarios ---------------------------------------------------------------------------
 
+# fmt: off
 SCENARIOS: Final[tuple[Scenario, ...]] = (
-    Scenario(
-        about="promise",
-        name="of five replicas three die one after another, with two that must be in sync",
-        cluster=FiveOfWhichTwoMustBeInSync,
-        steps=[(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(3)],
-        seeds=1,
-    ),
-    Scenario(
-        about="promise",
-        name="of three replicas two die one after another, with one that must be in sync",
-        cluster=ThreeOfWhichOneMustBeInSync,
-        steps=[(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(2)],
-        seeds=1,
-    ),
-    Scenario(
-        about="promise",
-        name="all die, and the first that is back lacks something: it waits",
-        cluster=AllDeadAndOneBack,
-        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
-        mutants=["any live replica may be elected", "unclean elections need no permission"],
-    ),
-    Scenario(
-        about="promise",
-        name="all die, the first that is back lacks something and may lead: that is reported",
-        cluster=AllDeadAndAnyMayLead,
-        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
-        mutants=[
-            "an unclean election is not on record",
-            "nobody hears which records an unclean election has cost",
-        ],
-    ),
-    Scenario(
-        about="promise",
-        name="four brokers, three topics of three replicas: placement and balance",
-        cluster=Placed,
-        steps=[(8, "F02", 12)],
-        seeds=1,
-    ),
-    Scenario(
-        about="B1",
-        name="a leader alone in sync dies, and the others are back in touch",
-        cluster=OneMustBeInSync,
-        steps=[(6, "F12", 8.5), (14, "F02", 8)],
-        mutants=["any live replica may be elected", "unclean elections need no permission"],
-    ),
-    Scenario(
-        about="B2",
-        name="a follower bounces, and leads a moment later",
-        cluster=Busy,
-        steps=[*again("F01", 6, 3, 8, 0.3), *again("F02", 7.5, 3, 8, 1)],
-        mutants=["a follower cuts its log at its high watermark"],
-    ),
-    Scenario(
-        about="B3",
-        name="all lose power, and other leaders write other records at the same offsets",
-        by_day=True,
-        cluster=Written,
-        steps=again("F06", 6, 5, 6, 0.5),
-        mutants=[
-            "the replica whose log is shortest is elected",
-            "the first replica that is back is elected",
-            "an unclean election is not on record",
-            "unclean elections need no permission",
-            "who may have lost records stays eligible",
-            "a broker that crashed is taken for one that was shut down",
-            "the earlier life stays in sync until it is missed",
-            "batches of another partition, and changed ones, pass recovery",
-        ],
-    ),
-    Scenario(
-        about="B4",
-        name="leaders change faster than they can write",
-        cluster=Busy,
-        steps=again("F02", 6, 0.9, 16, 0.7),
-    ),
-    Scenario(
-        about="B4",
-        name="leaders stand still in turn, each with batches that nobody else has",
-        cluster=Forward,
-        steps=[*again("F08", 6, 1.2, 20, 1.5), (6, "F34", 24), (6, "F16", 24)],
-        seeds=6,
-        mutants=[
-            "a follower cuts its log once, and does not ask again whether it diverges",
-            "a leader serves followers whose log is no prefix of its own",
-            "a follower takes the leader's high watermark beyond its own log",
-        ],
-    ),
-    Scenario(
-        about="B5",
-        name="a leader stands still, is replaced, and goes on as if nothing were",
-        cluster=Busy,
-        steps=again("F08", 6, 7, 4, 6),
-    ),
-    Scenario(
-        about="B6",
-        name="leaders change while followers' reports are under way",
-        cluster=BusyOfFour,
-        steps=[*again("F71", 6, 0.7, 30, 0.3), (6, "F16", 18)],
-        mutants=[
-            "an answer to a position that was left is taken for one to the open position",
-            "reports of sessions of another leader epoch count",
-            "what a follower reported in an earlier leader epoch counts",
-        ],
-    ),
-    Scenario(
-        about="B7",
-        name="nobody knows which replicas are in sync, while some lag and the store is slow",
-        cluster=BusyAndOneMustBeInSync,
-        steps=[AWAY, *again(CUT_A_FOLLOWER, 11, 4, 6, 2.5), (11, "F43", 24)],
-        mutants=[
-            "a follower joins below the high watermark",
-            "a proposal without an answer is taken back",
-        ],
-    ),
-    Scenario(
-        about="B7",
-        name="a leader does not hear that a follower has joined, and loses touch with it",
-        cluster=Impatient,
-        steps=[AWAY, *again(JOINS_UNHEARD, 11, 6, 4, 4.5)],
-        seeds=6,
-        mutants=[
-            "a member that is being added is not waited for before its addition is known",
-        ],
-    ),
-    Scenario(
-        about="B8",
-        name="a late proposal names a broker that came back with an empty disk",
-        cluster=BusyAndOneMustBeInSync,
-        steps=[
-            AWAY,
-            *again("F36", 11, 5, 6, 0.1),
-            *again(SLOW_PROPOSALS, 10.5, 5, 6, 3),
-        ],
-    ),
-    Scenario(
-        about="B9",
-        name="the last replica in sync loses what it had not flushed, and is back first",
-        cluster=Written,
-        steps=again("F07", 6, 16, 3, 12),
-    ),
-    Scenario(
-        about="B10",
-        name="replicas are taken away and given back at once",
-        cluster=BusyOfFour,
-        steps=again("F71", 6, 0.8, 30, 0.2),
-        mutants=["old replicas go before the new ones are there"],
-    ),
-    Scenario(
-        about="B10",
-        name="a replica is taken away and given back, and its leader hears of both at once",
-        cluster=Impatient,
-        steps=[AWAY, *again(GIVEN_BACK, 11, 6, 4, 4)],
-        quiet_s=45,  # The last records may take half a minute to arrive.
-        seeds=6,
-        mutants=["what a follower reported in an earlier leader epoch counts"],
-    ),
-    Scenario(
-        about="B11",
-        name="readers ask new leaders where the log ends",
-        cluster=Busy,
-        steps=[*again("F02", 6, 3, 8, 1), (6, "F34", 24)],
-        mutants=["a new leader says where the log ends before it knows"],
-    ),
-    Scenario(
-        about="B15",
-        name="a leader is elected, and serves before it knows what is committed",
-        cluster=Restless,
-        steps=[*again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)],
-    ),
-    Scenario(
-        about="B16",
-        name="a minority is damaged, and leaders die",
-        cluster=Busy,
-        steps=[
-            *again("F31", 6, 6, 4, 0.5),
-            *again("F29", 8, 6, 4, 0.1),
-            *again("F02", 9, 6, 4, 1),
-        ],
-    ),
-    Scenario(
-        about="P65",
-        name="closed segments rot, and are fetched anew",
-        cluster=Rotting,
-        steps=[*again("F28", 8, 6, 4, 0.1), *again("F10", 9, 6, 3, 1)],
-        mutants=["a damaged replica is emptied before anybody else knows"],
-    ),
-    Scenario(
-        about="B17",
-        name="all lose power at once, again and again",
-        cluster=Busy,
-        steps=[*again("F06", 6, 3, 8, 0.5), *again("F33", 6.5, 3, 8, 3)],
-        mutants=[
-            "a leader counts what it has not flushed",
-            "what a follower has not flushed counts",
-            "a flush only tells",
-        ],
-    ),
-    Scenario(
-        about="B18",
-        name="flushes fail, and the page cache is dropped",
-        by_day=True,
-        cluster=Busy,
-        steps=again("F24", 6, 1.5, 16, 0.4),
-        mutants=[
-            "a failed flush is repeated",
-            "what a failed flush left behind is believed after a restart",
-        ],
-    ),
-    Scenario(
-        about="B22",
-        name="one broker alone loses power",
-        by_day=True,
-        cluster=Alone,
-        steps=again("F04", 6, 3, 8, 0.5),
-        mutants=["a leader counts what it has not flushed"],
-    ),
-    Scenario(
-        about="B23",
-        name="news of the metadata has gaps, while leaders change",
-        cluster=Busy,
-        steps=again("F02", 6, 3, 6, 1),
-        mutants=["a broker may lead before it knows that it is registered"],
-    ),
-    Scenario(
-        about="P14, P15",
-        name="too few are in sync, before an append and after it",
-        by_day=True,
-        cluster=TooFewInSync,
-        steps=again(FREEZE_FOLLOWERS, 6, 12, 2, 9),
-        mutants=[
-            "a leader appends although too few are in sync",
-            "nobody is told that too few are in sync since the append",
-        ],
-    ),
-    Scenario(
-        about="P19",
-        name="a leader that is cut off proposes, and is heard when another one leads",
-        by_day=True,
-        cluster=Busy,
-        steps=again("F11", 6, 9, 3, 6),
-    ),
-    Scenario(
-        about="P19",
-        name="a proposal arrives when a member that it names has been away",
-        cluster=FourRestless,
-        steps=[AWAY, *again(STALE_PROPOSAL, 11, 8, 3, 5)],
-        seeds=6,
-    ),
-    Scenario(
-        about="P23",
-        name="a machine sleeps, and wakes much later by its clock",
-        cluster=NobodyLags,
-        steps=again("F21", 6, 1, 16, 0.1),
-        mutants=["a leader whose clock jumped takes its followers for silent"],
-    ),
-    Scenario(
-        about="P23",
-        name="a follower does not see its leader, but the controller does",
-        by_day=True,
-        cluster=WithoutALaggard,
-        steps=[AWAY, (11, CUT_A_FOLLOWER, 15)],
-        mutants=["who lags stays in sync"],
-    ),
-    Scenario(
-        about="P32",
-        name="all are restarted in order, in turn, and nobody waits for a second",
-        cluster=LeftInOrder,
-        steps=[(8, RESTART_IN_TURN, 30)],
-        mutants=["a broker may stop at once"],
-    ),
-    Scenario(
-        about="P27",
-        name="of the last two in sync one gets an empty disk, and the other one dies",
-        steps=[
-            step
-            for at in (6, 24)
-            for step in ((at, "F09", 12), (at + 8, "F36", 0.3), (at + 8.2, "F02", 3))
-        ],
-        seeds=6,
-        mutants=[
-            "a broker with another disk is taken for the same",
-            "a broker with another disk stays last known",
-        ],
-    ),
-    Scenario(
-        about="P27",
-        name="a machine is restarted in order, and loses power soon after",
-        by_day=True,
-        cluster=Written,
-        steps=[*again("F47", 6, 4, 8, 1), *again("F04", 7.4, 4, 8, 0.4)],
-        seeds=6,
-        mutants=["the clean-shutdown marker stays when the directory is used again"],
-    ),
-    Scenario(
-        about="P31",
-        name="after all have died at once, one after another goes on dying, and never all are back",
-        cluster=KilledInTurn,
-        steps=[(7, "F03", 1), (8.5, KILL_IN_TURN, 60)],
-        mutants=["all replicas are waited for at one time"],
-    ),
-    Scenario(
-        about="P31",
-        name="all die, and one dies again when it has said where its log ends",
-        cluster=WrittenInBursts,
-        steps=again(ALL_DIE_AND_ONE_AGAIN, 7, 25, 2, 18),
-        seeds=6,
-    ),
-    Scenario(
-        about="P42",
-        name="connections of leaders are reset, and bursts are repeated",
-        by_day=True,
-        cluster=Busy,
-        steps=again("F17", 6, 0.3, 60, 0.1),
-        mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
-    ),
-    Scenario(
-        about="P43",
-        name="producers begin while a leader is short of followers, and it gets them amid a burst",
-        cluster=Newcomers,
-        steps=[(5, SCATTER_BURSTS, 24), *again("F01", 6, 4, 6, 2.5)],
-        mutants=["a producer that is not known begins with the successor of an open batch"],
-    ),
-    Scenario(
-        about="P45",
-        name="leaders change, and logs are cut, while producers repeat what they have sent",
-        cluster=Restless,
-        steps=[*again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *again("F02", 8, 5, 4, 1)],
-        mutants=[
-            "producer states are those of before the log was cut",
-            "producer states of what was cut stay on the disk",
-            "producer states end with the newest snapshot",
-        ],
-    ),
-    Scenario(
-        about="P64",
-        name="disks are full, between batches and within them",
-        by_day=True,
-        cluster=Busy,
-        steps=[*again("F22", 6, 2, 12, 0.7), *again("F23", 7, 1, 24, 0.6)],
-        mutants=[
-            "sequences of batches that were not written stay taken",
-            "what was half written stays in the file",
-            "a batch is taken before the one that goes before it",
-        ],
-    ),
-    Scenario(
-        about="P68",
-        name="files that are no segments are damaged",
-        cluster=Busy,
-        steps=[*again("F30", 6, 1, 24, 0.1), *again("F01", 6.5, 2, 12, 0.4)],
-        mutants=["small files are believed whatever their checksum"],
-    ),
-    Scenario(
-        about="P69",
-        name="power goes in the middle of a write",
-        by_day=True,
-        cluster=Busy,
-        steps=again("F27", 6, 1.2, 20, 0.8),
-        mutants=[
-            "small files are renamed before they are flushed",
-            "a renamed file's directory is not flushed",
-            "a new segment's name is not flushed",
-        ],
-    ),
-    Scenario(
-        about="P38",
-        name="controllers lose touch with the store, and stop before others begin",
-        by_day=True,
-        cluster=LeaseSeen,
-        steps=[*again("F13", 6, 5, 4, 3), *again("F39", 8, 5, 4, 2.9)],
-        mutants=["a controller goes on when its lease has run out"],
-    ),
+    Scenario("promise",
+             "of five replicas three die one after another, with two that must be in sync",
+             FiveOfWhichTwoMustBeInSync, [(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(3)],
+             seeds=1),
+    Scenario("promise",
+             "of three replicas two die one after another, with one that must be in sync",
+             ThreeOfWhichOneMustBeInSync, [(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(2)],
+             seeds=1),
+    Scenario("promise", "all die, and the first that is back lacks something: it waits",
+             AllDeadAndOneBack, [(6, "F09", 13.5), (18, ALL_DIE, 12)],
+             mutants=["any live replica may be elected", "unclean elections need no permission"]),
+    Scenario("promise",
+             "all die, the first that is back lacks something and may lead: that is reported",
+             AllDeadAndAnyMayLead, [(6, "F09", 13.5), (18, ALL_DIE, 12)],
+             mutants=["an unclean election is not on record",
+                      "nobody hears which records an unclean election has cost"]),
+    Scenario("promise", "four brokers, three topics of three replicas: placement and balance",
+             Placed, [(8, "F02", 12)], seeds=1),
+    Scenario("B1", "a leader alone in sync dies, and the others are back in touch", OneMustBeInSync,
+             [(6, "F12", 8.5), (14, "F02", 8)],
+             mutants=["any live replica may be elected", "unclean elections need no permission"]),
+    Scenario("B2", "a follower bounces, and leads a moment later", Busy,
+             [*again("F01", 6, 3, 8, 0.3), *again("F02", 7.5, 3, 8, 1)],
+             mutants=["a follower cuts its log at its high watermark"]),
+    Scenario("B3", "all lose power, and other leaders write other records at the same offsets",
+             Written, again("F06", 6, 5, 6, 0.5), by_day=True,
+             mutants=["the replica whose log is shortest is elected",
+                      "the first replica that is back is elected",
+                      "an unclean election is not on record",
+                      "unclean elections need no permission",
+                      "who may have lost records stays eligible",
+                      "a broker that crashed is taken for one that was shut down",
+                      "the earlier life stays in sync until it is missed",
+                      "batches of another partition, and changed ones, pass recovery"]),
+    Scenario("B4", "leaders change faster than they can write", Busy,
+             again("F02", 6, 0.9, 16, 0.7)),
+    Scenario("B4", "leaders stand still in turn, each with batches that nobody else has", Forward,
+             [*again("F08", 6, 1.2, 20, 1.5), (6, "F34", 24), (6, "F16", 24)], seeds=6,
+             mutants=["a follower cuts its log once, and does not ask again whether it diverges",
+                      "a leader serves followers whose log is no prefix of its own",
+                      "a follower takes the leader's high watermark beyond its own log"]),
+    Scenario("B5", "a leader stands still, is replaced, and goes on as if nothing were", Busy,
+             again("F08", 6, 7, 4, 6)),
+    Scenario("B6", "leaders change while followers' reports are under way", BusyOfFour,
+             [*again("F71", 6, 0.7, 30, 0.3), (6, "F16", 18)],
+             mutants=["an answer to a position that was left is taken for one to the open position",
+                      "reports of sessions of another leader epoch count",
+                      "what a follower reported in an earlier leader epoch counts"]),
+    Scenario("B7", "nobody knows which replicas are in sync, while some lag and the store is slow",
+             BusyAndOneMustBeInSync, [AWAY, *again(CUT_A_FOLLOWER, 11, 4, 6, 2.5), (11, "F43", 24)],
+             mutants=["a follower joins below the high watermark",
+                      "a proposal without an answer is taken back"]),
+    Scenario("B7", "a leader does not hear that a follower has joined, and loses touch with it",
+             Impatient, [AWAY, *again(JOINS_UNHEARD, 11, 6, 4, 4.5)], seeds=6,
+             mutants=[
+                 "a member that is being added is not waited for before its addition is known"]),
+    Scenario("B8", "a late proposal names a broker that came back with an empty disk",
+             BusyAndOneMustBeInSync,
+             [AWAY, *again("F36", 11, 5, 6, 0.1), *again(SLOW_PROPOSALS, 10.5, 5, 6, 3)]),
+    Scenario("B9", "the last replica in sync loses what it had not flushed, and is back first",
+             Written, again("F07", 6, 16, 3, 12)),
+    Scenario("B10", "replicas are taken away and given back at once", BusyOfFour,
+             again("F71", 6, 0.8, 30, 0.2),
+             mutants=["old replicas go before the new ones are there"]),
+    # The last records may take half a minute to arrive.
+    Scenario("B10", "a replica is taken away and given back, and its leader hears of both at once",
+             Impatient, [AWAY, *again(GIVEN_BACK, 11, 6, 4, 4)], quiet_s=45, seeds=6,
+             mutants=["what a follower reported in an earlier leader epoch counts"]),
+    Scenario("B11", "readers ask new leaders where the log ends", Busy,
+             [*again("F02", 6, 3, 8, 1), (6, "F34", 24)],
+             mutants=["a new leader says where the log ends before it knows"]),
+    Scenario("B15", "a leader is elected, and serves before it knows what is committed", Restless,
+             [*again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)]),
+    Scenario("B16", "a minority is damaged, and leaders die", Busy,
+             [*again("F31", 6, 6, 4, 0.5), *again("F29", 8, 6, 4, 0.1), *again("F02", 9, 6, 4, 1)]),
+    Scenario("P65", "closed segments rot, and are fetched anew", Rotting,
+             [*again("F28", 8, 6, 4, 0.1), *again("F10", 9, 6, 3, 1)],
+             mutants=["a damaged replica is emptied before anybody else knows"]),
+    Scenario("B17", "all lose power at once, again and again", Busy,
+             [*again("F06", 6, 3, 8, 0.5), *again("F33", 6.5, 3, 8, 3)],
+             mutants=["a leader counts what it has not flushed",
+                      "what a follower has not flushed counts", "a flush only tells"]),
+    Scenario("B18", "flushes fail, and the page cache is dropped", Busy,
+             again("F24", 6, 1.5, 16, 0.4), by_day=True, mutants=["a failed flush is repeated",
+                      "what a failed flush left behind is believed after a restart"]),
+    Scenario("B22", "one broker alone loses power", Alone, again("F04", 6, 3, 8, 0.5), by_day=True,
+             mutants=["a leader counts what it has not flushed"]),
+    Scenario("B23", "news of the metadata has gaps, while leaders change", Busy,
+             again("F02", 6, 3, 6, 1),
+             mutants=["a broker may lead before it knows that it is registered"]),
+    Scenario("P14, P15", "too few are in sync, before an append and after it", TooFewInSync,
+             again(FREEZE_FOLLOWERS, 6, 12, 2, 9), by_day=True,
+             mutants=["a leader appends although too few are in sync",
+                      "nobody is told that too few are in sync since the append"]),
+    Scenario("P19", "a leader that is cut off proposes, and is heard when another one leads", Busy,
+             again("F11", 6, 9, 3, 6), by_day=True),
+    Scenario("P19", "a proposal arrives when a member that it names has been away", FourRestless,
+             [AWAY, *again(STALE_PROPOSAL, 11, 8, 3, 5)], seeds=6),
+    Scenario("P23", "a machine sleeps, and wakes much later by its clock", NobodyLags,
+             again("F21", 6, 1, 16, 0.1),
+             mutants=["a leader whose clock jumped takes its followers for silent"]),
+    Scenario("P23", "a follower does not see its leader, but the controller does", WithoutALaggard,
+             [AWAY, (11, CUT_A_FOLLOWER, 15)], by_day=True, mutants=["who lags stays in sync"]),
+    Scenario("P32", "all are restarted in order, in turn, and nobody waits for a second",
+             LeftInOrder, [(8, RESTART_IN_TURN, 30)], mutants=["a broker may stop at once"]),
+    Scenario("P27", "of the last two in sync one gets an empty disk, and the other one dies",
+             ScenarioCluster,
+             [
+                 step
+                 for at in (6, 24)
+                 for step in ((at, "F09", 12), (at + 8, "F36", 0.3), (at + 8.2, "F02", 3))
+             ],
+             seeds=6, mutants=["a broker with another disk is taken for the same",
+                      "a broker with another disk stays last known"]),
+    Scenario("P27", "a machine is restarted in order, and loses power soon after", Written,
+             [*again("F47", 6, 4, 8, 1), *again("F04", 7.4, 4, 8, 0.4)], by_day=True, seeds=6,
+             mutants=["the clean-shutdown marker stays when the directory is used again"]),
+    Scenario("P31",
+             "after all have died at once, one after another goes on dying, and never all are back",
+             KilledInTurn, [(7, "F03", 1), (8.5, KILL_IN_TURN, 60)],
+             mutants=["all replicas are waited for at one time"]),
+    Scenario("P31", "all die, and one dies again when it has said where its log ends",
+             WrittenInBursts, again(ALL_DIE_AND_ONE_AGAIN, 7, 25, 2, 18), seeds=6),
+    Scenario("P42", "connections of leaders are reset, and bursts are repeated", Busy,
+             again("F17", 6, 0.3, 60, 0.1), by_day=True,
+             mutants=["four batches of a producer are remembered",
+                      "a repeated batch is appended again"]),
+    Scenario("P43",
+             "producers begin while a leader is short of followers, and it gets them amid a burst",
+             Newcomers, [(5, SCATTER_BURSTS, 24), *again("F01", 6, 4, 6, 2.5)],
+             mutants=["a producer that is not known begins with the successor of an open batch"]),
+    Scenario("P45", "leaders change, and logs are cut, while producers repeat what they have sent",
+             Restless, [*again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *again("F02", 8, 5, 4, 1)],
+             mutants=["producer states are those of before the log was cut",
+                      "producer states of what was cut stay on the disk",
+                      "producer states end with the newest snapshot"]),
+    Scenario("P64", "disks are full, between batches and within them", Busy,
+             [*again("F22", 6, 2, 12, 0.7), *again("F23", 7, 1, 24, 0.6)], by_day=True,
+             mutants=["sequences of batches that were not written stay taken",
+                      "what was half written stays in the file",
+                      "a batch is taken before the one that goes before it"]),
+    Scenario("P68", "files that are no segments are damaged", Busy,
+             [*again("F30", 6, 1, 24, 0.1), *again("F01", 6.5, 2, 12, 0.4)],
+             mutants=["small files are believed whatever their checksum"]),
+    Scenario("P69", "power goes in the middle of a write", Busy, again("F27", 6, 1.2, 20, 0.8),
+             by_day=True, mutants=["small files are renamed before they are flushed",
+                      "a renamed file's directory is not flushed",
+                      "a new segment's name is not flushed"]),
+    Scenario("P38", "controllers lose touch with the store, and stop before others begin",
+             LeaseSeen, [*again("F13", 6, 5, 4, 3), *again("F39", 8, 5, 4, 2.9)], by_day=True,
+             mutants=["a controller goes on when its lease has run out"]),
 )
+# fmt: on

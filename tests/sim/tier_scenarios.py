@@ -70,49 +70,27 @@ class TieredAndAnyMayLead(AllDeadAndAnyMayLead):
     )
 
 
+# fmt: off
 TIER_SCENARIOS: Final = (
-    Scenario(
-        about="P76",
-        name="power goes while segments move to another disk",
-        by_day=True,
-        cluster=Tiered,
-        steps=[*again(MOVE_CUT, 6, 2.9, 10, 2.5)],
-        mutants=[
-            "a segment counts on another disk before its copy is flushed",
-            "a segment counts on another disk before the name of its copy is durable",
-            "a segment is removed before it is durable that its copy counts",
-            "a segment is removed although its copy does not count",
-            "a log forgets on which disk its oldest segments lie",
-        ],
-    ),
-    Scenario(
-        about="P76",
-        name="leaders of tiered logs die, and others come back with empty disks",
-        cluster=Tiered,
-        steps=[*again("F36", 8, 6, 3, 2), *again("F02", 10, 6, 4, 1)],
-        mutants=["a segment moves before it is committed"],
-    ),
-    Scenario(
-        about="P76",
-        name="all die, the first that is back lacks something, and the others cut their tiers",
-        cluster=TieredAndAnyMayLead,
-        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
-        mutants=["segments that were cut off still count on the other disk"],
-    ),
-    Scenario(
-        about="P76",
-        name="segments come back to the SSD and leave again, while power goes",
-        cluster=Tiered,
-        steps=[*again(TIER_CHANGE, 8, 3, 8, 0.1), *again("F04", 9, 2.6, 9, 0.7)],
-        mutants=[
-            "the other disk is forgotten when the first segment has come back",
-            "a segment that comes back counts before it has its name",
-        ],
-    ),
-    Scenario(
-        about="P76",
-        name="segments are cleaned and move, while power goes",
-        cluster=TieredAndCompacted,
-        steps=[*again("F04", 7, 2.3, 8, 0.7)],
-    ),
+    Scenario("P76", "power goes while segments move to another disk", Tiered,
+             [*again(MOVE_CUT, 6, 2.9, 10, 2.5)], by_day=True,
+             mutants=["a segment counts on another disk before its copy is flushed",
+                      "a segment counts on another disk before the name of its copy is durable",
+                      "a segment is removed before it is durable that its copy counts",
+                      "a segment is removed although its copy does not count",
+                      "a log forgets on which disk its oldest segments lie"]),
+    Scenario("P76", "leaders of tiered logs die, and others come back with empty disks", Tiered,
+             [*again("F36", 8, 6, 3, 2), *again("F02", 10, 6, 4, 1)],
+             mutants=["a segment moves before it is committed"]),
+    Scenario("P76",
+             "all die, the first that is back lacks something, and the others cut their tiers",
+             TieredAndAnyMayLead, [(6, "F09", 13.5), (18, ALL_DIE, 12)],
+             mutants=["segments that were cut off still count on the other disk"]),
+    Scenario("P76", "segments come back to the SSD and leave again, while power goes", Tiered,
+             [*again(TIER_CHANGE, 8, 3, 8, 0.1), *again("F04", 9, 2.6, 9, 0.7)],
+             mutants=["the other disk is forgotten when the first segment has come back",
+                      "a segment that comes back counts before it has its name"]),
+    Scenario("P76", "segments are cleaned and move, while power goes", TieredAndCompacted,
+             [*again("F04", 7, 2.3, 8, 0.7)]),
 )
+# fmt: on
