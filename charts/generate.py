@@ -27,7 +27,8 @@ _NAMES_THE_VERSION: Final = (
     *(ROOT / name for name in ("README.md", "docs/kubernetes.md", "docs/spark-on-kubernetes.md")),
 )
 _PLACE: Final = re.compile(
-    r"(^version: |^appVersion: |^ *newTag: |\bmillrace(?:-spark)?:)\d+\.\d+\.\d+", re.MULTILINE
+    r"(^version: |^appVersion: |^ *newTag: |\bimage\.tag=|\bmillrace(?:-spark)?:)\d+\.\d+\.\d+",
+    re.MULTILINE,
 )
 _HEADER: Final = "# Generated from the chart by `make manifests`.\n"
 

@@ -1,14 +1,16 @@
-"""What earlier releases have written is read by this one, and goes on.
+"""What earlier releases have written is read by this one, and their programs go on with it.
 
 Brokers of the last release beside those of this one: `F79` in tests/faults/processes.py.
 """
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.raw_client import RawClient
-from tests.integration.running_broker import START_SECONDS_MAX, wait_until
+from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
 from tests.releases.directory import (
     GROUP,
     GROUP_TOPIC,
@@ -18,6 +20,7 @@ from tests.releases.directory import (
     log_dirs,
     put_back,
 )
+from tests.releases.last import unpacked
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
@@ -69,3 +72,26 @@ def test_a_data_directory_of_an_earlier_release_holds_what_it_held_and_goes_on(
     ssd, hdd = log_dirs(tmp_path)
     said = CommandLine("").ok("log", "verify", str(ssd), "--log-dir", str(hdd))
     assert "sound" in said
+
+
+def test_programs_of_the_last_release_write_and_read_as_before(
+    shared_broker: RunningBroker, topic_name: str, tmp_path: Path
+) -> None:
+    release = unpacked(tmp_path)
+    environment = {**os.environ, **release.environment, "MILLRACE_BOOTSTRAP": shared_broker.address}
+
+    def run(*words: str, stdin: str = "") -> str:
+        command = [*release.python, "-m", "millrace.cli", *words]
+        done = subprocess.run(
+            command, env=environment, input=stdin, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    assert run("--version") == f"millrace, version {release.version}\n"
+    run("topic", "create", topic_name, "--partitions", "2")
+    values = [f"value {number}" for number in range(200)]
+    run("produce", topic_name, stdin="\n".join(values))
+    reading = ("consume", topic_name, "--group", topic_name, "--max", "100")
+    read = [line for _ in range(2) for line in run(*reading).splitlines()]
+    assert sorted(read) == sorted(values), "the group goes on where it was"
