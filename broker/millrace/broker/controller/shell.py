@@ -24,6 +24,8 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker import events
+from millrace.broker.controller.lease_keeper import LeaseKeeper
+from millrace.broker.controller.reports import log_report
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     CoordinationStore,
@@ -33,20 +35,14 @@ from millrace.core.controller.controller import Controller, Phase, no_controller
 from millrace.core.controller.effects import (
     AskLogEnds,
     Effect,
-    ElectedUncleanly,
-    LackingCommitted,
-    OlderCopyAccepted,
     PublishImage,
     ReadObject,
     Resigned,
     Respond,
-    TopicGone,
-    TopicRaised,
     WriteObject,
 )
 from millrace.core.controller.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
-from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -64,16 +60,11 @@ from millrace.runtime.clock import monotonic_now, wall_now
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger(AUDIT_LOGGER)
 
 _CLUSTER_ID_BYTES: Final = 16
 _INCARNATION_BYTES: Final = 8
-_WATCH_STEP_MS: Final = 20
-"""Pause between two looks at the lease of a store that tells no changes."""
 _EXPIRE_SECONDS: Final = 1.0
 """Pause between two looks for deleted topics whose time is over."""
-_NAMED_MAX: Final = 10
-"""Partitions that one line of the log names."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
 """Errors of a store that stay until an operator repairs it."""
 
@@ -132,6 +123,9 @@ class ControllerShell:
         self._store = store
         incarnation = host.current.random_bytes(_INCARNATION_BYTES).hex()
         self._election = LeaseElection(name, address, times, incarnation)
+        self._lease = LeaseKeeper(
+            store, self._election, config.broker_session_timeout_ms, self._on_lease
+        )
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen
@@ -145,7 +139,6 @@ class ControllerShell:
         self._looks_again_at = monotonic_now()
         self._on_failure = on_failure
         self._object_thread = ThreadPoolExecutor(1, thread_name_prefix="coordination")
-        self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._machine: Controller | None = None
         self._image: MetadataImage | None = None
         self._observer = observer
@@ -160,9 +153,6 @@ class ControllerShell:
         self._has_failed = False
         self._has_read_lease = asyncio.Event()  # Wakes who waits, and is clear again.
         self._is_over = False
-        self._has_lease_news = host.current.new_event()  # Or this is over.
-        self._is_told_of_lease = store.watch_lease(self._has_lease_news.set)
-        self._turned_at = monotonic_now()  # When the loop last made a turn.
 
     @property
     def metadata(self) -> MetadataImage:
@@ -230,8 +220,7 @@ class ControllerShell:
             CorruptMetadataError: an object in it is damaged, gone, or went back.
         """
         self._started = asyncio.get_running_loop().create_future()
-        self._turned_at = monotonic_now()
-        self._spawn(self._elect())
+        self._spawn(self._lease.run())
         self._spawn(self._tick())
         self._spawn(self._expire_topics())
         self._spawn(self._serve_outbox())
@@ -240,21 +229,16 @@ class ControllerShell:
     async def stop(self) -> None:
         """Resign, give the lease back and close the store. Waiting requests are answered."""
         self._is_over = True
-        self._has_lease_news.set()
+        self._lease.end()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._machine is not None:
             self._perform(self._machine, self._machine.resign("the broker stops"))
         try:
-            with contextlib.suppress(MillraceError):  # Then the lease runs out by itself.
-                # Read again: a renewal may have been under way.
-                stored = await self._in_lease_thread(self._store.read_lease)
-                record = self._election.give_back(stored)
-                if record is not None:
-                    await self._in_lease_thread(self._store.compare_and_swap_lease, record)
+            await self._lease.give_back()
         finally:
-            await self._in_object_thread(self._lease_thread.shutdown)  # Waits for its last call.
+            await self._in_object_thread(self._lease.close)
             await self._in_object_thread(self._store.close)
             self._object_thread.shutdown()
 
@@ -321,61 +305,12 @@ class ControllerShell:
 
     # The election.
 
-    async def _elect(self) -> None:
-        await self._in_lease_thread(self._keep_lease, asyncio.get_running_loop())
-
-    def _keep_lease(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hold or seek the lease until this is stopped. Runs in the thread.
-
-        The loop may be busy for longer than a lease lasts, as with elections for thousands of
-        partitions, and must not lose the lease in the middle: another controller would repeat the
-        work. But a loop that stands still for as long as a session has lost its brokers, and gives
-        up.
-        """
-        silence_max = self.config.broker_session_timeout_ms
-        while not self._is_over:
-            mark: int | None = None
-            unavailable = self._unavailable
-            if monotonic_now() - self._turned_at < silence_max:
-                try:
-                    mark = self._store.lease_mark()  # Before reading: no write falls between.
-                    self._renew_lease()
-                    unavailable = ""
-                except CoordinationUnavailableError as error:
-                    unavailable = error.message
-            with contextlib.suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(self._on_lease, unavailable)
-            self._pause(mark)
-
-    def _pause(self, mark: int | None) -> None:
-        """Wait until the next read of the lease.
-
-        Other brokers than the holder read it as soon as it may have changed: it was given back, or
-        has another holder. A holder that lost it finds out when it renews.
-        """
-        now = monotonic_now()
-        look_at = now + self._election.pause_ms(now)
-        watches = mark is not None and not self._election.is_held(now)
-        while (left_ms := look_at - monotonic_now()) > 0:
-            looks = watches and not self._is_told_of_lease
-            step_ms = min(left_ms, _WATCH_STEP_MS) if looks else left_ms
-            if self._has_lease_news.wait(step_ms / 1000):
-                if self._is_over:
-                    return
-                self._has_lease_news.clear()
-            with contextlib.suppress(CoordinationUnavailableError):
-                if watches and self._store.lease_mark() != mark:
-                    return
-
     def _on_lease(self, unavailable: str) -> None:
         """Check whether this broker is the controller now.
 
         Args:
             unavailable: why the lease could not be read; empty: it could.
         """
-        self._turned_at = monotonic_now()
-        if self._is_over:
-            return
         self._has_read_lease.set()
         self._has_read_lease.clear()
         self._note_store(unavailable)
@@ -434,15 +369,6 @@ class ControllerShell:
                 with contextlib.suppress(NotControllerError):  # The next one does it.
                     await self.request(ExpireTopics(now=wall_now()))
 
-    def _renew_lease(self) -> None:
-        record = self._election.on_read(self._store.read_lease(), monotonic_now())
-        if record is not None:
-            sent_at = monotonic_now()
-            if self._store.compare_and_swap_lease(record):
-                self._election.on_written(record, sent_at)
-            else:  # Another broker was quicker: find out at once which.
-                self._election.on_read(self._store.read_lease(), monotonic_now())
-
     # Effects.
 
     def _perform(self, machine: Controller, effects: Sequence[Effect]) -> None:
@@ -466,44 +392,6 @@ class ControllerShell:
                     self._has_outbox.set()
                 case AskLogEnds():
                     self._observer.on_ask_log_ends(effect)
-                case LackingCommitted(broker, partitions):
-                    events.REPLICAS_LACK_RECORDS.log(
-                        _log,
-                        broker=broker.broker_id,
-                        partitions=len(partitions),
-                        first=[
-                            {
-                                "partition": f"{topic}-{log_end.topic_partition.partition}",
-                                "log_end_offset": log_end.end_offset,
-                                "leader_epoch": log_end.leader_epoch,
-                                "committed_offset": committed_end.end_offset,
-                                "committed_epoch": committed_end.epoch,
-                            }
-                            for topic, log_end, committed_end in partitions[:_NAMED_MAX]
-                        ],
-                    )
-                case ElectedUncleanly():
-                    events.UNCLEAN_ELECTION.log(
-                        _log,
-                        topic=str(effect.topic),
-                        partition=effect.topic_partition.partition,
-                        leader=effect.leader.broker_id,
-                        leader_epoch=effect.leader_epoch,
-                        # Records of others from there on are lost; None: the leader was not asked.
-                        log_end_offset=None
-                        if effect.log_end is None
-                        else effect.log_end.end_offset,
-                    )
-                case OlderCopyAccepted(accepted, epoch, missed):
-                    events.OLDER_COPY_ACCEPTED.log(
-                        _audit, broker=accepted, copy_epoch=epoch, lost_epoch=missed
-                    )
-                case TopicGone(topic, topic_id, reason):
-                    events.TOPIC_GONE.log(
-                        _log, topic=str(topic), topic_id=topic_id.hex(), reason=reason
-                    )
-                case TopicRaised(topic, _, partitions):
-                    events.TOPIC_RAISED.log(_log, topic=str(topic), partitions=partitions)
                 case Resigned(reason):
                     event = (
                         events.CONTROLLER_STOPPED if self._is_over else events.CONTROLLER_RESIGNED
@@ -512,6 +400,8 @@ class ControllerShell:
                     self._machine = None
                     self._seen = machine.seen
                     self._observer.on_resigned()
+                case _:
+                    log_report(effect)
 
     async def _serve_outbox(self) -> None:
         """Call the store with all gathered calls, which share one flush."""
@@ -606,9 +496,6 @@ class ControllerShell:
 
     def _in_object_thread(self, call: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
         return asyncio.get_running_loop().run_in_executor(self._object_thread, call, *args)
-
-    def _in_lease_thread(self, call: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
-        return asyncio.get_running_loop().run_in_executor(self._lease_thread, call, *args)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -1,9 +1,9 @@
 """What the controller decides: requests, heartbeats and the clock become changes of its metadata.
 
 Each decision names the objects that its answer rests on; the answer is sent when these are stored
-(see `controller`). Parts with a state have their own modules: `membership`, `unclean_recovery`. The
-rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`renewal`, `topic_changes`, `internal_topics`, `deleted_topics`, `quota_changes`, and `balance`.
+(see `controller`). Parts with a state have their own modules: `membership`, `topic_requests`,
+`reassigning`, `unclean_recovery`. The rest are functions from one state to the next: `elections`,
+`isr_changes`, `reassignment`, `renewal`, `internal_topics`, `quota_changes`, and `balance`.
 """
 
 from collections import Counter
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from millrace.core.controller import (
-    deleted_topics,
     internal_topics,
     quota_changes,
     topic_changes,
@@ -30,7 +29,6 @@ from millrace.core.controller.effects import (
 )
 from millrace.core.controller.lease import Deposed
 from millrace.core.controller.partitions import (
-    closing,
     isr_changes,
     leadership,
     reassignment,
@@ -38,15 +36,14 @@ from millrace.core.controller.partitions import (
 )
 from millrace.core.controller.partitions.leadership import Changes, RulesByTopic
 from millrace.core.controller.partitions.offline_replicas import OfflineReplicas
+from millrace.core.controller.partitions.reassigning import Reassigning
 from millrace.core.controller.partitions.unclean_recovery import LogEnds
+from millrace.core.controller.topic_requests import TopicRequests, key_of
 from millrace.core.errors import (
     InvalidReplicaAssignmentError,
     MillraceError,
-    ReassignmentReason,
-    ReassignmentRefusedError,
-    UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, EpochEnd, MonotonicMs, ProducerId, TopicId, TopicPartition
+from millrace.core.ids import EpochEnd, MonotonicMs, ProducerId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import (
@@ -55,7 +52,6 @@ from millrace.core.metadata.model import (
     SHARD_KEYS,
     BrokerLife,
     PartitionState,
-    Topic,
     shard_of,
 )
 from millrace.core.metadata.requests import (
@@ -74,30 +70,23 @@ from millrace.core.metadata.requests import (
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
-    NewTopic,
     PurgeTopics,
-    Reassignment,
     ReassignPartitions,
     RegisterBroker,
     RenewReplicas,
     ReplicaRenewal,
     Request,
     SetQuotas,
-    TopicChange,
-    TopicRef,
     UndeleteTopics,
     UnregisterBroker,
 )
-from millrace.core.metadata.shard_size import added_bytes
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, QuotaShares
-from millrace.core.words import count
 
 LEADER_BALANCE_INTERVAL_MS: Final = 500
 """Pause between two looks for leaderships to move: back to preferred leaders, and away from brokers
 that lead more than their share."""
 
-_SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 _T = TypeVar("_T")
 _Report = ElectedUncleanly | OlderCopyAccepted | TopicGone | TopicRaised
 
@@ -122,23 +111,24 @@ class Decisions:
         self._deposed = deposed
         self._decided = decided
         self._stored_epoch = image.epoch
+        self._topics = TopicRequests(config, decided)
         self._membership = Membership(config, decided, image)
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
         self._quota_shares = QuotaShares()
-        self._told: list[TopicGone | TopicRaised] = []
+        self._raised: list[TopicRaised] = []
         self._balanced_at: MonotonicMs | None = None
         self._settled_at = -1  # Count of changes when nothing was left to elect or even out.
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
         self._handlers: dict[type, Callable[..., Decision]] = {
-            CreateTopics: self._create_topics,
-            CreatePositionsTopic: self._create_positions_topic,
-            AlterTopics: self._alter_topics,
-            DeleteTopics: self._delete_topics,
-            UndeleteTopics: self._undelete_topics,
-            PurgeTopics: self._purge_topics,
-            ExpireTopics: self._expire_topics,
-            ConfirmDeletions: self._confirm_deletions,
+            CreateTopics: self._topics.create,
+            CreatePositionsTopic: self._topics.create_positions_topic,
+            AlterTopics: self._topics.alter,
+            DeleteTopics: self._topics.delete,
+            UndeleteTopics: self._topics.undelete,
+            PurgeTopics: self._topics.purge,
+            ExpireTopics: self._topics.expire,
+            ConfirmDeletions: self._topics.confirm_deletions,
             AllocateProducerIds: self._allocate_producer_ids,
             RegisterBroker: self._membership.register,
             DrainBroker: self._membership.drain,
@@ -153,7 +143,7 @@ class Decisions:
 
     def set_initial_brokers(self, brokers: int) -> None:
         """Replace `cluster.initial_brokers` (P77). Other holders of the settings do not use it."""
-        self._config = replace(self._config, initial_brokers=brokers)
+        self._config = self._topics.config = replace(self._config, initial_brokers=brokers)
 
     def decide(self, request: Request, now: MonotonicMs) -> Decision:
         """Decide on a request, and change the metadata accordingly."""
@@ -161,7 +151,7 @@ class Decisions:
             decision = self._heartbeat(request, now)
         else:
             decision = self._handlers[type(request)](request)
-            self._let_deleted_topics_give_way()
+            self._topics.let_deleted_topics_give_way()
         self._remember_the_beginning()
         return decision
 
@@ -191,10 +181,11 @@ class Decisions:
     def take_reports(self) -> list[tuple[str, _Report]]:
         """Return the reports to make once the object under the key is stored; each report once."""
         elected, self._decided.elected_uncleanly = self._decided.elected_uncleanly, {}
-        told, self._told = self._told, []
+        topics: list[TopicGone | TopicRaised] = [*self._topics.gone, *self._raised]
+        self._topics.gone, self._raised = [], []
         accepted, self._membership.accepted = self._membership.accepted, []
         reports: list[tuple[str, _Report]] = [
-            *((SHARD_KEYS[shard_of(each.topic_id)], each) for each in told),
+            *((SHARD_KEYS[shard_of(each.topic_id)], each) for each in topics),
             *((CLUSTER_KEY, OlderCopyAccepted(*each)) for each in accepted),
         ]
         for key, state in elected.items():
@@ -203,7 +194,7 @@ class Decisions:
             if topic is not None:
                 log_end = self._log_ends.of(key, life)
                 report = ElectedUncleanly(topic.name, key, life, state.leader_epoch, log_end)
-                reports.append((_key_of(topic), report))
+                reports.append((key_of(topic), report))
         return reports
 
     # The clock.
@@ -318,7 +309,7 @@ class Decisions:
         for topic_id, partitions in Counter(key.topic_id for key in begun).items():
             topic = self._decided.topic(topic_id)
             assert topic is not None
-            self._told.append(TopicRaised(topic.name, topic_id, partitions))
+            self._raised.append(TopicRaised(topic.name, topic_id, partitions))
         return begun
 
     def _remember_the_beginning(self) -> None:
@@ -358,102 +349,6 @@ class Decisions:
         )
         changes = leadership.given_up(self._decided, self._config, self._offline, keys)
         self._decided.put_partitions(changes)
-
-    # Topics.
-
-    def _create_topics(self, request: CreateTopics) -> Decision:
-
-        def create(asked: tuple[NewTopic, TopicId]) -> Topic:
-            topic = topic_changes.created(self._decided, self._config, *asked)
-            if not request.validate_only and self._decided.topic(topic.topic_id) is None:
-                self._decided.put(topic)
-            return topic
-
-        return decide_each(create, zip(request.topics, request.topic_ids, strict=True), _key_of)
-
-    def _create_positions_topic(self, request: CreatePositionsTopic) -> Decision:
-        try:
-            topic = topic_changes.positions_topic(self._decided, self._config, request.topic_id)
-        except MillraceError as error:
-            return Decision(error, is_refusal=True)
-        if self._decided.topic(topic.topic_id) is None:
-            self._decided.put(topic)
-        return Decision(topic, [_key_of(topic)])
-
-    def _alter_topics(self, request: AlterTopics) -> Decision:
-
-        def alter(asked: TopicChange) -> Topic:
-            topic = topic_changes.altered(self._decided, self._config, asked)
-            if not request.validate_only:
-                self._decided.put(topic)
-            return topic
-
-        return decide_each(alter, request.changes, _key_of)
-
-    def _delete_topics(self, request: DeleteTopics) -> Decision:
-
-        def delete(asked: TopicRef) -> Topic:
-            topic = topic_changes.deletable(self._decided, asked)
-            if not request.validate_only:
-                self._decided.delete(closing.closed(topic), request.deleted_at)
-                if not self._config.deleted_topic_retention_ms:
-                    self._purge(topic.topic_id, "cluster.deleted_topic_retention_ms is 0")
-            return topic
-
-        return decide_each(delete, request.topics, _key_of)
-
-    def _undelete_topics(self, request: UndeleteTopics) -> Decision:
-
-        def undelete(asked: TopicRef) -> Topic:
-            topic = deleted_topics.undeleted(self._decided, self._config, asked)
-            topic_id = topic.topic_id
-            if topic_id not in self._decided.deleted:
-                return topic  # It is back already.
-            self._decided.undelete(topic)
-            keys = [TopicPartition(topic_id, number) for number in range(len(topic.partitions))]
-            changes = leadership.elected(self._decided, self._config, keys)
-            self._decided.put_partitions(changes)
-            led = self._decided.topic(topic_id)
-            assert led is not None
-            return led
-
-        return decide_each(undelete, request.topics, _key_of)
-
-    def _purge_topics(self, request: PurgeTopics) -> Decision:
-
-        def purge(asked: TopicRef) -> Topic:
-            topic = deleted_topics.found(self._decided, asked).topic
-            self._purge(topic.topic_id, "it was purged")
-            return topic
-
-        return decide_each(purge, request.topics, _key_of)
-
-    def _expire_topics(self, request: ExpireTopics) -> Decision:
-        for topic_id in deleted_topics.overdue(self._decided, self._config, request.now):
-            self._purge(topic_id, "its time is over")
-        return Decision(None)
-
-    def _purge(self, topic_id: TopicId, reason: str) -> None:
-        name = self._decided.deleted[topic_id].topic.name
-        self._told.append(TopicGone(name, topic_id, reason))
-        self._decided.purge(topic_id)
-
-    def _let_deleted_topics_give_way(self) -> None:
-        """Keep the bounds of deleted topics: their number, and the room in changed objects."""
-        for topic_id in deleted_topics.too_many(self._decided, self._config):
-            self._purge(topic_id, "more than cluster.deleted_topics_max were deleted")
-        for key in list(self._decided.changed):
-            while key in _SHARD_NUMBERS and (
-                deleted := self._decided.in_the_way(
-                    _SHARD_NUMBERS[key], self._config.shard_bytes_max
-                )
-            ):
-                self._purge(deleted.topic.topic_id, "its metadata object has no room for it")
-
-    def _confirm_deletions(self, request: ConfirmDeletions) -> Decision:
-        for topic_id in request.topic_ids:
-            self._decided.confirm_deletion(topic_id, request.broker_id)
-        return Decision(None, [SHARD_KEYS[shard_of(topic_id)] for topic_id in request.topic_ids])
 
     def _allocate_producer_ids(self, _: AllocateProducerIds) -> Decision:
         cluster = self._decided.cluster
@@ -527,72 +422,8 @@ class Decisions:
         return decision
 
     def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
-        changes: Changes = {}
-        loads = Counter(self._decided.replica_counts)
-        grown: Counter[str] = Counter()
-        rules_by_topic = RulesByTopic(self._decided, self._config)
-        under_way = len(self._decided.reassigning)
-
-        def reassign(asked: Reassignment) -> PartitionState:
-            nonlocal under_way
-            key = TopicPartition(asked.topic_id, asked.partition)
-            state, rules = self._decided.partition(key), rules_by_topic.find(key.topic_id)
-            if state is None or rules is None:
-                raise UnknownTopicOrPartitionError(
-                    "there is no such partition", topic_partition=key
-                )
-            if key in changes:
-                raise InvalidReplicaAssignmentError(
-                    "it is named twice in one request", topic_partition=key
-                )
-            if asked.replicas is None:
-                changes[key] = reassignment.cancelled(key, state, rules)
-            else:
-                after = reassignment.begun(key, state, rules, asked.replicas)
-                if after.is_reassigning and not state.is_reassigning:
-                    self._check_limits(key, after, loads, under_way)
-                    self._check_room(key, added_bytes(state, after), grown)
-                    self._offline.on_added(key, after.adding, self._stored_epoch)
-                    loads.update(after.adding)
-                    under_way += 1
-                changes[key] = after
-            return changes[key]
-
-        return self._put_each(reassign, request.reassignments, changes)
-
-    def _check_limits(
-        self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], under_way: int
-    ) -> None:
-        if under_way >= self._config.reassigning_partitions_max:
-            raise ReassignmentRefusedError(
-                f"{count(under_way, 'partition is', 'partitions are')} being reassigned already "
-                "(the setting cluster.reassigning_partitions_max): wait for some to end",
-                reason=ReassignmentReason.LIMIT_REACHED,
-                topic_partition=key,
-            )
-        for broker_id in after.adding:
-            if loads[broker_id] >= self._config.broker_partitions_max:
-                raise ReassignmentRefusedError(
-                    f"broker {broker_id} holds {loads[broker_id]} partition replicas, and "
-                    "the setting cluster.broker_partitions_max allows "
-                    f"{self._config.broker_partitions_max}: choose another broker, or move some "
-                    "away from it first",
-                    reason=ReassignmentReason.LIMIT_REACHED,
-                    topic_partition=key,
-                )
-
-    def _check_room(self, key: TopicPartition, added: int, grown: Counter[str]) -> None:
-        shard_key = SHARD_KEYS[shard_of(key.topic_id)]
-        more = grown[shard_key] + added
-        if more and self._decided.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
-            raise ReassignmentRefusedError(
-                "the metadata object of the topic has no room for more replicas (the "
-                f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
-                "fewer partitions at a time, or delete topics",
-                reason=ReassignmentReason.LIMIT_REACHED,
-                topic_partition=key,
-            )
-        grown[shard_key] = more
+        reassigning = Reassigning(self._decided, self._config, self._offline, self._stored_epoch)
+        return self._put_each(reassigning.decide, request.reassignments, reassigning.changes)
 
     def _elect_leaders(self, request: ElectLeaders) -> Decision:
         changes: Changes = {}
@@ -615,7 +446,3 @@ class Decisions:
             {key: each for key, each in changes.items() if each is not self._decided.partition(key)}
         )
         return decision
-
-
-def _key_of(topic: Topic) -> str:
-    return SHARD_KEYS[shard_of(topic.topic_id)]

@@ -438,7 +438,7 @@ async def test_no_write_is_done_after_the_lease_ran_out() -> None:
         def hang() -> None:
             assert hold.wait(60)
 
-        the.shell._renew_lease = hang  # type: ignore[method-assign]
+        the.shell._lease._renew = hang  # type: ignore[method-assign]
         before = store.writes
         try:
             await until(lambda: not the.shell._election.is_held(monotonic_now()))
@@ -470,7 +470,7 @@ async def test_the_rest_of_a_batch_is_not_written_once_the_lease_has_run_out() -
                 time.sleep(0.005)
             return is_swapped
 
-        the.shell._renew_lease = hang  # type: ignore[method-assign]
+        the.shell._lease._renew = hang  # type: ignore[method-assign]
         store.objects.swap = swap_slowly  # type: ignore[method-assign]
         try:
             with pytest.raises(NotControllerError) as raised:
