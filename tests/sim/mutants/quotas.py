@@ -8,7 +8,7 @@ MUTANTS = (
            "replication=config.replication,",
            "replication=config.replication, quotas=self._quotas,"),
     mutant("fetched bytes of a topic are not charged", "P73",
-           "millrace.broker.rpc.fetch:_FetchStream._on_sent",
+           "millrace.broker.rpc.fetch_sessions:FetchStream._on_sent",
            "self._throttle.charge_topic(partition.topic, plan.length)", "pass"),
     mutant("each broker gives the whole limit", "P73", "millrace.core.quotas.meters:Meters._rate",
            "limit / self._brokers if share is None else share", "limit"),

@@ -46,7 +46,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "snapshot_offset or Offset(0),", "", "self._orphans(names, bases),", "",
            "active.next_offset,\n", "Offset(0),\n"),
     mutant("what came damaged is sent again without a look at it", "P65",
-           "millrace.broker.rpc.fetch:_FetchStream._plan_partition",
+           "millrace.broker.rpc.fetch_sessions:FetchStream._plan_partition",
            "if position.must_verify:", "if False:"),
     mutant("batches of another partition, and changed ones, pass recovery", "P66",
            "millrace.broker.storage.scan:verified_batches",

@@ -28,6 +28,13 @@ from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.calls import Calls, Stream
 from millrace.broker.rpc.memory import ConnectionMemory, MemoryPool
 from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.rpc.produce_answers import Answers
+from millrace.broker.rpc.produce_checks import (
+    CheckedBatch,
+    CheckedRequest,
+    RequestChecks,
+    without_trace,
+)
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -36,7 +43,6 @@ from millrace.core.errors import (
     BrokerBusyError,
     BrokerShuttingDownError,
     InvalidTopicError,
-    MalformedRequestError,
     MillraceError,
     NotLeaderError,
     RequestTimedOutError,
@@ -45,19 +51,13 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import (
-    TOPIC_ID_BYTES,
-    LeaderEpoch,
     MonotonicMs,
     ProducerId,
-    TopicId,
     TopicPartition,
 )
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.quotas.quota import QuotaKind
-from millrace.core.records import batch as record_batch
-from millrace.core.records.header import BatchHeader
 from millrace.core.replica.replication.leader import Acks, Waiter
-from millrace.proto.codec import decode_produce_request
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host
@@ -67,33 +67,11 @@ from millrace.runtime.streams import run_until_first
 
 _log = logging.getLogger(__name__)
 
-_ANSWER_OVERHEAD = 8
-"""Bytes that a response adds to each answer."""
-_GATHER_SECONDS = 0.001
-"""How long an answer may wait for others while many requests are under way."""
-_GATHER_BYTES = 256 << 10
-"""Bytes of many requests. Below that latency matters, above the rate."""
-_GATHER_ANSWERS = 4
-"""Answers that are sent without waiting for more."""
-_TELL_AGAIN_MS = 100
-"""How much longer than it has to a client may wait without being told."""
 _SWEEP_SECONDS = 0.1
 """Pause between two looks for requests whose time is up."""
 
 
-@dataclass(slots=True)
-class _CheckedBatch:
-    """One batch of a request after the checking thread has seen it."""
-
-    topic_partition: TopicPartition
-    expected_epoch: LeaderEpoch
-    is_successor: bool
-    batch: memoryview
-    checked: BatchHeader | MillraceError
-
-
-_CheckedRequest = tuple[pb.ProduceHeader, list[_CheckedBatch] | MillraceError]
-_TimedCheck = tuple[_CheckedRequest, int]
+_TimedCheck = tuple[CheckedRequest, int]
 """With the nanoseconds of the thread that it took; 0: they were not measured."""
 
 
@@ -151,6 +129,7 @@ class ProduceService:
         self.refusals = calls.refusals
         self.listener = calls.listener
         self._calls = calls
+        self._checks = RequestChecks(partitions, limits.request_entries_max)
         # A stream's next message is in memory before the pool counts it. So there are only as many
         # streams as such messages fit into the connection's share.
         self._connection_streams_max = (
@@ -244,61 +223,10 @@ class ProduceService:
     def timed_check(self, message: bytes) -> _TimedCheck:
         """Split a message and check its batches; measure that if a quota asks for it."""
         if not self.quotas.limits_requests:
-            return self.check(message), 0
+            return self._checks.check(message), 0
         begun = thread_time_ns()
-        checked = self.check(message)
+        checked = self._checks.check(message)
         return checked, thread_time_ns() - begun
-
-    def check(self, message: bytes) -> _CheckedRequest:
-        """Split a message and check its batches; runs on the checking thread.
-
-        Raises:
-            MalformedRequestError: the message cannot be split.
-        """
-        header, views = decode_produce_request(message)
-        try:
-            self._check_header(header)
-        except MillraceError as error:
-            return header, _without_trace(error)
-        checked = []
-        for partition, view in zip(header.partitions, views, strict=True):
-            topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
-            outcome: BatchHeader | MillraceError
-            try:
-                if len(partition.topic_id) != TOPIC_ID_BYTES:
-                    raise MalformedRequestError(
-                        f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(partition.topic_id)} came"
-                    )
-                limits = self.partitions.get(topic_partition).limits
-                outcome = record_batch.check(topic_partition, view, limits)
-            except MillraceError as error:
-                outcome = _without_trace(error)
-            checked.append(
-                _CheckedBatch(
-                    topic_partition,
-                    LeaderEpoch(partition.leader_epoch),
-                    partition.is_successor,
-                    view,
-                    outcome,
-                )
-            )
-        return header, checked
-
-    def _check_header(self, header: pb.ProduceHeader) -> None:
-        partitions = header.partitions
-        entries_max = self.limits.request_entries_max
-        if len(partitions) > entries_max:
-            raise MalformedRequestError(
-                f"the request names {len(partitions)} partitions; at most {entries_max} may be"
-            )
-        if len({(each.topic_id, each.partition) for each in partitions}) < len(partitions):
-            raise MalformedRequestError(
-                "the request names a partition twice: send one batch of each in a request"
-            )
-        if header.acks not in (-1, 0, 1):
-            raise MalformedRequestError(f"acks is {header.acks}; it must be -1, 0 or 1")
-        if header.transactional_id:
-            raise UnsupportedFeatureError("transactions are not supported by this broker")
 
 
 class _ProduceStream:
@@ -313,33 +241,34 @@ class _ProduceStream:
         self._context = context
         self._memory = memory
         self._caller = caller
-        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, self._on_quotas)
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
-        self._outgoing: list[pb.ProduceAnswer] = []
-        self._in_write: list[pb.ProduceAnswer] = []
-        self._outgoing_bytes = 0
-        self._outgoing_since = 0.0  # When the first of them was ready, in seconds.
-        # A delay is told without an answer to a request where the client gets no answers, has sent
-        # nothing yet, or waits for a delay that has become shorter.
-        self._must_tell_delay = False
-        self._told_until = 0  # The end of the delay that the client was told.
         self._ended = asyncio.Event()
-        self._has_outgoing = asyncio.Event()
-        self._gathering: asyncio.TimerHandle | None = None
         self._in_check = 0
         self._drained = asyncio.Event()
         self._drained.set()
+        self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, self._on_quotas)
+        self._answers = Answers(
+            context,
+            self._throttle,
+            memory,
+            message_bytes_max=service.limits.message_bytes_max,
+            sent=service.metrics.requests.produce_send,
+            on_sent=self._drained.set,
+        )
 
     async def run(self) -> None:
         self._throttle.begin()
         if self._throttle.delay_ms():
-            self._tell_delay()
+            self._answers.tell_delay()
         try:
-            await run_until_first(self._write(), self._serve())
+            await run_until_first(self._answers.write(), self._serve())
         finally:
             self._throttle.close()
+
+    def _on_quotas(self) -> None:
+        self._answers.on_quotas()
 
     def end(self) -> None:
         """End the stream because the broker stops: answer received requests, then close."""
@@ -359,14 +288,14 @@ class _ProduceStream:
 
     @property
     def _unanswered(self) -> int:
-        return self._in_check + len(self._pending) + len(self._outgoing) + len(self._in_write)
+        return self._in_check + len(self._pending) + self._answers.count
 
     @property
     def _is_full(self) -> bool:
         limits = self._service.limits
         return (
             self._unanswered >= limits.produce_requests_in_flight_max
-            or self._outgoing_bytes >= limits.message_bytes_max
+            or self._answers.ready_bytes >= limits.message_bytes_max
         )
 
     async def _next_message(self) -> bytes:
@@ -418,7 +347,7 @@ class _ProduceStream:
         self._take(size, request)
         self._throttle.charge_time(nanoseconds + thread_time_ns() - begun)
 
-    def _take(self, size: int, request_checked: _CheckedRequest) -> None:
+    def _take(self, size: int, request_checked: CheckedRequest) -> None:
         """Append what can be appended of a checked request."""
         service = self._service
         header, checked = request_checked
@@ -453,9 +382,7 @@ class _ProduceStream:
         if not request.outstanding:
             self.on_request_done(request)
 
-    def _judge_early(
-        self, request: _Request, number: int, batch: _CheckedBatch, acks: Acks
-    ) -> None:
+    def _judge_early(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
         """Append or refuse a batch that has waited, unless its request was given up meanwhile."""
         if not request.is_answered:
             self._judge(request, number, batch, acks)
@@ -463,7 +390,7 @@ class _ProduceStream:
         if not request.outstanding:
             self.on_request_done(request)
 
-    def _judge(self, request: _Request, number: int, batch: _CheckedBatch, acks: Acks) -> None:
+    def _judge(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
         outcome = request.outcomes[number] = self._append(request, batch, acks)
         if not isinstance(outcome, MillraceError):
             partition = self._service.partitions.get(batch.topic_partition)
@@ -481,15 +408,13 @@ class _ProduceStream:
                 appended=Appended.NO,
             )
         self._on_refused(error)
-        self._send(
+        self._answers.send(
             pb.ProduceAnswer(
                 correlation_id=correlation_id, error=error_to_wire(error, is_write=True)
             )
         )
 
-    def _append(
-        self, request: _Request, batch: _CheckedBatch, acks: Acks
-    ) -> Waiter | MillraceError:
+    def _append(self, request: _Request, batch: CheckedBatch, acks: Acks) -> Waiter | MillraceError:
         service = self._service
         try:
             if isinstance(batch.checked, MillraceError):
@@ -507,7 +432,7 @@ class _ProduceStream:
             )
         except MillraceError as error:
             self._on_refused(error)
-            return _without_trace(error)
+            return without_trace(error)
         if not waiter.is_done:
             request.outstanding += 1
         if not waiter.is_duplicate:
@@ -575,85 +500,10 @@ class _ProduceStream:
                     )
                 )
         if request.is_awaited or is_refused:
-            self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
+            self._answers.send(
+                pb.ProduceAnswer(correlation_id=request.correlation_id, results=results)
+            )
             return
         self._drained.set()
         if self._throttle.delay_ms():
-            self._tell_delay()
-
-    @property
-    def _is_delayed_for_nothing(self) -> bool:
-        """Whether the quota has changed, and the client waits for longer than it has to."""
-        waits_ms = self._told_until - monotonic_now()
-        return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
-
-    def _on_quotas(self) -> None:
-        if self._is_delayed_for_nothing:
-            self._tell_delay()
-
-    def _tell_delay(self) -> None:
-        self._must_tell_delay = True
-        self._has_outgoing.set()
-
-    def _delay_to_tell(self) -> int:
-        """Return the client's delay; 1 ms ends one that it was told before, 0 tells nothing."""
-        delay_ms = self._throttle.delay_ms() or int(self._is_delayed_for_nothing)
-        if delay_ms:
-            self._told_until = monotonic_now() + delay_ms
-        return delay_ms
-
-    def _send(self, answer: pb.ProduceAnswer) -> None:
-        if not self._outgoing:
-            self._outgoing_since = host.monotonic_s()
-        self._outgoing.append(answer)
-        self._outgoing_bytes += answer.ByteSize()
-        # A write costs as much as reading a request. While more answers will come, one write takes
-        # several; with little to do, a request is answered at once.
-        if len(self._outgoing) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
-            self._has_outgoing.set()
-        elif self._gathering is None:
-            loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(_GATHER_SECONDS, self._has_outgoing.set)
-
-    async def _write(self) -> None:
-        while True:
-            await self._has_outgoing.wait()
-            self._has_outgoing.clear()
-            if self._gathering is not None:
-                self._gathering.cancel()
-                self._gathering = None
-            while self._outgoing or self._must_tell_delay:
-                self._must_tell_delay = False
-                since = self._outgoing_since
-                self._take_outgoing()
-                response = pb.ProduceResponse(
-                    answers=self._in_write, throttle_time_ms=self._delay_to_tell()
-                )
-                await self._context.write(response.SerializeToString())
-                if self._in_write:
-                    sent = self._service.metrics.requests.produce_send
-                    sent.observe(host.monotonic_s() - since)
-                self._in_write = []
-                self._drained.set()
-
-    def _take_outgoing(self) -> None:
-        """Move ready answers to `_in_write`, as many as fit into one message."""
-        total = count = 0
-        for answer in self._outgoing:
-            total += answer.ByteSize() + _ANSWER_OVERHEAD
-            if count and total > self._service.limits.message_bytes_max:
-                break
-            count += 1
-        self._in_write = self._outgoing[:count]
-        del self._outgoing[:count]
-        self._outgoing_bytes -= sum(answer.ByteSize() for answer in self._in_write)
-
-
-def _without_trace(error: MillraceError) -> MillraceError:
-    """Return an error that is kept, without its frames.
-
-    They hold the message, and in a cycle the error itself, so that only the garbage collector would
-    free it.
-    """
-    error.__cause__ = error.__context__ = None
-    return error.with_traceback(None)
+            self._answers.tell_delay()

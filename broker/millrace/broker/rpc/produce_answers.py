@@ -1,0 +1,142 @@
+"""The answers of a produce stream on their way to the client.
+
+Ready answers share a write while more will come: a write costs as much as reading a request. With
+little to do, a request is answered at once. A response also says how long the client waits by its
+quota. The delay is told without an answer to a request where the client gets no answers, has sent
+nothing yet, or waits for a delay that has become shorter.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import Histogram
+
+from millrace.broker.quotas import Throttle
+from millrace.broker.rpc.calls import Stream
+from millrace.broker.rpc.memory import ConnectionMemory
+from millrace.proto.v1 import produce_pb2 as pb
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
+
+_ANSWER_OVERHEAD: Final = 8
+"""Bytes that a response adds to each answer."""
+_GATHER_SECONDS: Final = 0.001
+"""How long an answer may wait for others while many requests are under way."""
+_GATHER_BYTES: Final = 256 << 10
+"""Bytes of many requests. Below that latency matters, above the rate."""
+_GATHER_ANSWERS: Final = 4
+"""Answers that are sent without waiting for more."""
+_TELL_AGAIN_MS: Final = 100
+"""How much longer than it has to a client may wait without being told."""
+
+
+class Answers:
+    """The ready answers of one stream, and what writes them.
+
+    Args:
+        memory: what the connection holds says whether more answers will come soon.
+        message_bytes_max: of a response.
+        sent: the histogram of the time from ready to sent.
+        on_sent: called when answers are with the client.
+
+    Attributes:
+        ready_bytes: of the answers that wait.
+    """
+
+    def __init__(
+        self,
+        context: Stream,
+        throttle: Throttle,
+        memory: ConnectionMemory,
+        *,
+        message_bytes_max: int,
+        sent: Histogram,
+        on_sent: Callable[[], None],
+    ) -> None:
+        self.ready_bytes = 0
+        self._context = context
+        self._throttle = throttle
+        self._memory = memory
+        self._message_bytes_max = message_bytes_max
+        self._sent = sent
+        self._on_sent = on_sent
+        self._ready: list[pb.ProduceAnswer] = []
+        self._in_write: list[pb.ProduceAnswer] = []
+        self._ready_since = 0.0  # When the first of them was ready, in seconds.
+        self._must_tell_delay = False
+        self._told_until = 0  # The end of the delay that the client was told.
+        self._has_ready = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
+
+    @property
+    def count(self) -> int:
+        """How many are not with the client yet."""
+        return len(self._ready) + len(self._in_write)
+
+    def send(self, answer: pb.ProduceAnswer) -> None:
+        """Send an answer, soon."""
+        if not self._ready:
+            self._ready_since = host.monotonic_s()
+        self._ready.append(answer)
+        self.ready_bytes += answer.ByteSize()
+        if len(self._ready) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
+            self._has_ready.set()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self._has_ready.set)
+
+    def tell_delay(self) -> None:
+        """Tell the client how long it waits, with an answer or without one."""
+        self._must_tell_delay = True
+        self._has_ready.set()
+
+    def on_quotas(self) -> None:
+        """The quotas have changed: the client may wait for longer than it has to."""
+        if self._is_delayed_for_nothing:
+            self.tell_delay()
+
+    async def write(self) -> None:
+        """Write answers for as long as the stream lasts."""
+        while True:
+            await self._has_ready.wait()
+            self._has_ready.clear()
+            if self._gathering is not None:
+                self._gathering.cancel()
+                self._gathering = None
+            while self._ready or self._must_tell_delay:
+                self._must_tell_delay = False
+                since = self._ready_since
+                self._take_ready()
+                response = pb.ProduceResponse(
+                    answers=self._in_write, throttle_time_ms=self._delay_to_tell()
+                )
+                await self._context.write(response.SerializeToString())
+                if self._in_write:
+                    self._sent.observe(host.monotonic_s() - since)
+                self._in_write = []
+                self._on_sent()
+
+    @property
+    def _is_delayed_for_nothing(self) -> bool:
+        waits_ms = self._told_until - monotonic_now()
+        return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
+
+    def _delay_to_tell(self) -> int:
+        """Return the client's delay; 1 ms ends one that it was told before, 0 tells nothing."""
+        delay_ms = self._throttle.delay_ms() or int(self._is_delayed_for_nothing)
+        if delay_ms:
+            self._told_until = monotonic_now() + delay_ms
+        return delay_ms
+
+    def _take_ready(self) -> None:
+        """Move ready answers to `_in_write`, as many as fit into one message."""
+        total = count = 0
+        for answer in self._ready:
+            total += answer.ByteSize() + _ANSWER_OVERHEAD
+            if count and total > self._message_bytes_max:
+                break
+            count += 1
+        self._in_write = self._ready[:count]
+        del self._ready[:count]
+        self.ready_bytes -= sum(answer.ByteSize() for answer in self._in_write)
