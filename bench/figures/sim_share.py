@@ -29,7 +29,9 @@ LEFT_OUT: Final = (
     "broker/app.py",
     "client/metrics.py",
     "client/tracing.py",
-    "client/page_server.py",
+    "runtime/page_messages.py",
+    "runtime/page_server.py",
+    "runtime/telemetry_server.py",
 )
 EARLY_SEEDS: Final = 8
 """Of the swarm; half of them store their metadata at an API server."""

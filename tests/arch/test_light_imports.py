@@ -67,7 +67,7 @@ def loads(module: str, unwanted: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "module", ["millrace.operator.app", "millrace.web.server", "millrace.client._sync.admin"]
+    "module", ["millrace.operator.app", "millrace.web.site", "millrace.client._sync.admin"]
 )
 def test_the_operator_the_web_page_and_administration_do_without_arrow(module: str) -> None:
     """The page loads it when it reads the first records."""

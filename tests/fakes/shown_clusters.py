@@ -26,8 +26,8 @@ from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId
 from millrace.core.topics import PartitionName
+from millrace.runtime.page_messages import Request, Response
 from millrace.web.clusters import Cluster, Clusters
-from millrace.web.messages import Request, Response
 from millrace.web.site import Site
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m\u202eesrever"

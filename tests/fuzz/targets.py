@@ -18,7 +18,8 @@ from millrace.core.records.compression import Codec, inflate
 from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2, produce_pb2
-from millrace.web import messages, values
+from millrace.runtime import page_messages
+from millrace.web import values
 from millrace.web.markup import element
 
 _ATTRIBUTES_AT: Final = FIELDS["attributes"][0]
@@ -103,11 +104,12 @@ def fuzz_hot_messages(data: bytes) -> None:
 
 def fuzz_web_request(data: bytes) -> None:
     """The head of a request for a page: refused, or for this machine and only to read."""
+    hosts = page_messages.OwnHosts("localhost".__eq__, "ask for localhost")
     try:
-        request = messages.parse_request(data)
-    except messages.RefusedError:
+        request = page_messages.parse_request(data, hosts)
+    except page_messages.RefusedError:
         return
-    assert request.method in messages.METHODS
+    assert request.method in page_messages.METHODS
     assert request.path.startswith("/")
     assert b"host" in data.lower()
 

@@ -45,7 +45,7 @@ from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1 import cluster_pb2, fetch_pb2, groups_pb2, positions_pb2, produce_pb2
 from millrace.proto.v1 import common_pb2 as common
 from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
-from millrace.runtime.page_server import CONNECTIONS_MAX
+from millrace.runtime.telemetry_server import CONNECTIONS_MAX
 
 MIB = 1 << 20
 GROWTH_MAX = 128 * MIB

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Metric, start_http_server
 from prometheus_client.registry import Collector
 from tests.background import repeated
 
-from millrace.operator.telemetry import WORKS, OperatorMetrics, Signs, TelemetryPage
+from millrace.operator.telemetry import WORKS, OperatorMetrics, Signs, serve_telemetry
 from millrace.spark.cluster.offsets import LogPosition, Offsets
 from millrace.spark.watching.query_metrics import query_metrics, report_failures
 from millrace.spark.watching.query_states import QueryStates
@@ -26,7 +26,7 @@ def operator_page() -> Iterator[str]:
     """Serve the metrics of an operator that acts; yield the address."""
     metrics = OperatorMetrics()
     metrics.acts.set(1)
-    page = TelemetryPage(metrics, Signs(), port=0)
+    page = serve_telemetry(metrics, Signs(), port=0)
 
     def look() -> None:
         for work in WORKS:

@@ -59,7 +59,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.broker.telemetry.page import MetricsPage
+from millrace.broker.telemetry.page import serve_metrics
 from millrace.broker.upkeep.cleaners import Cleaners
 from millrace.broker.upkeep.descriptors import connections_allowed
 from millrace.broker.upkeep.disk_watch import DiskWatch
@@ -368,9 +368,9 @@ class Broker:
         config = self._config
         listeners = (config.listener, config.outside_listener, config.replica_listener)
         names = [name for each in listeners for name in (each.host, each.advertised_host) if name]
-        page = MetricsPage.serve(config.metrics, self._metrics.registry, names)
+        page = serve_metrics(config.metrics, self._metrics.registry, names)
         self._endings.push_async_callback(asyncio.to_thread, page.close)
-        return str(page.address)
+        return str(Address(config.metrics.host, page.port))
 
     async def _make_controller(
         self, replica_address: Address, sessions: BrokerSessions, cache: MetadataCache

@@ -34,7 +34,7 @@ from millrace.operator.telemetry import (
     PORT,
     OperatorMetrics,
     Signs,
-    TelemetryPage,
+    serve_telemetry,
 )
 
 _log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Operator:
         for number in stop_signals:
             loop.add_signal_handler(number, stop.set)
         async with AsyncExitStack() as endings:
-            page = TelemetryPage(
+            page = serve_telemetry(
                 self._metrics, self._signs, self._config.port, self._config.page_names
             )
             endings.callback(page.close)

@@ -7,6 +7,7 @@ everything found long ago. `/readyz` fails until the API server was reached once
 import threading
 import time
 from collections.abc import Callable, Container
+from http import HTTPStatus
 from typing import Final
 
 from prometheus_client import (
@@ -18,7 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
-from millrace.runtime.page_server import PageHandler, PageServer, names_in
+from millrace.runtime.telemetry_server import TelemetryServer, names_in
 
 PORT: Final = 7095
 NAMES_VARIABLE: Final = "MILLRACE_OPERATOR_METRICS_NAMES"
@@ -114,40 +115,31 @@ class Signs:
             return [name for name, (at, most) in self._seen.items() if now - at > most]
 
 
-class TelemetryPage:
-    """`/metrics`, `/livez` and `/readyz`, served by threads of their own.
+def serve_telemetry(
+    metrics: OperatorMetrics, signs: Signs, port: int = PORT, further_names: str = ""
+) -> TelemetryServer:
+    """Serve `/metrics`, `/livez` and `/readyz`.
 
     Args:
         further_names: names under which it is asked for besides this machine's, with commas.
     """
 
-    def __init__(
-        self,
-        metrics: OperatorMetrics,
-        signs: Signs,
-        port: int = PORT,
-        further_names: str = "",
-    ) -> None:
-        class Handler(PageHandler):
-            registry = metrics.registry
-            names = names_in(further_names)
-            names_setting = NAMES_VARIABLE
+    def live() -> tuple[HTTPStatus, str]:
+        silent = signs.silent()
+        return _probe(not silent, f"silent for too long: {', '.join(silent)}")
 
-            def page(self, path: str) -> tuple[int, str] | None:
-                if path == "/livez":
-                    silent = signs.silent()
-                    return _probe(not silent, f"silent for too long: {', '.join(silent)}")
-                if path == "/readyz":
-                    return _probe(signs.is_ready, "the API server was not reached yet")
-                return None
+    def ready() -> tuple[HTTPStatus, str]:
+        return _probe(signs.is_ready, "the API server was not reached yet")
 
-        self._server = PageServer("0.0.0.0", port, Handler, "telemetry-page")
-        self.port: Final = self._server.server_port
-
-    def close(self) -> None:
-        """Stop serving; waits for the thread."""
-        self._server.close()
+    return TelemetryServer(
+        ("0.0.0.0", port),
+        metrics.registry,
+        thread_name="telemetry-page",
+        names=names_in(further_names),
+        names_setting=NAMES_VARIABLE,
+        pages={"/livez": live, "/readyz": ready},
+    )
 
 
-def _probe(is_well: bool, why: str) -> tuple[int, str]:
-    return (200, "ok") if is_well else (503, why)
+def _probe(is_well: bool, why: str) -> tuple[HTTPStatus, str]:
+    return (HTTPStatus.OK, "ok") if is_well else (HTTPStatus.SERVICE_UNAVAILABLE, why)

@@ -19,6 +19,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 from prometheus_client import CollectorRegistry
@@ -34,7 +35,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from millrace.core.addresses import parse_addresses
-from millrace.runtime.page_server import PageHandler, PageServer, names_in
+from millrace.runtime.telemetry_server import TelemetryServer, names_in
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.watching.position_reports import PositionReporter
 from millrace.spark.watching.query_metrics import query_metrics, report_failures
@@ -105,18 +106,28 @@ class QueryWatch:
         self._seen = _Seen(bootstrap_servers)
         registry = CollectorRegistry()
         registry.register(_QueryMetrics(self._seen))
-        handler = _pages(self._seen, registry, stale_after_s)
-        handler.names = names_in(f"{host},{names}")
-        handler.names_setting = "`names` of watch_queries (--page-names of a job)"
+
+        def health() -> tuple[HTTPStatus, str]:
+            problems = self._seen.problems(stale_after_s)
+            status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+            return status, "\n".join(problems or ["ok"])
+
         try:
-            self._server = PageServer(host, port, handler, "millrace-pages")
+            self._server = TelemetryServer(
+                (host, port),
+                registry,
+                thread_name="millrace-pages",
+                names=names_in(f"{host},{names}"),
+                names_setting="`names` of watch_queries (--page-names of a job)",
+                pages={"/healthz": health},
+            )
         except OSError as error:
             self._seen.close()
             raise InvalidOptionError(
                 f"the pages about queries cannot listen on {host}:{port}: {error.strerror}: choose "
                 "another port, or 0 for any"
             ) from error
-        self.address = f"{host}:{self._server.server_port}"
+        self.address = f"{host}:{self._server.port}"
         self._listener: _Listener | None = _Listener(self._seen)
         spark.streams.addListener(self._listener)
         for query in spark.streams.active:  # There is no start event for them.
@@ -215,18 +226,3 @@ class _QueryMetrics(Collector):
         yield from self._seen.metrics()
         if self._seen.reporter is not None:
             yield report_failures(self._seen.reporter.failures)
-
-
-def _pages(seen: _Seen, metrics: CollectorRegistry, stale_after_s: float) -> type[PageHandler]:
-    """Return what answers at the port."""
-
-    class Handler(PageHandler):
-        registry = metrics
-
-        def page(self, path: str) -> tuple[int, str] | None:
-            if path != "/healthz":
-                return None
-            problems = seen.problems(stale_after_s)
-            return (503 if problems else 200), "\n".join(problems or ["ok"])
-
-    return Handler

@@ -15,8 +15,8 @@ from tests.integration.web.conftest import LARGE, ODD, ORDERS, WebPage
 
 from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.client.producer.murmur2 import partition_of
-from millrace.web.server import CONNECTIONS_MAX, HEAD_S_MAX
-from millrace.web.site import PAGE_S_MAX
+from millrace.runtime.page_server import HEAD_S_MAX
+from millrace.web.site import CONNECTIONS_MAX, PAGE_S_MAX
 from millrace.web.values import CHARACTERS_MAX, WRITTEN_MAX
 
 KEY = b"customer-3"

@@ -11,7 +11,8 @@ import pytest
 from tests.fakes.silent_peers import silent_peers
 
 from millrace.operator.app import config_from_environment
-from millrace.operator.telemetry import OperatorMetrics, Signs, TelemetryPage
+from millrace.operator.telemetry import OperatorMetrics, Signs, serve_telemetry
+from millrace.runtime.telemetry_server import TelemetryServer
 
 
 class Clock:
@@ -32,13 +33,13 @@ def signs(clock: Clock) -> Signs:
 
 
 @pytest.fixture
-def page(signs: Signs) -> Iterator[TelemetryPage]:
-    served = TelemetryPage(OperatorMetrics(), signs, port=0)
+def page(signs: Signs) -> Iterator[TelemetryServer]:
+    served = serve_telemetry(OperatorMetrics(), signs, port=0)
     yield served
     served.close()
 
 
-def get(page: TelemetryPage, path: str) -> tuple[int, str]:
+def get(page: TelemetryServer, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page.port}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -48,7 +49,7 @@ def get(page: TelemetryPage, path: str) -> tuple[int, str]:
 
 
 def test_a_part_that_is_silent_for_longer_than_it_may_be_is_named(
-    page: TelemetryPage, signs: Signs, clock: Clock
+    page: TelemetryServer, signs: Signs, clock: Clock
 ) -> None:
     signs.give("watches", 600)
     signs.give("event loop", 60)
@@ -59,14 +60,14 @@ def test_a_part_that_is_silent_for_longer_than_it_may_be_is_named(
 
 
 def test_the_operator_is_ready_once_it_reached_the_api_server(
-    page: TelemetryPage, signs: Signs
+    page: TelemetryServer, signs: Signs
 ) -> None:
     assert get(page, "/readyz")[0] == 503
     signs.is_ready = True
     assert get(page, "/readyz")[0] == 200
 
 
-def test_silent_connections_keep_no_probe_out(page: TelemetryPage) -> None:
+def test_silent_connections_keep_no_probe_out(page: TelemetryServer) -> None:
     before = threading.active_count()
     with silent_peers("127.0.0.1", page.port, 100):
         assert get(page, "/livez") == (200, "ok\n")
@@ -81,7 +82,7 @@ def test_the_page_is_there_under_the_names_that_a_pod_s_environment_has(
 ) -> None:
     monkeypatch.setenv("MILLRACE_OPERATOR_METRICS_NAMES", "some.example.org, mine.example.org")
     names = config_from_environment("millrace", "default").page_names
-    page = TelemetryPage(OperatorMetrics(), Signs(), port=0, further_names=names)
+    page = serve_telemetry(OperatorMetrics(), Signs(), port=0, further_names=names)
     with closing(page), closing(HTTPConnection("127.0.0.1", page.port, timeout=10)) as connection:
         connection.request("GET", "/metrics", headers={"Host": name})
         answer = connection.getresponse()
@@ -90,7 +91,7 @@ def test_the_page_is_there_under_the_names_that_a_pod_s_environment_has(
         assert (said in answer.read()) is (status == 421)
 
 
-def test_metrics_are_there_for_prometheus(page: TelemetryPage) -> None:
+def test_metrics_are_there_for_prometheus(page: TelemetryServer) -> None:
     status, text = get(page, "/metrics")
     assert status == 200
     assert "# TYPE millrace_operator_acts gauge" in text

@@ -15,8 +15,8 @@ from tests.fakes.shown_clusters import (
 )
 
 from millrace.core.errors import ConnectionFailedError, InvalidTopicError, NotLeaderError
+from millrace.runtime.page_messages import Request
 from millrace.web.markup import visible
-from millrace.web.messages import Request
 from millrace.web.pages.topics import TOPICS_MAX
 from millrace.web.site import PAGES_AT_ONCE, Site
 

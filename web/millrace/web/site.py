@@ -22,16 +22,18 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.words import size
+from millrace.runtime.page_messages import OwnHosts, RefusedError, Request, Response
 from millrace.web import events
 from millrace.web.clusters import Clusters
 from millrace.web.markup import element, link
-from millrace.web.messages import METHODS, RefusedError, Request, Response
 from millrace.web.pages import brokers, cluster, groups, quotas, records, topics
 from millrace.web.pages.layout import Page, Visit, table, write
 from millrace.web.reading import BATCH_BYTES_MAX
 
 _log = logging.getLogger(__name__)
 
+CONNECTIONS_MAX: Final = 64
+"""Connections at a time; browsers open several, also in advance."""
 PAGES_AT_ONCE: Final = 8
 """Pages that are made at a time; further requests wait for their turn."""
 READS_AT_ONCE: Final = 2
@@ -54,15 +56,21 @@ _PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
 _WITH_RECORDS: Final = ("/records", "/record")
 _FILES: Final = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _CLUSTERS: Final = "clusters"
+_HOSTS: Final = OwnHosts(
+    {"localhost", "127.0.0.1", "[::1]"}.__contains__,
+    "this page is for this machine alone: open it as http://localhost, with its port",
+)
 
 
 class Site:
-    """See the module. Used on one event loop.
+    """The pages of clusters; implements `Pages` of the server. Used on one event loop.
 
     Args:
         clusters: that it shows.
         page_s_max: how long a request may take.
     """
+
+    hosts = _HOSTS
 
     def __init__(self, clusters: Clusters, page_s_max: float = PAGE_S_MAX) -> None:
         self._clusters, self._page_s_max = clusters, page_s_max
@@ -93,29 +101,33 @@ class Site:
                 visit = Visit(known[name], path, request.query)
                 return _response(await _PAGES[path](visit), visit)
         except RefusedError as error:
-            return refusal(error, visit)
+            return _refusal(error, visit)
         except TimeoutError:
             if not is_begun:
                 why = (
                     f"this page had no turn in {self._page_s_max / 2:g} s, as many are asked for: "
                     "try again"
                 )
-                return refusal(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, why), visit)
+                return _refusal(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, why), visit)
             why = f"the brokers did not answer in {self._page_s_max:g} s: try again"
-            return refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
+            return _refusal(RefusedError(HTTPStatus.GATEWAY_TIMEOUT, why), visit)
         except CreditTooSmallError:
             why = (
                 f"a batch is larger than {size(BATCH_BYTES_MAX)}, which this page does not read; "
                 "`millrace consume` does"
             )
-            return refusal(RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, why), visit)
+            return _refusal(RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, why), visit)
         except MillraceError as error:
-            return refusal(RefusedError(_status_of(error), error.message), visit)
+            return _refusal(RefusedError(_status_of(error), error.message), visit)
         except Exception as error:
             events.PAGE_FAILED.log(_log, path=request.path, cause=error)
             why = "the page has failed by a mistake of its own; the log of its process says more"
             # Without the visit: what failed may be the frame that is made of it.
-            return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why))
+            return _refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, why))
+
+    def refuse(self, error: RefusedError) -> Response:
+        """Return the page that says why a request is not served."""
+        return _refusal(error)
 
     @asynccontextmanager
     async def _turn(self, room: asyncio.Semaphore) -> AsyncIterator[None]:
@@ -128,7 +140,7 @@ class Site:
             room.release()
 
 
-def refusal(error: RefusedError, visit: Visit | None = None) -> Response:
+def _refusal(error: RefusedError, visit: Visit | None = None) -> Response:
     """Return the page that says why there is no other one."""
     titles = {
         HTTPStatus.NOT_FOUND: "Not found",
@@ -141,9 +153,7 @@ def refusal(error: RefusedError, visit: Visit | None = None) -> Response:
 
 
 def _response(page: Page, visit: Visit | None) -> Response:
-    fields = {"Allow": ", ".join(METHODS)} if page.status is HTTPStatus.METHOD_NOT_ALLOWED else {}
-    body = write(page, visit, datetime.now(UTC))
-    return Response(body, status=page.status, fields=fields)
+    return Response(write(page, visit, datetime.now(UTC)), status=page.status)
 
 
 def _list(names: list[str]) -> Page:

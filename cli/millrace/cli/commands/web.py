@@ -86,16 +86,18 @@ async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
     """Serve until a signal."""
     import asyncio
 
-    from millrace.web.server import WebServer
+    from millrace.runtime.page_server import PageServer
+    from millrace.web.site import CONNECTIONS_MAX, Site
 
     stopped = asyncio.Event()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = await WebServer.serve(listening, clusters)
+    server = await PageServer.serve(listening, Site(clusters), CONNECTIONS_MAX)
     try:
         await stopped.wait()
     finally:
         await server.close()
+        await clusters.close()
 
 
 def _on_kubernetes() -> "Clusters":

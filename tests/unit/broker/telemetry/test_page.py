@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.broker.telemetry.page import MetricsPage
+from millrace.broker.telemetry.page import serve_metrics
 from millrace.core.broker_config import MetricsConfig
 from millrace.core.errors import NotLeaderError
 
@@ -19,9 +19,9 @@ from millrace.core.errors import NotLeaderError
 def test_it_answers_in_openmetrics_where_that_is_asked_for(accept: str, kind: str) -> None:
     metrics = BrokerMetrics()
     metrics.refused(NotLeaderError("it moved"), "Produce")
-    page = MetricsPage.serve(MetricsConfig(port=0), metrics.registry)
+    page = serve_metrics(MetricsConfig(port=0), metrics.registry)
     try:
-        asked = Request(f"http://{page.address}/metrics", headers={"Accept": accept})
+        asked = Request(f"http://127.0.0.1:{page.port}/metrics", headers={"Accept": accept})
         with urlopen(asked, timeout=10) as answer:
             assert answer.headers["Content-Type"].partition(";")[0] == kind
             text = answer.read().decode()

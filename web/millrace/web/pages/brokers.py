@@ -6,8 +6,8 @@ from http import HTTPStatus
 from pathlib import PurePosixPath
 
 from millrace.client import ClusterDescription, LogDescription, TopicDescription
+from millrace.runtime.page_messages import RefusedError
 from millrace.web.markup import Markup, element
-from millrace.web.messages import RefusedError
 from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table
 
 _DOWN = ("fenced", "unreachable")

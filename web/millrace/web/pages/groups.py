@@ -9,8 +9,8 @@ from typing import Final
 from millrace.client import Admin, GroupDescription, GroupListing, Lag, MillraceError
 from millrace.core.coordinator.groups.lags import LagSums, added_up, asked_about
 from millrace.core.topics import PartitionName
+from millrace.runtime.page_messages import RefusedError
 from millrace.web.markup import Child, element
-from millrace.web.messages import RefusedError
 from millrace.web.pages.layout import Page, Visit, age_of, bytes_of, facts, number, pager, table
 
 GROUPS_MAX: Final = 50

@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 from millrace.core.numbers import parse_whole_number
 from millrace.core.words import duration, size
+from millrace.runtime.page_messages import RefusedError
 from millrace.web import markup
 from millrace.web.clusters import Cluster
 from millrace.web.markup import Child, Markup, element, joined
-from millrace.web.messages import RefusedError
 
 PAGES: Final = {
     "/": "Cluster",

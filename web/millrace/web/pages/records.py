@@ -10,9 +10,9 @@ from millrace.client.times import parse_time_ms
 from millrace.core.ids import PARTITION_MAX
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
+from millrace.runtime.page_messages import RefusedError
 from millrace.web import markup, values
 from millrace.web.markup import Child, Markup, element, joined
-from millrace.web.messages import RefusedError
 from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table, time_of
 from millrace.web.reading import RECORDS_MAX, Found, Part, Row, read
 

@@ -1,12 +1,12 @@
 """Requests and responses of HTTP/1.1, as far as pages need them: pure.
 
-A connection carries one request, with a short head and without a body. Its `Host` must be this
-machine. Another name there means DNS rebinding: a page of another site lets a name of its own point
-to this address, and makes the browser ask here. Source: RFC 9110, RFC 9112.
+A connection carries one request, with a short head and without a body. Its `Host` must be one of
+this machine's. Another name there means DNS rebinding: a page of another site lets a name of its
+own point to this address, and makes the browser ask here. Source: RFC 9110, RFC 9112.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -14,12 +14,10 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 HEAD_BYTES_MAX: Final = 16 * 1024
 """Bytes of a request's head."""
-HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-"""The hosts under which this machine is asked; any port, as `kubectl port-forward` chooses one."""
 METHODS: Final = ("GET", "HEAD")
 _FIELDS_MAX: Final = 100
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
-_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d{1,5})?", re.ASCII)
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:,\[\]]*)(?::\d{1,5})?", re.ASCII)
 _LINKED: Final = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 """What browsers say when their user follows a link (Fetch Metadata)."""
 _SECURITY: Final = {
@@ -38,7 +36,7 @@ _SECURITY: Final = {
 
 
 class RefusedError(Exception):
-    """A request that is not served.
+    """A request is not served.
 
     Attributes:
         status: of the response.
@@ -51,6 +49,20 @@ class RefusedError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
+class OwnHosts:
+    """The hosts under which this machine is asked.
+
+    Attributes:
+        has: whether a host is one of them; it is in lower case and without its port, as `kubectl
+            port-forward` chooses any. Empty: the request has none.
+        advice: what a person does who has asked for another one.
+    """
+
+    has: Callable[[str], bool]
+    advice: str
+
+
+@dataclass(slots=True, frozen=True)
 class Request:
     """A request for a page."""
 
@@ -58,6 +70,8 @@ class Request:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     """Of a name that is given several times, the last value."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Header fields, in lower case."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,17 +92,19 @@ class Response:
             **_SECURITY,
             **self.fields,
         }
+        if self.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            fields["Allow"] = ", ".join(METHODS)
         lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}"]
         lines += [f"{name}: {value}" for name, value in fields.items()]
         head = "\r\n".join([*lines, "", ""]).encode("ascii")
         return head if method == "HEAD" else head + self.body
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes, hosts: OwnHosts) -> Request:
     """Return the request with this head.
 
     Raises:
-        RefusedError: it is none, or none for this page.
+        RefusedError: it is none, or none for this machine.
     """
     try:
         first, *lines = head.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
@@ -102,36 +118,38 @@ def parse_request(head: bytes) -> Request:
     if found is None:
         raise _bad("that is no request of HTTP/1.1")
     method, target = found.groups()
-    _check_fields(lines)
+    fields = _fields(lines)
+    _check(fields, hosts)
     if method not in METHODS:
         raise RefusedError(
-            HTTPStatus.METHOD_NOT_ALLOWED, "this page only shows: it answers GET and HEAD"
+            HTTPStatus.METHOD_NOT_ALLOWED, "a page is only shown: it answers GET and HEAD"
         )
     path, _, query = target.partition("?")
-    return Request(method, _text(path), _query(query))
+    joined = {name: ", ".join(values) for name, values in fields.items()}
+    return Request(method, _text(path), _query(query), joined)
 
 
-def _check_fields(lines: list[str]) -> None:
-    """Refuse a request with a body, for another host, or made by a page of another site.
-
-    Raises:
-        RefusedError: says why.
-    """
+def _fields(lines: list[str]) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             raise _bad("a header field is malformed")
         fields.setdefault(name.lower(), []).append(value.strip().lower())
+    return fields
+
+
+def _check(fields: Mapping[str, list[str]], hosts: OwnHosts) -> None:
+    """Refuse a request with a body, for another host, or made by a page of another site.
+
+    Raises:
+        RefusedError: says why.
+    """
     if "transfer-encoding" in fields or fields.get("content-length", ["0"]) != ["0"]:
         raise _bad("a request for a page has no body")
-    hosts = fields.get("host", [])
-    found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-    if found is None or found[1] not in HOSTS:
-        raise RefusedError(
-            HTTPStatus.MISDIRECTED_REQUEST,
-            "this page is for this machine alone: open it as http://localhost, with its port",
-        )
+    host = _HOST.fullmatch(", ".join(fields.get("host", ())))
+    if host is None or not hosts.has(host[1]):
+        raise RefusedError(HTTPStatus.MISDIRECTED_REQUEST, hosts.advice)
     # A link may lead here from anywhere. An image, a script or a frame of another site has no
     # business here, nor one of another port of this machine, which browsers call the same site.
     if {"cross-site", "same-site"} & set(fields.get("sec-fetch-site", ())) and any(

@@ -1,5 +1,6 @@
 """Pages for Prometheus and probes stay available, whatever their peers do."""
 
+import gzip
 import socket
 import threading
 from collections.abc import Iterator
@@ -7,59 +8,61 @@ from contextlib import closing
 from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPConnection
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
-from tests.fakes.silent_peers import silent_peers
+from tests.fakes.silent_peers import is_closed, silent_peers
 from tests.integration.running_broker import wait_until
 
-from millrace.runtime.page_server import (
-    CONNECTIONS_MAX,
-    SILENT_S_MAX,
-    PageHandler,
-    PageServer,
-    is_own_host,
-)
+from millrace.runtime.page_messages import HEAD_BYTES_MAX
+from millrace.runtime.page_server import HEAD_S_MAX
+from millrace.runtime.telemetry_server import CONNECTIONS_MAX, TelemetryServer, is_own_host
 
 
 @pytest.fixture
-def server() -> Iterator[PageServer]:
-    metrics = CollectorRegistry()
-    Gauge("figure", "A figure.", registry=metrics).set(7)
-
-    class Handler(PageHandler):
-        registry = metrics
-
-        def page(self, path: str) -> tuple[int, str] | None:
-            return (503, "not well") if path == "/well" else None
-
-    served = PageServer("127.0.0.1", 0, Handler, "pages")
+def server() -> Iterator[TelemetryServer]:
+    served = serve()
     yield served
     served.close()
 
 
-def get(server: PageServer, path: str) -> tuple[int, str]:
+def serve(port: int = 0, names_setting: str = "") -> TelemetryServer:
+    metrics = CollectorRegistry()
+    Gauge("figure", "A figure.", registry=metrics).set(7)
+
+    def well() -> tuple[HTTPStatus, str]:
+        return HTTPStatus.SERVICE_UNAVAILABLE, "not well"
+
+    return TelemetryServer(
+        ("127.0.0.1", port),
+        metrics,
+        thread_name="pages",
+        names_setting=names_setting,
+        pages={"/well": well},
+    )
+
+
+def get(server: TelemetryServer, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{server.server_port}{path}", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
 
 
-def test_metrics_and_pages_of_a_programs_own_are_served(server: PageServer) -> None:
+def test_metrics_and_pages_of_a_programs_own_are_served(server: TelemetryServer) -> None:
     assert "figure 7.0\n" in get(server, "/metrics")[1]
     assert get(server, "/well") == (503, "not well\n")
 
 
 def ask(
-    server: PageServer, method: str, path: str, host: str | None = None
+    server: TelemetryServer, method: str, path: str, host: str | None = None
 ) -> tuple[int, Message, bytes]:
     """Make a request; return status, header and body of the answer."""
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
     with closing(connection):
         connection.request(method, path, headers={} if host is None else {"Host": host})
         answer = connection.getresponse()
@@ -67,24 +70,34 @@ def ask(
 
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/well/more", "/..", "/x/metrics"])
-def test_there_is_nothing_at_other_paths(server: PageServer, path: str) -> None:
+def test_there_is_nothing_at_other_paths(server: TelemetryServer, path: str) -> None:
     assert ask(server, "GET", path)[0] == HTTPStatus.NOT_FOUND
 
 
-def test_parameters_choose_no_other_page(server: PageServer) -> None:
+def test_metrics_are_compressed_for_who_can_read_that(server: TelemetryServer) -> None:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    with closing(connection):
+        connection.request("GET", "/metrics", headers={"Accept-Encoding": "deflate, GZip;q=0.5"})
+        answer = connection.getresponse()
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert b"figure 7.0" in gzip.decompress(answer.read())
+    assert ask(server, "GET", "/metrics")[1]["Content-Encoding"] is None
+
+
+def test_parameters_choose_no_other_page(server: TelemetryServer) -> None:
     assert b"figure 7.0" in ask(server, "GET", "/metrics?name[]=figure")[2]
     assert ask(server, "GET", "/well?x=1")[0] == HTTPStatus.SERVICE_UNAVAILABLE
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/well", "/nothing"])
-def test_head_is_answered_like_get_without_the_page(server: PageServer, path: str) -> None:
+def test_head_is_answered_like_get_without_the_page(server: TelemetryServer, path: str) -> None:
     status, _, _ = ask(server, "GET", path)
     answer = ask(server, "HEAD", path)
     assert (answer[0], answer[2]) == (status, b"")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"])
-def test_other_methods_are_not_allowed(server: PageServer, method: str) -> None:
+def test_other_methods_are_not_allowed(server: TelemetryServer, method: str) -> None:
     status, header, _ = ask(server, method, "/metrics")
     assert (status, header["Allow"]) == (HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD")
 
@@ -105,7 +118,7 @@ def test_other_methods_are_not_allowed(server: PageServer, method: str) -> None:
     ],
 )
 def test_addresses_and_names_that_only_this_network_has_are_its_own(
-    server: PageServer, host: str
+    server: TelemetryServer, host: str
 ) -> None:
     assert ask(server, "GET", "/metrics", host)[0] == 200
 
@@ -116,7 +129,7 @@ def test_addresses_and_names_that_only_this_network_has_are_its_own(
 )
 @pytest.mark.parametrize("path", ["/metrics", "/well"])
 def test_another_sites_name_is_refused_and_shows_nothing(
-    server: PageServer, host: str, path: str
+    server: TelemetryServer, host: str, path: str
 ) -> None:
     status, _, body = ask(server, "GET", path, host)
     assert status == HTTPStatus.MISDIRECTED_REQUEST
@@ -125,35 +138,40 @@ def test_another_sites_name_is_refused_and_shows_nothing(
 
 
 def test_a_refused_name_is_told_where_names_are_set_if_they_are_set_anywhere(
-    server: PageServer,
+    server: TelemetryServer,
 ) -> None:
     _, _, body = ask(server, "GET", "/metrics", "evil.example")
     assert b"add the name" not in body
-    handler: Any = server.RequestHandlerClass
-    handler.names_setting = "the setting `names`"
-    _, _, body = ask(server, "GET", "/metrics", "evil.example")
+    with closing(serve(names_setting="the setting `names`")) as told:
+        _, _, body = ask(told, "GET", "/metrics", "evil.example")
     assert b"or add the name to the setting `names`" in body
 
 
 def test_names_that_are_configured_are_its_own() -> None:
-    assert is_own_host("Metrics.Example.org:7093", ["metrics.example.ORG"])
+    assert is_own_host("metrics.example.org", ["metrics.example.ORG"])
     assert not is_own_host("other.example.org", ["metrics.example.org"])
 
 
-def test_silent_connections_make_room_for_the_next_one(server: PageServer) -> None:
+def test_silent_connections_make_room_for_the_next_one(server: TelemetryServer) -> None:
     before = threading.active_count()
-    with silent_peers("127.0.0.1", server.server_port, 10 * CONNECTIONS_MAX):
+    with silent_peers("127.0.0.1", server.port, 10 * CONNECTIONS_MAX) as peers:
         assert get(server, "/metrics")[0] == 200
         wait_until(
-            lambda: threading.active_count() - before <= CONNECTIONS_MAX,
+            lambda: sum(map(is_closed, peers)) >= 9 * CONNECTIONS_MAX,
             "only the newest connections are left",
-            SILENT_S_MAX / 2,
+            HEAD_S_MAX / 2,
         )
+    assert threading.active_count() == before
 
 
-def test_nothing_is_left_of_a_server_that_is_closed(server: PageServer) -> None:
+def test_a_long_request_is_refused_before_it_is_read_to_its_end(server: TelemetryServer) -> None:
+    path = "/metrics?" + "x" * HEAD_BYTES_MAX
+    assert get(server, path)[0] == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+
+def test_nothing_is_left_of_a_server_that_is_closed(server: TelemetryServer) -> None:
     server.close()
     assert "pages" not in {each.name for each in threading.enumerate()}
     with pytest.raises(OSError, match="refused"):
         get(server, "/metrics")
-    PageServer("127.0.0.1", server.server_port, PageHandler, "pages").close()  # The port is free.
+    serve(server.port).close()  # The port is free.

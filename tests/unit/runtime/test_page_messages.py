@@ -1,4 +1,4 @@
-"""Requests that are none, or not for this page, are refused; answers say that they are safe."""
+"""What is no request for a page of this machine is refused; answers say that they are safe."""
 
 from http import HTTPStatus
 
@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.web.messages import RefusedError, Request, Response, parse_request
+from millrace.runtime import page_messages
+from millrace.runtime.page_messages import OwnHosts, RefusedError, Request, Response
 
 HOST = b"Host: localhost:7098\r\n"
+OWN = OwnHosts({"localhost", "127.0.0.1", "[::1]"}.__contains__, "ask for localhost")
+
+
+def parse_request(data: bytes) -> Request:
+    return page_messages.parse_request(data, OWN)
 
 
 def head(line: bytes = b"GET / HTTP/1.1", fields: bytes = HOST) -> bytes:
@@ -17,8 +23,21 @@ def head(line: bytes = b"GET / HTTP/1.1", fields: bytes = HOST) -> bytes:
 
 def test_a_request_has_a_path_and_values() -> None:
     request = parse_request(head(b"GET /topic?name=a%2Fb+c&first=&name=z%C3%A9 HTTP/1.1"))
-    assert request == Request("GET", "/topic", {"name": "zé", "first": ""})
-    assert parse_request(head(b"HEAD /a%20b HTTP/1.0")) == Request("HEAD", "/a b", {})
+    fields = {"host": "localhost:7098"}
+    assert request == Request("GET", "/topic", {"name": "zé", "first": ""}, fields)
+    assert parse_request(head(b"HEAD /a%20b HTTP/1.0")) == Request("HEAD", "/a b", {}, fields)
+
+
+def test_fields_are_in_lower_case_and_joined() -> None:
+    fields = b"Accept: Text/Plain\r\naccept: */*\r\n"
+    assert parse_request(head(fields=HOST + fields)).fields["accept"] == "text/plain, */*"
+
+
+def test_a_request_without_a_host_is_served_where_that_is_allowed() -> None:
+    anyone = OwnHosts("".__eq__, "leave the host out")
+    assert page_messages.parse_request(head(fields=b""), anyone).path == "/"
+    with pytest.raises(RefusedError):
+        page_messages.parse_request(head(), anyone)
 
 
 @pytest.mark.parametrize(
