@@ -16,7 +16,7 @@ from millrace.broker.config import ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._settings import AdminConfig
-from millrace.core import settings
+from millrace.core import settings, settings_table
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
 from millrace.spark.options import sink_options
@@ -106,7 +106,7 @@ client is created. Names are Kafka's with `_` instead of `.` and `-`, unless not
 Spark's options are on [a page of their own](spark-options.md).
 """
 _CLIENT_COLUMNS: Final = {
-    title: show for title, show in settings.COLUMNS.items() if title != "change"
+    title: show for title, show in settings_table.COLUMNS.items() if title != "change"
 }
 
 
@@ -114,14 +114,14 @@ def configuration() -> str:
     """Return the page about configuration."""
     parts = [
         _INTRODUCTION,
-        settings.markdown_table(TopicConfig, separator=SEPARATOR),
+        settings_table.markdown_table(TopicConfig, separator=SEPARATOR),
         "",
         _BROKER,
         *_sections(BrokerConfig, ""),
         _CLIENTS,
     ]
     for title, config in _CLIENT_CONFIGS.items():
-        parts += [f"### {title}\n", settings.markdown_table(config, _CLIENT_COLUMNS) + "\n"]
+        parts += [f"### {title}\n", settings_table.markdown_table(config, _CLIENT_COLUMNS) + "\n"]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -130,7 +130,7 @@ def _sections(cls: type, name: str) -> Iterator[str]:
     if name:
         assert cls.__doc__ is not None
         yield f"{cls.__doc__.splitlines()[0]}\n"
-    yield settings.markdown_table(cls) + "\n"
+    yield settings_table.markdown_table(cls) + "\n"
     for inner, section in settings.sections_of(cls).items():
         yield from _sections(section, f"{name}.{inner}".lstrip("."))
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 
 from millrace.core.coordinator.groups.assignors import SubscribedTopic
-from millrace.core.coordinator.groups.membership import FoundTopic
 from millrace.core.coordinator.groups.patterns import matching
+from millrace.core.coordinator.groups.subscriptions import FoundTopic
 from millrace.core.ids import TopicId
 
 

@@ -20,8 +20,9 @@ from millrace.core.coordinator.groups.group import (
     Member,
     Partitions,
 )
-from millrace.core.coordinator.groups.membership import FoundTopic, Heartbeat, MembershipMachine
+from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine
 from millrace.core.coordinator.groups.patterns import matching
+from millrace.core.coordinator.groups.subscriptions import FoundTopic
 from millrace.core.errors import FencedMemberEpochError, UnknownMemberIdError
 from millrace.core.ids import TopicId, WallMs
 

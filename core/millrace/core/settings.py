@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from types import NoneType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -399,43 +399,6 @@ def known_names(cls: type, *, separator: str = "_") -> Mapping[str, str]:
     return {**others, **{name: name for name in settings}}
 
 
-def markdown_table(
-    cls: type,
-    columns: Mapping[str, Callable[[NamedSetting], str]] | None = None,
-    *,
-    separator: str = "_",
-) -> str:
-    """Return the settings of one class, sections left out, as a Markdown table.
-
-    Args:
-        cls: the class.
-        columns: the content of each column, by its title; default: `COLUMNS`.
-        separator: joins the words of a name.
-    """
-    columns = columns or COLUMNS
-    rows = [list(columns), ["---"] * len(columns)]
-    for each in settings_of(cls, separator=separator).values():
-        rows.append([show(each) for show in columns.values()])
-    return "\n".join(_row(row) for row in rows)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"|{'|'.join(cells)}|" if set(cells) == {"---"} else f"| {' | '.join(cells)} |"
-
-
-def _name_text(each: NamedSetting) -> str:
-    return f"`{each.name}`" + "".join(f" (`{alias}`)" for alias in each.description.aliases)
-
-
-def _change_text(each: NamedSetting) -> str:
-    return "restart" if each.description.needs_restart else "at once"
-
-
-def _meaning_text(each: NamedSetting) -> str:
-    note = " *Tuning.*" if each.description.visibility is Visibility.TUNING else ""
-    return each.description.documentation + note
-
-
 @cache
 def _settings_of(cls: Any, separator: str) -> Mapping[str, NamedSetting]:
     """Cached, as a broker's start parses the settings of every topic."""
@@ -571,11 +534,11 @@ def _check_value(each: NamedSetting, value: object) -> None:
         description = each.description
         in_bounds = description.minimum <= value <= description.maximum
         if not in_bounds and not (value == -1 and description.minus_one):
-            raise ValueError(f"must be {_allowed_text(each)}")
+            raise ValueError(f"must be {allowed_text(each)}")
         return
     choices = _choices(each)
     if not isinstance(value, each.kind) or (choices and value not in choices):
-        raise ValueError(f"must be {_allowed_text(each)}")
+        raise ValueError(f"must be {allowed_text(each)}")
     if each.kind is tuple and not all(cast(tuple[str, ...], value)):
         raise ValueError("must not hold an empty text")
     if each.kind is tuple and not value:
@@ -615,7 +578,7 @@ def default_text(each: NamedSetting) -> str:
     return text or "(empty)"
 
 
-def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
+def allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
     """Return the values that a setting takes; brief: without an upper bound that is never
     reached."""
     if each.description.allowed:
@@ -642,13 +605,3 @@ def _for_people(number: int, unit: Unit) -> str:
         if factor > 1 and number >= factor and number % factor == 0:
             return f"{number // factor}{suffix}"
     return ""
-
-
-COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {
-    "name": _name_text,
-    "default": default_text,
-    "allowed": partial(_allowed_text, brief=True),
-    "change": _change_text,
-    "meaning": _meaning_text,
-}
-"""The columns of a table of settings."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.core import settings
+from millrace.core import settings, settings_table
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import Unit, constant, section, setting
 
@@ -258,7 +258,7 @@ def test_the_stored_form_of_a_value_reads_back_as_the_value() -> None:
 
 
 def test_the_table_says_default_bounds_and_meaning() -> None:
-    table = settings.markdown_table(Outer, separator=".").splitlines()
+    table = settings_table.markdown_table(Outer, separator=".").splitlines()
     assert "| `paths` | (required) | a list of texts | restart | Where. |" in table
     assert (
         "| `size.bytes` | 4096 (4KiB) | 10 to 1099511627776 bytes, -1: no limit | restart "
@@ -301,13 +301,13 @@ def test_choices_are_taken_in_any_case() -> None:
 def test_users_cannot_set_a_constant() -> None:
     with pytest.raises(InvalidConfigError, match="pause_ms: there is no such setting"):
         settings.parse(Named, {"pause_ms": 1})
-    assert "pause_ms" not in settings.markdown_table(Named)
+    assert "pause_ms" not in settings_table.markdown_table(Named)
     assert settings.constants_of(Named) == {"pause_ms"}
     assert Named(pause_ms=1).pause_ms == 1
 
 
 def test_the_table_says_other_names_and_other_defaults() -> None:
-    assert settings.markdown_table(Named).splitlines()[2:] == [
+    assert settings_table.markdown_table(Named).splitlines()[2:] == [
         "| `fetchBytes` (`kafka.fetch.max.bytes`) | (none) | 0 to 2147483647 bytes | restart "
         "| How much. |",
         "| `pairs` | 2 | an even number | restart | How many. Kafka's `num.pairs`. |",

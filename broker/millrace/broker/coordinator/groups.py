@@ -25,9 +25,10 @@ from millrace.core.coordinator.groups.assignors import SubscribedTopic
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.groups.group import Current, Epochs, Group, concerned
-from millrace.core.coordinator.groups.membership import FoundTopic, Heartbeat
+from millrace.core.coordinator.groups.membership import Heartbeat
 from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.coordinator.groups.sessions import Sessions
+from millrace.core.coordinator.groups.subscriptions import FoundTopic
 from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.errors import (
     InstanceIdInUseError,

@@ -18,7 +18,8 @@ from millrace.core.coordinator.groups.group import (
     Member,
     Partitions,
 )
-from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of, check_group_name
+from millrace.core.coordinator.groups.member_checks import check_group_name
+from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.ids import TopicId

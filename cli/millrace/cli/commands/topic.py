@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,16 +13,16 @@ from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.confirmation import confirm
 from millrace.cli.console.failures import ExitCode, Failure, nearest
-from millrace.cli.console.output import print_json, print_result, print_table, put, say
+from millrace.cli.console.output import print_json, print_result, put, say
 from millrace.cli.explanations import exit_code_of
-from millrace.cli.topics.damage import damage_document, offline_on, print_damage
+from millrace.cli.topics.description import Found, _next, document, print_description
 from millrace.cli.topics.topic_selection import matching, selected, topics_argument
 from millrace.cli.topics.trimming import find_cuts
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
-from millrace.core.words import count, size
+from millrace.core.words import count
 
 if TYPE_CHECKING:
-    from millrace.client import DamagedReplica, LogDescription, TopicDescription
+    from millrace.client import TopicDescription
     from millrace.core.ids import TopicId
 
 
@@ -244,7 +242,7 @@ def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: st
     """
     with connect_admin(bootstrap) as admin:
         found = [
-            _Found(
+            Found(
                 admin.describe_topic(topic),
                 admin.describe_logs(topic),
                 admin.describe_damage(topic),
@@ -258,98 +256,7 @@ def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: st
     for number, each in enumerate(found):
         if number:
             put()
-        _print_description(each)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What brokers say about a topic."""
-
-    description: "TopicDescription"
-    logs: "list[LogDescription]"
-    damaged: "list[DamagedReplica]"
-
-    def document(self) -> dict[str, Any]:
-        """Return it for a program."""
-        return {
-            **_document(self.description),
-            "logs": [_log_document(log) for log in self.logs],
-            "damaged": [damage_document(each) for each in self.damaged],
-        }
-
-
-def _print_description(found: _Found) -> None:
-    description, damaged = found.description, found.damaged
-    logs = {(log.partition, log.broker_id): log for log in found.logs}
-    damaged_on = offline_on(damaged)
-    rows = []
-    for each in description.partitions:
-        offline = damaged_on.get(each.partition, set()).union(each.offline_replicas)
-        rows.append(
-            [
-                each.partition,
-                None if each.leader < 0 or each.leader in offline else each.leader,
-                each.leader_epoch,
-                _ids(each.replicas),
-                _ids(each.isr),
-                _ids(each.elr) or None,
-                _ids(sorted(offline)) or None,
-                *_amount(logs.get((each.partition, each.leader))),
-                _lag(logs.get((each.partition, each.leader))),
-            ]
-        )
-    print_table(
-        [
-            *("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "ELIGIBLE", "OFFLINE"),
-            *("RECORDS", "SIZE", "LAG"),
-        ],
-        rows,
-        title=f"{description.name} (id {description.topic_id.hex()})",
-    )
-    if any(log.compaction is not None for log in found.logs):
-        put()
-        print_table(
-            ["PARTITION", "BROKER", "COMPACTED TO", "DIRTY", "LAST COMPACTED", "PROBLEM"],
-            [_compaction_row(log) for log in found.logs],
-        )
-    if any(log.tier is not None for log in found.logs):
-        put()
-        print_table(
-            ["PARTITION", "BROKER", "ON SSD", "ON HDD", "HDD TO OFFSET", "PROBLEM"],
-            [_tier_row(log) for log in found.logs],
-        )
-    print_damage(damaged)
-    for line in _misplaced(description.misplaced(logs.values()), description.media):
-        say(line)
-    put()
-    print_table(
-        ["SETTING", "VALUE", "FROM"],
-        [[name, entry.value, entry.source] for name, entry in description.config.items()],
-    )
-    for line in _next(description, is_damaged=bool(damaged_on)):
-        say(line)
-
-
-def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
-    """Yield the replicas on another media than the topic asks for, a line for each broker."""
-    by_broker: dict[tuple[int, str], list[int]] = {}
-    for log in logs:
-        by_broker.setdefault((log.broker_id, str(log.media)), []).append(log.partition)
-    for (broker_id, lies_on), partitions in sorted(by_broker.items()):
-        yield (
-            f"on {lies_on} and not on {media}: partitions {_ids(partitions)} on broker {broker_id}"
-        )
-
-
-def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
-    """Yield further commands to look at, if something is going on."""
-    if is_damaged or any(
-        each.leader < 0 or each.offline_replicas for each in description.partitions
-    ):
-        yield "\nwhat is missing, and what to do about it: `millrace cluster health`"
-    moving = sum(each.is_reassigning for each in description.partitions)
-    if moving:
-        yield f"\n{count(moving, 'partition')} being reassigned: `millrace reassign status`"
+        print_description(each)
 
 
 @command.command(
@@ -619,7 +526,7 @@ def _print_changes(verb: str, topics: "Iterable[TopicDescription]", output: str)
     """Print topics as they are changed, one after another."""
     documents = []
     for topic in topics:
-        documents.append(_document(topic))
+        documents.append(document(topic))
         if output != "json":
             say(
                 f"{verb} {topic.name}: {count(len(topic.partitions), 'partition')}, "
@@ -627,112 +534,3 @@ def _print_changes(verb: str, topics: "Iterable[TopicDescription]", output: str)
             )
     if output == "json":
         print_json(documents if len(documents) > 1 else documents[0])
-
-
-def _amount(log: "LogDescription | None") -> tuple[int | None, str | None]:
-    """Return the records and the size of a leader's log, if it answered."""
-    if log is None:
-        return None, None
-    return log.high_watermark - log.log_start_offset, size(log.size_bytes)
-
-
-def _lag(log: "LogDescription | None") -> str | None:
-    """Return how far each follower is behind: `1: 0, 2: 35 (1.2 s)`, a `?` if it is unknown."""
-    if log is None or not log.followers:
-        return None
-    return ", ".join(
-        f"{each.broker_id}: ?"
-        if each.log_end_offset < 0
-        else f"{each.broker_id}: {log.log_end_offset - each.log_end_offset:,}"
-        + (f" ({each.behind_ms / 1000:.1f} s)" if each.behind_ms else "")
-        for each in log.followers
-    )
-
-
-def _compaction_row(log: "LogDescription") -> list[object]:
-    compaction = log.compaction
-    if compaction is None:
-        return [log.partition, log.broker_id, None, None, None, None]
-    at = compaction.compacted_at
-    return [
-        log.partition,
-        log.broker_id,
-        compaction.cleaner_point,
-        f"{compaction.dirty_ratio:.0%}",
-        "never" if at is None else f"{datetime.fromtimestamp(at // 1000, UTC):%Y-%m-%d %H:%M:%SZ}",
-        compaction.problem or None,
-    ]
-
-
-def _tier_row(log: "LogDescription") -> list[object]:
-    tier = log.tier
-    if tier is None:
-        return [log.partition, log.broker_id, size(log.size_bytes), None, None, None]
-    return [
-        log.partition,
-        log.broker_id,
-        size(log.size_bytes - tier.size_bytes),
-        size(tier.size_bytes),
-        tier.end_offset,
-        tier.problem or None,
-    ]
-
-
-def _log_document(log: "LogDescription") -> dict[str, Any]:
-    return {
-        "partition": log.partition,
-        "broker": log.broker_id,
-        "log_start_offset": log.log_start_offset,
-        "high_watermark": log.high_watermark,
-        "log_end_offset": log.log_end_offset,
-        "flushed_offset": log.flushed_offset,
-        "size_bytes": log.size_bytes,
-        "segments": log.segments,
-        "log_dir": log.log_dir,
-        "media": log.media,
-        "leads": log.leads,
-        "followers": [
-            {
-                "broker": each.broker_id,
-                "in_sync": each.is_in_sync,
-                "log_end_offset": each.log_end_offset,
-                "flushed_offset": each.flushed_offset,
-                "behind_ms": each.behind_ms,
-            }
-            for each in log.followers
-        ],
-        "compaction": None if log.compaction is None else asdict(log.compaction),
-        "tier": None if log.tier is None else asdict(log.tier),
-    }
-
-
-def _ids(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers))
-
-
-def _document(topic: "TopicDescription") -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "topic_id": topic.topic_id.hex(),
-        "internal": topic.is_internal,
-        "partitions": [
-            {
-                "partition": each.partition,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "leader_address": each.leader_address,
-                "replicas": list(each.replicas),
-                "isr": list(each.isr),
-                "elr": list(each.elr),
-                "offline_replicas": list(each.offline_replicas),
-                "adding_replicas": list(each.adding_replicas),
-                "removing_replicas": list(each.removing_replicas),
-                "is_recovering": each.is_recovering,
-            }
-            for each in topic.partitions
-        ],
-        "config": {
-            name: {"value": entry.value, "source": entry.source}
-            for name, entry in topic.config.items()
-        },
-    }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-from millrace.core import settings
+from millrace.core import settings, settings_table
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting
 from millrace.spark.errors import InvalidOptionError
@@ -121,17 +121,17 @@ def _meaningless(each: NamedSetting, use: Use) -> str:
 
 _KINDS: Final = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
 _COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {
-    "option": settings.COLUMNS["name"],
-    "default": settings.COLUMNS["default"],
-    "allowed": settings.COLUMNS["allowed"],
+    "option": settings_table.COLUMNS["name"],
+    "default": settings_table.COLUMNS["default"],
+    "allowed": settings_table.COLUMNS["allowed"],
     "for": lambda each: _KINDS[_use(each)],
-    "meaning": settings.COLUMNS["meaning"],
+    "meaning": settings_table.COLUMNS["meaning"],
 }
 
 
 def markdown_table(table: type) -> str:
     """Return the options as a table."""
-    return settings.markdown_table(table, _COLUMNS)
+    return settings_table.markdown_table(table, _COLUMNS)
 
 
 def markdown_refused(refused: Mapping[str, Why]) -> str:

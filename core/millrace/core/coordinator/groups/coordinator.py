@@ -16,7 +16,8 @@ from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups import records as group_records
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.group import Current, GroupRecord, MembershipRecord
-from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine, TopicsView
+from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine
+from millrace.core.coordinator.groups.subscriptions import TopicsView
 from millrace.core.coordinator.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.coordinator.positions import records as position_records
 from millrace.core.coordinator.positions.machine import EXPIRED_AT_ONCE, PositionsMachine

@@ -17,12 +17,12 @@ it (`handle_assign`). So many members that come or go at once cost as much as a 
 Source: KIP-848; KIP-1263 for the intervals; Kafka's GroupMetadataManager.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final
 
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.groups.assignors import ASSIGNORS, SubscribedTopic, Subscriber
+from millrace.core.coordinator.groups.assignors import ASSIGNORS, Subscriber
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.group import (
     JOINING,
@@ -39,66 +39,35 @@ from millrace.core.coordinator.groups.group import (
     TargetRecord,
     next_step,
 )
-from millrace.core.coordinator.groups.patterns import check_pattern
-from millrace.core.coordinator.positions.position import why_no_name
+from millrace.core.coordinator.groups.member_checks import (
+    check_group_name,
+    check_member,
+    check_subscribed_pattern,
+)
+from millrace.core.coordinator.groups.subscriptions import (
+    TopicsView,
+    kept_subscriptions,
+    later,
+    left_subscriptions,
+    left_topics,
+    subscribed,
+)
 from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
     GroupNotEmptyError,
     GroupSubscribedToTopicError,
-    InvalidGroupError,
-    InvalidTopicError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.topics import parse_topic_name
 from millrace.core.words import count
 
 DEFAULT_ASSIGNOR: Final = "uniform"
-_TOPICS_MAX: Final = 1000
-"""Topics that one member may subscribe to."""
-_ID_LENGTH_MAX: Final = 255
-_PATTERN_LENGTH_MAX: Final = 1000
 _MEMBERS_PER_MS: Final = 10
 """Members for which a ms passes between two computations of a target: one takes about a tenth of
 that time."""
-_PATTERNS_MAX: Final = 16
-"""Most regular expressions of one group: each is looked up at each change of topics. The group
-remembers as many again of members that have left."""
-
-_NAMES_LENGTH_MAX: Final = 64 << 10
-"""Most characters of subscribed names in a group's record, and as many of names that were left.
-Beyond that every new topic counts as later: reading too much of it is better than too little."""
-_ANY_NAME: Final = ".*"
-
-_Subscribed: TypeAlias = tuple[tuple[str, ...], str]
-"""The names and the pattern that a member subscribed to."""
-
-
-class FoundTopic(NamedTuple):
-    """A topic that exists."""
-
-    topic_id: TopicId
-    topic: SubscribedTopic
-
-
-class TopicsView(Protocol):
-    """The topics of the cluster, as the metadata has them."""
-
-    @property
-    def version(self) -> object:
-        """Another object whenever a topic may have changed."""
-        ...
-
-    def find(self, name: str) -> FoundTopic | None:
-        """Return a topic by its name; None: there is none."""
-        ...
-
-    def matching(self, pattern: str) -> Collection[str]:
-        """Return the names of users' topics that a regular expression matches as a whole."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +140,8 @@ class MembershipMachine:
         draft = _Draft(self.groups.get(name) or Group(name), now)
         member_id, said = heartbeat.member_id, heartbeat.member
         if said is not None:
-            _check_member(member_id, said)
-            _check_pattern(draft.group, said.pattern)
+            check_member(member_id, said)
+            check_subscribed_pattern(draft.group, said.pattern)
         known = draft.group.members.get(member_id)
         self._check_subscriptions(said, known)
         if known is None:
@@ -353,7 +322,7 @@ class MembershipMachine:
         group = self.groups.get(name)
         if group is None or group.is_empty:
             return frozenset()
-        _, found = _subscribed(group, topics)
+        _, found = subscribed(group, topics)
         owned = (each.topic_id for each in group.owners)
         return frozenset([*(each.topic_id for each in found.values()), *owned])
 
@@ -522,13 +491,13 @@ class _Draft:
 
     def compute_target(self, topics: TopicsView) -> None:
         """Compute the target if the group or one of its topics has changed."""
-        subscriptions, found = _subscribed(self.group, topics)
+        subscriptions, found = subscribed(self.group, topics)
         epochs = self.group.epochs
         sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
         if self.group.is_empty:
             sizes = epochs.topics
         is_same = sizes == epochs.topics
-        names, patterns = _kept_subscriptions(self.group)
+        names, patterns = kept_subscriptions(self.group)
         if is_same and epochs.target_epoch == epochs.epoch:
             if not self.group.is_empty and (names, patterns) != (epochs.names, epochs.patterns):
                 # Of an earlier release, whose record does not say which topics are waited for.
@@ -550,14 +519,14 @@ class _Draft:
                 self._add(record)
         computed = replace(epochs, epoch=epoch, target_epoch=epoch)
         if not self.group.is_empty:
-            left_names, left_patterns = _left_subscriptions(epochs, names, patterns, self._now)
+            left_names, left_patterns = left_subscriptions(epochs, names, patterns, self._now)
             computed = replace(
                 computed,
                 topics=sizes,
-                later=_later(epochs, found, topics),
+                later=later(epochs, found, topics),
                 names=names,
                 patterns=patterns,
-                left=_left_topics(epochs, dict(sizes), self._now),
+                left=left_topics(epochs, dict(sizes), self._now),
                 left_names=left_names,
                 left_patterns=left_patterns,
             )
@@ -571,133 +540,8 @@ def _wait_ms(group: Group, now: WallMs) -> int:
     return max(0, len(group.members) // _MEMBERS_PER_MS - passed) if passed >= 0 else 0
 
 
-def _subscribed(
-    group: Group, topics: TopicsView
-) -> tuple[Mapping[_Subscribed, frozenset[TopicId]], Mapping[str, FoundTopic]]:
-    """Return the topics of each subscription that exist, and all of these by name.
-
-    Members of a group have few different subscriptions, and each may be to all topics: so its
-    members share one set.
-    """
-    matched = {each: topics.matching(each) for each in _patterns(group)}
-    names = {
-        (listed, pattern): {*listed, *matched.get(pattern, ())}
-        for listed, pattern in {(each.topics, each.pattern) for each in group.members.values()}
-    }
-    every = set().union(*names.values())
-    found = {name: topic for name in every if (topic := topics.find(name)) is not None}
-    ids = {
-        subscribed: frozenset(found[name].topic_id for name in some if name in found)
-        for subscribed, some in names.items()
-    }
-    return ids, found
-
-
-def _later(
-    before: Epochs, found: Mapping[str, FoundTopic], topics: TopicsView
-) -> tuple[tuple[TopicId, int], ...]:
-    """Return the first later partition of each topic that has some.
-
-    Args:
-        before: of the last computation.
-        found: the topics that are read now, by name.
-        topics: of the cluster.
-    """
-    known = _begun_with(before)
-    new = {name for name, topic in found.items() if topic.topic_id not in known}
-    # All partitions of a new topic are later if a subscription has waited for the topic.
-    names = {*before.names, *dict(before.left_names)}
-    patterns = {*before.patterns, *dict(before.left_patterns)} if new else ()
-    awaited = new & names.union(*map(topics.matching, patterns))
-    firsts = {}
-    for name, (topic_id, topic) in found.items():
-        begun_with = known.get(topic_id, 0 if name in awaited else None)
-        if begun_with is not None and begun_with < topic.partitions:
-            firsts[topic_id] = begun_with
-    return tuple(sorted(firsts.items()))
-
-
-def _begun_with(epochs: Epochs) -> dict[TopicId, int | None]:
-    """Return how many partitions each topic had when the group began to read it.
-
-    None: the group has forgotten its positions there.
-    """
-    left = {topic_id: topic.begun_with for topic_id, topic in epochs.left}
-    return {**left, **dict(epochs.topics), **dict(epochs.later)}
-
-
-def _left_topics(
-    before: Epochs, read: Collection[TopicId], now: WallMs
-) -> tuple[tuple[TopicId, LeftTopic], ...]:
-    """Return the topics that the group has read before and does not read now."""
-    left = {
-        topic_id: LeftTopic(begun_with, now) for topic_id, begun_with in _begun_with(before).items()
-    } | dict(before.left)
-    return tuple(sorted(each for each in left.items() if each[0] not in read))
-
-
-_Times: TypeAlias = tuple[tuple[str, WallMs], ...]
-"""Texts, and when the last member left each; sorted."""
-
-
-def _left_subscriptions(
-    before: Epochs, names: Iterable[str], patterns: Iterable[str], now: WallMs
-) -> tuple[_Times, _Times]:
-    """Return the names and the patterns to which members subscribed before, and none does now."""
-    left_names = _left_texts(before.names, before.left_names, names, now)
-    left_patterns = _left_texts(before.patterns, before.left_patterns, patterns, now)
-    if sum(len(name) for name, _ in left_names) > _NAMES_LENGTH_MAX:
-        return (), ((_ANY_NAME, now),)
-    if len(left_patterns) > _PATTERNS_MAX:
-        return left_names, ((_ANY_NAME, now),)
-    return left_names, left_patterns
-
-
-def _left_texts(before: Iterable[str], left: _Times, present: Iterable[str], now: WallMs) -> _Times:
-    every = dict.fromkeys(before, now) | dict(left)
-    gone = every.keys() - set(present)
-    return tuple(sorted((each, every[each]) for each in gone))
-
-
 def _changed(group: Group, epochs: Epochs, now: WallMs) -> list[MembershipRecord]:
     return [] if epochs == group.epochs else [GroupRecord(group.name, epochs, now)]
-
-
-def _kept_subscriptions(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names and the patterns of all members, for the record of the group."""
-    names = sorted({name for member in group.members.values() for name in member.topics})
-    patterns = sorted(_patterns(group))
-    if sum(map(len, names)) > _NAMES_LENGTH_MAX:
-        return (), (*patterns, _ANY_NAME)
-    return tuple(names), tuple(patterns)
-
-
-def _patterns(group: Group) -> set[str]:
-    return {each.pattern for each in group.members.values() if each.pattern}
-
-
-def _check_pattern(group: Group, pattern: str) -> None:
-    if len(pattern) > _PATTERN_LENGTH_MAX:
-        raise InvalidGroupError(
-            f"a regular expression of {len(pattern)} characters: at most {_PATTERN_LENGTH_MAX}"
-        )
-    if pattern:
-        check_pattern(pattern)
-        if len(_patterns(group) | {pattern}) > _PATTERNS_MAX:
-            raise InvalidGroupError(
-                f"the members of the group {group.name!r} have {_PATTERNS_MAX} different regular "
-                "expressions, and more are not allowed: use one of these"
-            )
-
-
-def check_group_name(name: str) -> None:
-    """Refuse an invalid name.
-
-    Raises:
-        InvalidGroupError: says why.
-    """
-    if why := why_no_name(name, "a group"):
-        raise InvalidGroupError(why)
 
 
 def assignor_of(members: Iterable[Member]) -> str:
@@ -713,39 +557,6 @@ def _topics(member: Member | None) -> int:
 def _subscription(member: Member) -> tuple[object, ...]:
     """Return what the target depends on."""
     return member.topics, member.pattern, member.zone, member.assignor
-
-
-def _check_member(member_id: str, member: Member) -> None:
-    texts = _texts(member_id, member)
-    for what, text in texts:
-        if len(text) > _ID_LENGTH_MAX or (text and not text.isprintable()):
-            raise InvalidGroupError(
-                f"the {what} {text[:_ID_LENGTH_MAX]!r} of a member: at most {_ID_LENGTH_MAX} "
-                "printable characters"
-            )
-    if not member_id:
-        raise InvalidGroupError("a member without a member id: choose one, as a random UUID")
-    if len(member.topics) > _TOPICS_MAX:
-        raise InvalidGroupError(
-            f"a member subscribes to {len(member.topics)} topics: at most {_TOPICS_MAX}"
-        )
-    for topic in member.topics:
-        try:
-            parse_topic_name(topic)
-        except InvalidTopicError as error:
-            raise InvalidGroupError(f"a member subscribes to no topic: {error.message}") from error
-    if member.assignor and member.assignor not in ASSIGNORS:
-        raise InvalidGroupError(
-            f"there is no assignor {member.assignor!r}: choose one of {', '.join(ASSIGNORS)}"
-        )
-
-
-def _texts(member_id: str, member: Member) -> Iterator[tuple[str, str]]:
-    yield "member id", member_id
-    yield "instance id", member.instance_id
-    yield "client id", member.client_id
-    yield "address", member.address
-    yield "zone", member.zone
 
 
 def _unknown(name: str, member_id: str) -> UnknownMemberIdError:

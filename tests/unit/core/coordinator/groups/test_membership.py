@@ -24,9 +24,10 @@ from millrace.core.coordinator.groups.group import (
     Partitions,
     concerned,
 )
-from millrace.core.coordinator.groups.membership import FoundTopic, Heartbeat, MembershipMachine
+from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine
 from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.coordinator.groups.records import decode, encode
+from millrace.core.coordinator.groups.subscriptions import FoundTopic
 from millrace.core.errors import (
     FencedMemberEpochError,
     GroupFullError,
