@@ -116,7 +116,11 @@ class Member:
     def _say_alive(self, consumer: Consumer) -> None:
         membership = consumer._core.membership
         assert membership is not None
-        until_s = 0.0 if membership._is_lost else membership._heard_at + membership._session_s
+        until_s = (
+            0.0
+            if membership.heartbeats.is_lost
+            else membership.heartbeats.heard_at + membership.heartbeats.session_s
+        )
         self._say(INFO, "group", ["alive", int(until_s * 1e9)])
 
     def _keys(self, places: Sequence[PartitionName]) -> list[int]:

@@ -49,7 +49,7 @@ class Life:
     def may_read(self) -> bool:
         """Whether its session lives, by its own clock, and it knows of nothing else."""
         membership = self._consumer._core.membership
-        return membership is not None and not membership._is_lost and not self.is_silent
+        return membership is not None and not membership.heartbeats.is_lost and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
@@ -57,8 +57,8 @@ class Life:
         membership = self._consumer._core.membership
         if membership is None:
             return True
-        silent_s = self._clock.monotonic() / SECOND - membership._heard_at
-        return silent_s > membership._session_s
+        silent_s = self._clock.monotonic() / SECOND - membership.heartbeats.heard_at
+        return silent_s > membership.heartbeats.session_s
 
 
 class Attempt(NamedTuple):

@@ -299,7 +299,7 @@ _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
         _counter,
         "consumer_failed_streams",
         "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
-        lambda each: each.stream_failures(),
+        lambda each: each.fetching.streams.failures,
     ),
     _Family(
         _counter,

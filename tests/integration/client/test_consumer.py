@@ -180,7 +180,7 @@ async def test_ends_are_of_partitions_however_they_are_spelled() -> None:
         broker.create_topic("orders", 2)
         await consumer.assign(["orders"], ends={("default/orders", 1): 7})
         place = TopicPartition(broker.topics["orders"].topic_id, 1)
-        assert consumer._core._fetcher._partitions[place].end == 7
+        assert consumer._core.fetching.fetcher._partitions[place].end == 7
         with pytest.raises(InvalidRequestError, match="partition 2 of 'orders', which is not"):
             await consumer.assign(["orders"], ends={("orders", 2): 7})
         assert consumer.assignment() == [("orders", 0), ("orders", 1)]

@@ -59,7 +59,7 @@ producer.send("orders", b"after")
 
 _CONSUMER = """
 consumer = SyncConsumer(NOBODY)
-consumer._core._lock.acquire()  # As if the loop's thread were just taking what came.
+consumer._core.fetching.lock.acquire()  # As if the loop's thread were just taking what came.
 consumer._core._user.acquire()  # As if another thread were just polling.
 
 def copy():
@@ -70,7 +70,7 @@ def copy():
     assert consumer.assignment() == []
 
 forked(copy)
-consumer._core._lock.release()
+consumer._core.fetching.lock.release()
 consumer._core._user.release()
 assert not consumer.poll(0)
 """
@@ -122,7 +122,7 @@ forked(too_late)
 
 _LOGGED = """
 import atexit, logging, threading, time
-from millrace.client._runtime.logs import Log, _by_loop
+from millrace.client._threads.logs import Log, _by_loop
 from millrace.client._sync.loop_thread import LoopThread
 
 async def log():

@@ -234,8 +234,8 @@ def test_a_topic_that_goes_when_its_range_was_read_is_no_loss(
     with SyncAdmin(shared_broker.address) as admin:
         admin.delete_topic(topic_name)
     for _ in range(2):  # One look-up may meet a broker that has not heard of a new topic.
-        consumer._thread.call(consumer._core._streams._refresh([topic_name]))
-    assert consumer._core._fetcher.has_news
+        consumer._thread.call(consumer._core.fetching.streams._refresh([topic_name]))
+    assert consumer._core.fetching.fetcher.has_news
     rest = threading.Timer(0.3, append, (shared_broker.address, other, range(100, 200)))
     rest.start()
     assert count + sum(map(len, batches)) == 201

@@ -60,8 +60,9 @@ def of_an_admin(client: Client) -> list[Any]:
 
 def of_a_consumer(client: Client) -> list[Any]:
     core = cast(Any, client)._core
-    core.cluster, core._streams, core._tasks = StuckCluster(NOBODY, client_id="c"), Stuck(), Stuck()
-    return [core.cluster, core._streams, core._tasks]
+    core.cluster = StuckCluster(NOBODY, client_id="c")
+    core.fetching.streams, core.fetching.tasks = Stuck(), Stuck()
+    return [core.cluster, core.fetching.streams, core.fetching.tasks]
 
 
 def of_a_producer(client: Client) -> list[Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +10,9 @@ import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
 from millrace.client._cluster.cluster import Cluster
+from millrace.client._consumer.assignment import Assignment, Begun
 from millrace.client._consumer.counters import ConsumerCounters
-from millrace.client._consumer.membership import Begun, Callback, Callbacks, Membership
+from millrace.client._consumer.membership import Callback, Callbacks, Membership
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
@@ -192,9 +192,6 @@ class Reading:
     def wake(self) -> None:
         self.wakes += 1
 
-    def lent(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
 
 class Story:
     """One member with its coordinator."""
@@ -211,7 +208,7 @@ class Story:
         self.member = Membership(
             cast(Cluster, self.coordinator),
             config,
-            self.reading,
+            cast(Assignment, self.reading),
             topics=["t"],
             pattern="",
             callbacks=Callbacks(on_assigned=on_assigned, on_revoked=on_revoked),
@@ -255,14 +252,14 @@ def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confir
     async def story(it: Story) -> None:
         coordinator, member = it.coordinator, it.member
         coordinator.may_answer.clear()
-        await it.until(lambda: member.has_work)
+        await it.until(lambda: member.heartbeats.has_work)
         first = coordinator.heartbeats[0].member_id
         taking = asyncio.create_task(member.poll())
         coordinator.decide = lambda request: (
             UnknownMemberIdError("gone") if request.member_id == first else given(1, 1)
         )
         await it.until(lambda: coordinator.heartbeats[-1].member_id != first)
-        await it.until(lambda: member._told is not None)
+        await it.until(lambda: member.heartbeats.told is not None)
         coordinator.may_answer.set()
         await taking
         assert set(it.reading.read) == {place(1)}
@@ -279,7 +276,7 @@ def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> 
         await it.until(lambda: it.reading.read, polls=True)
         coordinator.may_answer.clear()
         coordinator.decide = lambda _: given(2, 0, 1, session_ms=300)
-        await it.until(lambda: member.has_work)
+        await it.until(lambda: member.heartbeats.has_work)
         taking = asyncio.create_task(member.poll())
         coordinator.hears.clear()
         await it.until(lambda: member._is_silent(host.monotonic_s()))
@@ -367,7 +364,7 @@ def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
         member = Membership(
             brokers,
             parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False}),
-            reading,
+            cast(Assignment, reading),
             topics=["t"],
             pattern="",
             callbacks=Callbacks(),
@@ -438,7 +435,7 @@ def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
         first = it.coordinator.heartbeats[0].member_id
         await it.until(lambda: it.coordinator.left)
         assert it.coordinator.left == [first]
-        assert it.member._is_lost, "the next poll hands nothing out"
+        assert it.member.heartbeats.is_lost, "the next poll hands nothing out"
         it.coordinator.decide = lambda _: given(1)
         await it.until(lambda: not it.reading.read, polls=True)
 
@@ -448,7 +445,7 @@ def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
 def test_a_user_that_waits_in_a_poll_does_poll() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
-        with it.member.polling():
+        with it.member.heartbeats.polling():
             await it.until(lambda: len(it.coordinator.heartbeats) > 60)
         assert it.coordinator.left == []
 
@@ -506,7 +503,7 @@ def test_a_dead_coordinator_holds_up_no_close_for_ten_seconds() -> None:
 
         async def commit(places: object) -> None:
             try:
-                await it.member.commit({place(0): Position(5)})
+                await it.member.commits.commit({place(0): Position(5)})
             except MillraceError as error:
                 failed.append(error.name())
 
@@ -539,10 +536,10 @@ def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() 
         it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=3)
         await it.until(lambda: it.reading.read, polls=True)
         for number in range(4):
-            it.member.on_end_found(place(number), Offset(10 + number))
+            it.member.commits.on_end_found(place(number), Offset(10 + number))
         await it.until(lambda: it.coordinator.commits)
-        it.member.on_end_found(place(1), Offset(20))  # The user has moved to the end.
-        await it.member.commit({place(1): Position(15)})
+        it.member.commits.on_end_found(place(1), Offset(20))  # The user has moved to the end.
+        await it.member.commits.commit({place(1): Position(15)})
         assert it.coordinator.commits == [[11, 12], [15]]
 
     run(story, auto_offset_reset="latest")
@@ -551,11 +548,11 @@ def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() 
 def test_an_end_is_not_committed_over_a_later_position() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
-        it.member.on_end_found(place(0), Offset(10))
-        await it.member.commit({place(0): Position(15)})
+        it.member.commits.on_end_found(place(0), Offset(10))
+        await it.member.commits.commit({place(0): Position(15)})
         it.coordinator.decide = lambda _: given(2, 0, 1)
         await it.until(lambda: len(it.reading.read) == 2, polls=True)
-        it.member.on_end_found(place(1), Offset(20))
+        it.member.commits.on_end_found(place(1), Offset(20))
         await it.until(lambda: len(it.coordinator.commits) == 2)
         assert it.coordinator.commits == [[15], [20]]
 
@@ -566,9 +563,9 @@ def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
     async def story(it: Story) -> None:
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
-        await it.member.commit({place(0): Position(5)})
-        it.member.on_end_found(place(0), Offset(10))
-        it.member.on_end_found(place(1), Offset(20))
+        await it.member.commits.commit({place(0): Position(5)})
+        it.member.commits.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(1), Offset(20))
         await it.until(lambda: len(it.coordinator.commits) == 2)
         assert it.coordinator.commits == [[5], [20]]
 
@@ -578,12 +575,14 @@ def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
 def test_an_attempt_to_commit_an_end_replaces_no_later_position_when_it_arrives_late() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         it.coordinator.commit_refusals = [InvalidGroupError("no")]
         with pytest.raises(InvalidGroupError):
-            await it.member.commit({place(0): Position(15)})  # It may be stored all the same.
+            await it.member.commits.commit(
+                {place(0): Position(15)}
+            )  # It may be stored all the same.
         await it.until(lambda: it.coordinator.commits)
-        await it.member.commit({place(0): Position(16)})
+        await it.member.commits.commit({place(0): Position(16)})
         assert it.coordinator.commits == [[10], [16]]
         assert it.coordinator.numbers == [1, 3], "the end counts as older than the one that failed"
 
@@ -594,7 +593,7 @@ def test_the_commit_of_an_end_is_tried_again_and_told(caplog: pytest.LogCaptureF
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.commit_refusals = [InvalidGroupError("not now")] * 2
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         await it.until(lambda: it.coordinator.commits)
         assert it.coordinator.commits == [[10]]
 
@@ -607,7 +606,7 @@ def test_an_unexpected_error_of_the_commit_of_an_end_is_raised_by_the_poll() -> 
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.commit_refusals = [cast(MillraceError, object())]
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         with pytest.raises(ClientError, match="unexpectedly: AttributeError"):
             await it.until(lambda: False, polls=True)
 
@@ -621,7 +620,7 @@ def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         first = coordinator.heartbeats[0].member_id
         coordinator.commit_refusals = [InvalidGroupError("no")] * 1000
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         await it.until(lambda: len(coordinator.commit_refusals) < 1000)
         coordinator.decide = lambda request: (
             UnknownMemberIdError("gone")
@@ -633,7 +632,7 @@ def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
         coordinator.commit_refusals = []
         coordinator.decide = lambda _: given(3, 0, 1)
         await it.until(lambda: len(it.reading.read) == 2, polls=True)
-        it.member.on_end_found(place(1), Offset(20))
+        it.member.commits.on_end_found(place(1), Offset(20))
         await it.until(lambda: coordinator.commits)
         assert coordinator.commits == [[20]]
 
@@ -644,8 +643,8 @@ def test_a_revoked_partition_has_its_end_committed_before_another_member_has_it(
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.decide = lambda _: given(2)
-        await it.until(lambda: it.member.has_work)
-        it.member.on_end_found(place(0), Offset(10))
+        await it.until(lambda: it.member.heartbeats.has_work)
+        it.member.commits.on_end_found(place(0), Offset(10))
         await it.member.poll()
         assert [10] in it.coordinator.commits
 
@@ -666,10 +665,10 @@ def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_mos
         coordinator.takes_requests.clear()
         it.reading.read[place(0)] = Position(5, 0)
         await asyncio.sleep(0.2)
-        await it.until(lambda: member._is_committing, polls=True)
-        member.on_end_found(place(1), Offset(10))
+        await it.until(lambda: member.commits.is_committing, polls=True)
+        member.commits.on_end_found(place(1), Offset(10))
         coordinator.decide = lambda _: given(2, session_ms=60_000)
-        await it.until(lambda: member.has_work)
+        await it.until(lambda: member.heartbeats.has_work)
         begun = host.monotonic_s()
         await member.poll()
         assert host.monotonic_s() - begun <= 5.001
@@ -687,7 +686,7 @@ def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: boo
         it = Story(auto_offset_reset="latest", enable_auto_commit=commits)
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.commit_refusals = [InvalidGroupError("not now")]
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         await it.until(lambda: not it.coordinator.commit_refusals)
         await it.close()
         assert it.coordinator.commits == [[10]]
@@ -698,7 +697,7 @@ def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: boo
 def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
     async def story(it: Story) -> None:
         await it.until(lambda: it.reading.read, polls=True)
-        it.member.on_end_found(place(0), Offset(10))
+        it.member.commits.on_end_found(place(0), Offset(10))
         await it.close()
         assert not it.coordinator.commits
 
@@ -793,8 +792,8 @@ def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.gone = {TOPIC_ID}
         async with asyncio.timeout(3):
-            await it.member.commit_read(it.member.owned)
-            assert await it.member.commit({place(0): Position(9)}) == {place(0)}
+            await it.member.commits.commit_read(it.member.owned)
+            assert await it.member.commits.commit({place(0): Position(9)}) == {place(0)}
         assert it.coordinator.commits == []
 
     run(story)

@@ -165,9 +165,4 @@ class Administration:
         return {place: await self._place(*place) for place in named}
 
     async def _place(self, topic: str, number: int) -> TopicPartition:
-        info = await self._cluster.topic_with(topic, number)
-        if not 0 <= number < len(info.partitions):
-            raise UnknownTopicOrPartitionError(
-                f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
-            )
-        return TopicPartition(info.topic_id, number)
+        return (await self._cluster.topic_with(topic, number)).place(number)

@@ -6,7 +6,11 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
-from millrace.core.errors import ConnectionFailedError, MillraceError
+from millrace.core.errors import (
+    ConnectionFailedError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -85,6 +89,18 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     batch_bytes_max: int
     """Bytes of records that surely fit into a batch which the topic takes."""
+
+    def place(self, number: int) -> TopicPartition:
+        """Return a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic has none of this number.
+        """
+        if not 0 <= number < len(self.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}, not {number}"
+            )
+        return TopicPartition(self.topic_id, number)
 
 
 class Answer(Protocol):

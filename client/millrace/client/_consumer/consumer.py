@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
+from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
-from millrace.client._consumer.membership import Callback, Callbacks
-from millrace.client._consumer.reading import ConsumerCore, Start
+from millrace.client._consumer.handing_out import HandingOut
+from millrace.client._consumer.membership import Callback
+from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
@@ -90,7 +92,7 @@ class Consumer:
                     "a member of a group reads what the group assigns: leave it first, by "
                     "subscribe([])"
                 )
-            await self._core.assign(partitions, start, ends)
+            await self._core.assignment.assign(partitions, start, ends)
 
     async def subscribe(
         self,
@@ -127,7 +129,7 @@ class Consumer:
             if on_assigned or on_revoked or on_lost:
                 raise InvalidRequestError("only a member of a group has callbacks: set group=...")
             with self._core.exclusive():
-                await self._core.read_topics(topics, pattern, start)
+                await self._core.assignment.read_topics(topics, pattern, start)
             return
         if start is not None:
             raise InvalidRequestError(
@@ -135,7 +137,7 @@ class Consumer:
                 "on_assigned"
             )
         with self._core.exclusive():
-            await self._core.subscribe(topics, pattern, Callbacks(on_assigned, on_revoked, on_lost))
+            await self._core.subscribe(topics, pattern, on_assigned, on_revoked, on_lost)
 
     async def commit(self, positions: Mapping[PartitionName, int] | None = None) -> None:
         """Commit how far the group has read; return when it is durable.
@@ -153,7 +155,7 @@ class Consumer:
 
     def assignment(self) -> list[PartitionName]:
         """Return the partitions that are read."""
-        return self._core.assignment()
+        return self._core.assigned()
 
     def awaited_partitions(self) -> list[PartitionName]:
         """Return the partitions that no broker sends at present.
@@ -170,7 +172,7 @@ class Consumer:
 
             before = consumer.topic_ids()["orders"]
         """
-        return dict(self._core.topic_ids)
+        return dict(self._core.assignment.topic_ids)
 
     async def poll(
         self,
@@ -200,7 +202,7 @@ class Consumer:
         where a topic was deleted or made again, the consumer logs a warning (`position_jumped`,
         `read_topic_gone`, `read_topic_made_again`) and counts it in `metrics()`.
         """
-        return await self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
+        return await self._take(lambda out: out.take_records(max_records, max_bytes), timeout_ms)
 
     async def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = POLL_BYTES_MAX_DEFAULT
@@ -214,9 +216,9 @@ class Consumer:
             max_bytes: of batches once inflated, and 16 bytes for each record's offset and time,
                 unless the first batch alone is larger.
         """
-        return await self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+        return await self._take(lambda out: out.take_batches(max_bytes), timeout_ms)
 
-    async def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+    async def _take(self, take: Callable[[HandingOut], Taken], timeout_ms: int) -> Taken:
         """Return what there is to take, as soon as there is something."""
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
@@ -226,7 +228,7 @@ class Consumer:
                 membership = self._core.membership
                 if membership is not None and membership.is_due:
                     await membership.poll()
-                taken = take()
+                taken = self._core.take(take)
                 if taken:
                     polling(taken)
                     return taken
@@ -247,7 +249,7 @@ class Consumer:
                     yield record
 
     async def _lend(self, timeout_ms: int) -> LentRecords | tuple[()]:
-        return await self._take(self._core.lend_records, timeout_ms)
+        return await self._take(HandingOut.lend_records, timeout_ms)
 
     async def process(self, handler: Handler, dead_letters: DeadLetters) -> None:
         """Call a function with each record, at least once, until the consumer is closed.
@@ -353,7 +355,7 @@ class Consumer:
             "skipped_records": counters.skipped_records,
             "commits": sum(counters.commit_seconds.counts),
             "failed_commits": sum(counters.commit_failures.values()),
-            "failed_streams": self._core.stream_failures(),
+            "failed_streams": self._core.fetching.streams.failures,
             "throttled_ms": counters.throttled_ms,
         }
 

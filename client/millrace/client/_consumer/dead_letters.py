@@ -190,7 +190,7 @@ async def process(
         now = monotonic_now()
         if due := retries.take_due(now):
             # Others may own a partition by now; it is not paused when it comes back.
-            core.resume(set(due).intersection(core.assignment()))
+            core.resume(set(due).intersection(core.assigned()))
         next_due = retries.next_due()
         wait_ms = _WAIT_MS if next_due is None else min(max(next_due - now, 1), _WAIT_MS)
         lent = await lend(wait_ms)

@@ -6,9 +6,10 @@ Records are decoded in the thread that polls, while the loop's thread reads the 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Unpack
 
+from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.dead_letters import DeadLetters, Handler
-from millrace.client._consumer.reading import Start
+from millrace.client._consumer.handing_out import HandingOut
 from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
@@ -80,15 +81,15 @@ class SyncConsumer(SyncClient[Consumer]):
         max_bytes: int = POLL_BYTES_MAX_DEFAULT,
     ) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
-        return self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
+        return self._take(lambda out: out.take_records(max_records, max_bytes), timeout_ms)
 
     def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = POLL_BYTES_MAX_DEFAULT
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: see `Consumer.poll_batches`."""
-        return self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+        return self._take(lambda out: out.take_batches(max_bytes), timeout_ms)
 
-    def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+    def _take(self, take: Callable[[HandingOut], Taken], timeout_ms: int) -> Taken:
         polling = self._core.begin_poll()
         with self._core.exclusive():
             deadline = host.monotonic_s() + timeout_ms / 1000
@@ -96,7 +97,7 @@ class SyncConsumer(SyncClient[Consumer]):
                 membership = self._core.membership
                 if membership is not None and membership.is_due:
                     self._thread.call(membership.poll())
-                taken = take()
+                taken = self._core.take(take)
                 left = deadline - host.monotonic_s()
                 if taken or left <= 0:
                     polling(taken)
@@ -106,7 +107,7 @@ class SyncConsumer(SyncClient[Consumer]):
     def __iter__(self) -> Iterator[Record]:
         while True:
             try:
-                lent = self._take(self._core.lend_records, LOOP_WAIT_MS)
+                lent = self._take(HandingOut.lend_records, LOOP_WAIT_MS)
             except ClosedError:
                 if self._core.is_closed:
                     return

@@ -1,0 +1,290 @@
+"""What drives the fetcher machine: streams to brokers, look-ups of positions, and the next step.
+
+The loop and the polling thread use the machine; `lock` guards it. Nothing is decoded under it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from millrace.client import events
+from millrace.client._cluster import wire
+from millrace.client._cluster.arguments import log_end
+from millrace.client._cluster.broker_streams import BrokerStreams
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
+from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, look_up_offsets
+from millrace.client._cluster.pauses import spread
+from millrace.client._cluster.throttling import ThrottlingNotice
+from millrace.client._consumer.counters import ConsumerCounters
+from millrace.client._consumer.fetch_stream import FetchStream
+from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._threads.logs import Log
+from millrace.client._threads.tasks import Tasks
+from millrace.core.client.consumer.fetcher import (
+    Fetcher,
+    FindEpochEnd,
+    Jumped,
+    JumpReason,
+    LookUpOffset,
+    Reset,
+)
+from millrace.core.client.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
+from millrace.core.client.routing.router import Router
+from millrace.core.errors import (
+    ConnectionFailedError,
+    MillraceError,
+    NotLeaderError,
+    RefreshMetadataError,
+)
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.proto.v1 import fetch_pb2
+from millrace.runtime.clock import monotonic_now
+
+_log = Log(__name__)
+
+_RESPONSE_BYTES_MAX: Final = 1024 * 1024
+_RETRY_BACKOFF_MS: Final = 100
+_RETRY_BACKOFF_MS_MAX: Final = 1_000
+
+RESETS: Final = {"beginning": Reset.EARLIEST, "end": Reset.LATEST, None: Reset.NONE}
+"""Where to go, by the end of the log that is named."""
+_REASONS: Final = {
+    JumpReason.RECORDS_DELETED: "records were deleted before they were read",
+    JumpReason.BEYOND_END: "the log ends before that",
+}
+_OUTCOMES: Final = {
+    Reset.EARLIEST: ", and it goes on with the first record that is there",
+    Reset.LATEST: ", and by auto_offset_reset it goes on at the end",
+}
+
+
+class Fetching:
+    """The machine, on the loop.
+
+    Args:
+        cluster: whose brokers are read.
+        config: of the consumer.
+        loop: on which it runs.
+        counters: of the consumer.
+        on_looked_up: called after a look-up of topics.
+        on_end_found: called with the end of a partition at which it begins.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        counters: ConsumerCounters,
+        on_looked_up: Callable[[], None],
+        on_end_found: Callable[[TopicPartition, Offset], None],
+    ) -> None:
+        self.cluster = cluster
+        self._config = config
+        self._settings = fetch_pb2.FetchSettings(
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            response_bytes_max=_RESPONSE_BYTES_MAX,
+            window_bytes=config.fetch_max_bytes,
+            rack=config.client_rack,
+        )
+        self.loop = loop
+        self.counters = counters
+        self._on_end_found = on_end_found
+        retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
+        router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_now())
+        reset = RESETS[log_end(config.auto_offset_reset)]
+        self.fetcher = Fetcher(reset, config.fetch_max_bytes, router)
+        self.lock = threading.Lock()
+        self.news = asyncio.Event()
+        """Something can be taken, or a member has work."""
+        self._throttling = ThrottlingNotice("consumer")
+        self.tasks = Tasks(loop, "consumer")
+        self.streams = BrokerStreams(
+            cluster,
+            self.fetcher,
+            lock=self.lock,
+            tasks=self.tasks,
+            open_stream=self._open_stream,
+            on_told=self.step,
+            on_looked_up=on_looked_up,
+        )
+        self.look_up_errors: dict[TopicPartition, MillraceError] = {}
+        """The error of the last look-up of a position, if it failed."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._step_is_due = False
+        self._is_closed = False
+
+    def on_forked(self) -> None:
+        """This is the copy in a child: another thread may have held the lock."""
+        self.streams.lock = self.lock = threading.Lock()
+
+    # Called by the polling thread.
+
+    @contextmanager
+    def changing(self) -> Iterator[Fetcher]:
+        """Change what is read; the loop does what follows from it."""
+        with self.lock:
+            yield self.fetcher
+            self._wake()
+
+    def take(self) -> FetchedBatch | None:
+        """Return the next batch with records; None: none has come."""
+        with self.lock:
+            try:
+                while True:
+                    batch = self.fetcher.take()
+                    if batch is None or not batch.header.is_control:
+                        return batch
+            finally:
+                must_poll = self.fetcher.must_poll
+                if not self.fetcher.has_news:
+                    self.news.clear()
+                if must_poll:
+                    self._wake()
+
+    def _wake(self) -> None:
+        if not self._step_is_due:
+            self._step_is_due = True
+            self.loop.call_soon_threadsafe(self.step)
+
+    def why_unknown(self, place: TopicPartition) -> MillraceError:
+        """Return why the offset of a partition is not known."""
+        leader = self.cluster.metadata.leader_of(place)
+        if leader is None or leader.broker_id < 0:
+            return NotLeaderError(f"partition {place.partition} has no leader at present")
+        return self.look_up_errors.get(place) or ConnectionFailedError(
+            f"broker {leader.broker_id} did not say in {self.cluster.timeout_s:g} s where "
+            f"partition {place.partition} begins or ends"
+        )
+
+    # On the loop.
+
+    def tell_leaders(self) -> None:
+        """Let the machine find the leaders of new partitions."""
+        self.streams.tell_leaders()
+        self.step()
+
+    def step(self) -> None:
+        """Let the machine decide, and do what it says."""
+        self._step_is_due = False
+        if self._is_closed:
+            return
+        now = monotonic_now()
+        with self.lock:
+            effects = self.fetcher.poll(now)
+            has_news = self.fetcher.has_news
+            wake = self.fetcher.next_wake(now)
+        if has_news:
+            self.news.set()
+        for effect in effects:
+            match effect:
+                case ChangeSession():
+                    stream = self.streams.get(effect.broker_id)
+                    if stream is not None:
+                        stream.change(effect)
+                case LookUpOffset():
+                    self.tasks.spawn(self._look_up, effect)
+                case FindEpochEnd():
+                    self.tasks.spawn(self._find_epoch_end, effect)
+                case Jumped():
+                    self._on_jumped(effect)
+                case _:
+                    self.streams.perform(effect)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake is not None:
+            self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self.step)
+
+    def _on_jumped(self, jump: Jumped) -> None:
+        self.counters.jumps[jump.reason.value] += 1
+        self.counters.skipped_records += jump.skipped
+        events.POSITION_JUMPED.log(
+            _log,
+            topic=jump.topic,
+            partition=jump.partition,
+            from_offset=jump.from_offset,
+            to_offset=jump.to_offset,
+            skipped=jump.skipped,
+            reason=_REASONS[jump.reason] + _OUTCOMES[jump.reset],
+        )
+
+    def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
+        for fetched in news:
+            self.streams.learn_address(fetched.error)
+        with self.lock:
+            self.fetcher.on_fetched(broker_id, news, monotonic_now())
+        self.step()
+
+    def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
+        self.counters.throttled_ms += throttle_ms  # Each is told once, with what it is for.
+        self._throttling.on_throttled(broker_id, throttle_ms)
+
+    def _open_stream(self, broker_id: BrokerId, connection: Connection) -> FetchStream:
+        return FetchStream(
+            broker_id,
+            connection,
+            settings=self._settings,
+            partition_bytes_max=self._config.max_partition_fetch_bytes,
+            on_fetched=self._on_fetched,
+            on_throttled=self._on_throttled,
+            on_broken=self.streams.on_broken,
+        )
+
+    async def _look_up(self, effect: LookUpOffset) -> None:
+        try:
+            end: OffsetSpec = "beginning" if effect.reset is Reset.EARLIEST else "end"
+            found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
+        except MillraceError as error:
+            self.look_up_errors[effect.topic_partition] = error
+            with self.lock:
+                self.fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_now()
+                )
+        else:
+            self.look_up_errors.pop(effect.topic_partition, None)
+            with self.lock:
+                offset = found[effect.topic_partition].offset
+                is_taken = self.fetcher.on_offset_found(effect.handle, offset)
+            if is_taken and end == "end":
+                self._on_end_found(effect.topic_partition, offset)
+        self.step()
+
+    async def _find_epoch_end(self, effect: FindEpochEnd) -> None:
+        place = effect.topic_partition
+        try:
+            leader = self.cluster.metadata.leader_of(place)
+            if leader is None or leader.broker_id < 0:
+                raise NotLeaderError(f"partition {place.partition} has no leader at present")
+            request = fetch_pb2.OffsetsForLeaderEpochRequest()
+            request.partitions.add(
+                topic_partition=wire.partition_to_wire(place),
+                current_leader_epoch=leader.leader_epoch,  # P6
+                leader_epoch=effect.leader_epoch,
+            )
+            (result,) = await ask_for_epoch_ends(self.cluster, leader.broker_id, request)
+            wire.raise_if_refused(result)
+        except MillraceError as error:
+            if isinstance(error, RefreshMetadataError) and error.leader is not None:
+                self.cluster.metadata.learn_leader(place, error.leader)
+            with self.lock:
+                self.fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_now()
+                )
+        else:
+            epoch, end_offset = LeaderEpoch(result.end.leader_epoch), Offset(result.end.end_offset)
+            with self.lock:
+                self.fetcher.on_epoch_end(effect.handle, epoch, end_offset)
+        self.step()
+
+    def stop(self) -> None:
+        """Take no more steps, and wake those who wait for records."""
+        self._is_closed = True
+        self.news.set()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,246 @@
+"""What a group's member commits: how far it has read, and where the group begins.
+
+Invariants:
+
+- The member commits only what it has handed out before the poll that commits.
+- It numbers its commits, so that the coordinator knows an attempt that arrives late (P62).
+- Where the group begins at the end of a partition, the member commits that end as soon as it knows
+  it, and tries again as long as it owns the partition. Without that, the next owner would begin at
+  a later end, and skip what came between. An end has a lower number than all other commits of the
+  member, so it never replaces one of them, in whatever order their attempts arrive (P62).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable, Mapping
+from itertools import count
+from typing import Final
+
+from millrace.client import events
+from millrace.client._cluster.arguments import log_end
+from millrace.client._cluster.positions import KeptPositions
+from millrace.client._consumer.assignment import Assignment
+from millrace.client._consumer.counters import ConsumerCounters
+from millrace.client._consumer.heartbeats import Heartbeats
+from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._threads.logs import Log
+from millrace.client._threads.tasks import Tasks
+from millrace.core.coordinator.positions.position import Position
+from millrace.core.errors import (
+    Appended,
+    MillraceError,
+    RequestTimedOutError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
+from millrace.core.ids import Offset, TopicPartition
+from millrace.runtime import host
+
+_log = Log(__name__)
+
+_END_NUMBER: Final = 1
+"""The number of a commit of ends at which the group begins: that of the first commit."""
+_END_PAUSE_S_MAX: Final = 5.0
+"""The longest pause before such a commit is tried again; it doubles from `_PAUSE_S`."""
+_END_PAUSE_S: Final = 0.1
+
+
+class MemberCommits:
+    """The commits of one member.
+
+    Args:
+        config: of the consumer.
+        positions: takes the commits.
+        heartbeats: know as which member it commits.
+        assignment: knows how far it has read.
+        owned: the partitions that it owns.
+        counters: of the consumer.
+        tasks: of the member.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        positions: KeptPositions,
+        heartbeats: Heartbeats,
+        *,
+        assignment: Assignment,
+        owned: Mapping[TopicPartition, str],
+        counters: ConsumerCounters,
+        tasks: Tasks,
+    ) -> None:
+        self._config = config
+        self._positions = positions
+        self._heartbeats = heartbeats
+        self._assignment = assignment
+        self._owned = owned
+        self._counters = counters
+        self._committed_at = host.monotonic_s()
+        self._numbers = count(_END_NUMBER + 1)
+        self._committing: asyncio.Task[None] | None = None
+        self.end_at: float | None = None
+        """Set when the member is closed: a dead broker must not hold up the program's end."""
+        self._begins_at_end = log_end(config.auto_offset_reset) == "end"
+        self.ends: dict[TopicPartition, Position | None] = {}
+        """Owned partitions of which the group has no position, with the ends at which it begins;
+        None: the end is not found yet."""
+        self._has_found_end = asyncio.Event()
+        if self._begins_at_end:
+            tasks.spawn(self._keep_ends)
+
+    # Where the group begins.
+
+    def begin_at_ends(self, places: Iterable[TopicPartition]) -> None:
+        """Commit the ends of partitions without a position, if the group begins there."""
+        if self._begins_at_end:
+            self.ends.update(dict.fromkeys(places))
+
+    def on_end_found(self, place: TopicPartition, end: Offset) -> None:
+        """Commit the end of a partition if the group begins there."""
+        if place in self.ends and self.ends[place] is None:
+            self.ends[place] = Position(end)
+            self._has_found_end.set()
+
+    async def _keep_ends(self) -> None:
+        """Commit the ends at which the group begins, until it has them."""
+        pause_s = _END_PAUSE_S
+        while True:
+            await self._has_found_end.wait()
+            await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
+            await self._log_failure_of(self._commit_ends(self._owned))
+            if any(self.ends.values()):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _END_PAUSE_S_MAX)
+            else:
+                self._has_found_end.clear()
+                pause_s = _END_PAUSE_S
+
+    async def _commit_ends(self, places: Iterable[TopicPartition]) -> None:
+        """Commit those ends of partitions that are found, and that the group lacks.
+
+        Raises:
+            MillraceError: as `commit`.
+        """
+        ends = {place: end for place in places if (end := self.ends.get(place)) is not None}
+        await self._store(ends, _END_NUMBER)
+        for place, end in ends.items():
+            if self.ends.get(place) is end:  # And not of a later assignment.
+                del self.ends[place]
+
+    # How far it has read.
+
+    def begin_due(self) -> None:
+        """Commit for a user who does not, if it is time and no such commit is under way."""
+        now = host.monotonic_s()
+        if self.is_due(now) and not self.is_committing:
+            self._committed_at = now
+            # The positions of now: those that this poll hands out are not done (P62).
+            positions = self._positions_of(self._owned)
+            # Records need not wait for it.
+            self._committing = asyncio.create_task(self._commit_by_itself(positions))
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit for a user who does not is under way."""
+        return self._committing is not None and not self._committing.done()
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time to commit for a user who does not."""
+        interval_s = self._config.auto_commit_interval_ms / 1000
+        is_time = now - self._committed_at >= interval_s
+        return self._config.enable_auto_commit and bool(self._owned) and is_time
+
+    async def _commit_by_itself(self, positions: dict[TopicPartition, Position]) -> None:
+        """Commit for a user who does not; what fails is tried again with the next commit."""
+        before, current = self._committing, asyncio.current_task()
+        if before is not None and before is not current:
+            await asyncio.wait([before], timeout=self._left_s())  # Its positions are older.
+        self._committed_at = host.monotonic_s()
+        await self._log_failure_of(self.commit(positions))
+
+    async def commit_before_others_own(self, places: Collection[TopicPartition]) -> None:
+        """Commit what the next owners of partitions need, in the time of one request at most."""
+        limit_s = self._config.request_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                if self._config.enable_auto_commit:
+                    await self._commit_by_itself(self._positions_of(places))
+                await self._log_failure_of(self._commit_ends(places))
+        except TimeoutError:
+            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            problem = f"the group's coordinator did not answer in {limit_s:g} s"
+            events.COMMIT_FAILED.log(_log, group=self._config.group, error=problem)
+
+    async def _log_failure_of(self, commit: Awaitable[object]) -> None:
+        try:
+            await commit
+        except (StaleMemberEpochError, UnknownMemberIdError):
+            pass  # The next poll is told.
+        except MillraceError as error:
+            events.COMMIT_FAILED.log(_log, group=self._config.group, error=error.message)
+
+    def _left_s(self) -> float | None:
+        """Return how long a commit may last; None: as long as any request."""
+        if self.end_at is None:
+            return None
+        return max(self.end_at - host.monotonic_s(), 0)
+
+    async def commit_read(self, places: Iterable[TopicPartition]) -> None:
+        """Commit how far owned partitions were handed out, except in topics that are gone.
+
+        Raises:
+            MillraceError: as `commit`.
+        """
+        await self.commit(self._positions_of(places))
+
+    def _positions_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Return how far owned partitions were handed out, as far as that is known."""
+        return {
+            place: position
+            for place in places
+            if (position := self._assignment.known_position(place)) is not None
+        }
+
+    async def commit(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
+        """Commit positions of owned partitions; return those that are left out, as they are gone.
+
+        Raises:
+            MillraceError: they are not stored, or may not be.
+        """
+        gone = await self._store(positions, next(self._numbers))
+        for place in positions:
+            self.ends.pop(place, None)
+        return gone
+
+    async def _store(
+        self, positions: dict[TopicPartition, Position], number: int
+    ) -> set[TopicPartition]:
+        if not positions:
+            return set()
+        begun = host.monotonic_s()
+        try:
+            async with asyncio.timeout(self._left_s()):
+                gone = await self._positions.commit_as_member(
+                    self._config.group,
+                    positions,
+                    member_id=self._heartbeats.member_id,
+                    # In which it reads; a later one is not taken yet.
+                    epoch=self._heartbeats.confirmed,
+                    number=number,
+                )
+        except TimeoutError as error:
+            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            raise RequestTimedOutError(
+                "the group's coordinator did not answer in the time that "
+                f"close_timeout_ms={self._config.close_timeout_ms} leaves for commits",
+                appended=Appended.MAYBE,
+            ) from error
+        except MillraceError as error:
+            self._counters.commit_failures[error.name()] += 1
+            raise
+        self._counters.commit_seconds.observe(host.monotonic_s() - begun)
+        return gone
+
+    def cancel(self) -> None:
+        """End the commit that is under way."""
+        if self._committing is not None:
+            self._committing.cancel()
