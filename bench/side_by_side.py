@@ -23,6 +23,7 @@ from bench.comparisons.matrix import (
     consume_cases,
     produce_cases,
 )
+from bench.comparisons.pair import Pair
 from bench.directories import CHECKOUT, run_directory
 from bench.measure import rounded, settle, summary
 from bench.millrace_broker import running_millrace
@@ -61,10 +62,17 @@ def main() -> None:
                 kind: stack.enter_context(running_grpc_server(directory, kind, GRPC_OPTIONS))
                 for kind in ("sync", "aio")
             }
+            pair = Pair(
+                kafka=kafka,
+                millrace=millrace,
+                directory=directory,
+                records=records,
+                record_bytes=RECORD_BYTES,
+            )
             cases = [
                 *ceilings(servers, directory),
-                *produce_cases(kafka, millrace, directory, records),
-                *consume_cases(kafka, millrace, directory, records),
+                *produce_cases(pair),
+                *consume_cases(pair),
             ]
             _run(cases, options.rounds, options.seconds)
         with run_directory(options.data_root) as directory, ExitStack() as stack:

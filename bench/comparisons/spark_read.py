@@ -6,26 +6,18 @@ both count the topic's records and the bytes of its values, which must be those 
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from bench.comparisons.pair import running_pair
 from bench.loads.spec import Moved
 from bench.measure import Bench, Outcome, Run, median_ratio, summaries
-from bench.millrace_broker import running_millrace
-from bench.peers.kafka import running_kafka
 from bench.processes import LoadFailedError, usage
-from bench.records import KEY_BYTES, read_records, write_random_records
-from bench.settings import (
-    CONFLUENT_PRODUCER,
-    KAFKA_TOPIC,
-    MILLRACE_PRODUCER,
-    MILLRACE_TOPIC,
-    SPARK_SETTINGS,
-)
-from bench.sides import GRACE_S, Broker, fill
+from bench.records import KEY_BYTES, read_records
+from bench.settings import SPARK_SETTINGS
+from bench.sides import GRACE_S, Broker
 from bench.spark import Spark, running_spark
 
 TOPIC = "filled"
@@ -36,28 +28,14 @@ QUICK_PART = 10
 
 def compare_spark_readers(bench: Bench, record_bytes: int, *, records: int) -> Outcome:
     """Compare batch reads of a topic of so many records."""
-    records_file = write_random_records(bench.directory / "records", record_bytes)
     wanted = records if bench.is_full else records // QUICK_PART
-    with ExitStack() as stack:
-        kafka = stack.enter_context(running_kafka(bench.directory / "kafka"))
-        millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
-        filled = {
-            "kafka": fill(
-                kafka, "confluent_produce", "keyed", topic=TOPIC, partitions=PARTITIONS,
-                config=KAFKA_TOPIC["replicated"], records_file=records_file, records=wanted,
-                settings=CONFLUENT_PRODUCER,
-            ),
-            "millrace": fill(
-                millrace, "millrace_produce", "batch_keyed", topic=TOPIC, partitions=PARTITIONS,
-                config=MILLRACE_TOPIC["replicated"], records_file=records_file, records=wanted,
-                settings=MILLRACE_PRODUCER,
-            ),
-        }  # fmt: skip
-        spark = stack.enter_context(
-            running_spark(bench.directory / "spark", {"spark.master": "local[2]"})
-        )
+    with (
+        running_pair(bench.directory, record_bytes) as pair,
+        running_spark(bench.directory / "spark", {"spark.master": "local[2]"}) as spark,
+    ):
+        filled = pair.fill(TOPIC, PARTITIONS, wanted)
         sides: dict[str, Callable[[float], Run]] = {}
-        for name, broker in (("millrace", millrace), ("kafka", kafka)):
+        for name, broker in (("millrace", pair.millrace), ("kafka", pair.kafka)):
             side = _Side(
                 spark=spark,
                 broker=broker,
@@ -69,7 +47,7 @@ def compare_spark_readers(bench: Bench, record_bytes: int, *, records: int) -> O
                 records=0,
             )
             counted = side.count()
-            check_counted(counted, filled[name], records_file)
+            check_counted(counted, filled[name], pair.records)
             sides[name] = replace(side, records=counted["records"])
             sides[f"{name}_stream"] = replace(side, records=counted["records"], what="stream")
         runs = bench.interleave(sides)
