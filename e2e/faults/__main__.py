@@ -11,7 +11,6 @@ import json
 import random
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from e2e.faults.fault import FAULTS
 from e2e.faults.round import NAMESPACE_DELETED, Done, Outcome, Wish, play
 from e2e.installed import install_operator
 from tests.checkers.history import to_json
+from tests.faults.catalogue import totals
 
 _RELEASES: Final = (f"{VERSION}.post1", f"{VERSION}.post2")
 _AFTER: Final = {
@@ -68,7 +68,7 @@ def _rounds(kubernetes: NativeCluster, arguments: argparse.Namespace) -> list[Ou
             break
         seed = arguments.seed + number
         _say(f"round of seed {seed}")
-        plan = arguments.faults.split(",") if arguments.faults else _plan(seed)
+        plan = arguments.faults or _plan(seed)
         wish = Wish(
             plan=plan, seed=seed, releases=_RELEASES, deadline=deadline, keeps=arguments.keep
         )
@@ -79,22 +79,11 @@ def _rounds(kubernetes: NativeCluster, arguments: argparse.Namespace) -> list[Ou
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m e2e.faults", description=__doc__)
-    parser.add_argument("--faults", help=f"only these, in this order: {','.join(sorted(FAULTS))}")
-    parser.add_argument("--count", type=int, default=1, help="how many rounds")
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="begin nothing after so long"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of the first round")
-    parser.add_argument("--folder", type=Path, help="where rounds leave their histories")
+    parser = FAULTS.parser("python -m e2e.faults", __doc__)
     parser.add_argument(
         "--keep", action="store_true", help="leave the namespace of a round that failed"
     )
-    arguments = parser.parse_args()
-    unknown = set((arguments.faults or "pod-killed").split(",")) - FAULTS.keys()
-    if unknown:
-        parser.error(f"no such faults here: {', '.join(sorted(unknown))}")
-    return arguments
+    return parser.parse_args()
 
 
 def _plan(seed: int) -> list[str]:
@@ -106,10 +95,8 @@ def _plan(seed: int) -> list[str]:
 
 
 def _tell(outcome: Outcome, seed: int, folder: Path | None) -> None:
-    for failure in outcome.failures:
-        _say(failure)
-    if outcome.report is not None:
-        _say(outcome.report.text())
+    for line in outcome.lines():
+        _say(line)
     _say(f"round of seed {seed} was {'good' if outcome.is_good else 'NOT GOOD'}")
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,21 +107,11 @@ def _tell(outcome: Outcome, seed: int, folder: Path | None) -> None:
 def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
     done = [each for outcome in outcomes for each in outcome.done]
     return {
-        "rounds": len(outcomes),
-        "good": sum(outcome.is_good for outcome in outcomes),
-        "seen": sum(each.counts for each in done),
+        **totals(outcomes),
         "scenarios": {
             name: _scenario([each for each in done if each.name == name])
             for name in sorted({each.name for each in done})
         },
-        "not_seen": dict(Counter(each.name for each in done if not each.counts)),
-        "acknowledged": sum(
-            int(outcome.report.measures["acknowledged"]) for outcome in outcomes if outcome.report
-        ),
-        "anomalies": dict(
-            sum((outcome.report.counts for outcome in outcomes if outcome.report), Counter())
-        ),
-        "failures": [failure for outcome in outcomes for failure in outcome.failures],
     }
 
 

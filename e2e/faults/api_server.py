@@ -3,7 +3,8 @@
 import json
 import time
 
-from e2e.faults.fault import CLUSTER, NotSeenError, Scene, fault
+from e2e.faults.fault import CLUSTER, Scene, fault
+from tests.faults.catalogue import NotSeenError
 
 _LEASE = f"lease/{CLUSTER}-controller"
 _AWAY_SECONDS = 60.0

@@ -8,11 +8,11 @@ from e2e.faults.fault import (
     PARTITIONS,
     POOL,
     SETTINGS,
-    NotSeenError,
     Scene,
     fault,
 )
 from e2e.installed import topic
+from tests.faults.catalogue import NotSeenError
 
 _ROLL_SECONDS = 300.0
 _SCALE_SECONDS = 300.0

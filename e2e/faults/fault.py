@@ -1,9 +1,7 @@
-"""A fault on a real Kubernetes: its injection, its observed effect, and its scene.
+"""Faults on a real Kubernetes, by their names, and the scene that they are injected in.
 
-`inject` breaks something, or requests a change, and returns the effect that it saw, as a sentence:
-another pod, a changed leader, a Node that is not ready. It raises `NotSeenError` if it saw none;
-then the fault does not count. It repairs machines and the API server itself; afterwards the round
-waits until the product has repaired the rest.
+A fault breaks something, or requests a change, and repairs machines and the API server itself;
+afterwards the round waits until the product has repaired the rest.
 """
 
 import json
@@ -11,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from e2e.cluster.commands import CommandError
 from e2e.cluster.native import NativeCluster
@@ -19,6 +17,7 @@ from e2e.cluster.node import Node
 from e2e.faults.metadata import Watcher
 from e2e.installed import SYSTEM, Namespace, cluster
 from e2e.load.pod import LoadPod
+from tests.faults.catalogue import Catalogue, NotSeenError, Seeing
 from tests.faults.metadata import View
 
 Document = dict[str, Any]
@@ -33,20 +32,14 @@ SETTINGS: Final = {"cluster": {"address_settle_ms": 12_000}}
 """Of the brokers: this cluster's DNS caches an address for 10 s."""
 
 _WHOLE_SECONDS_MAX: Final = 300.0
-_SEEN_SECONDS_MAX: Final = 60.0
-_LOOK_SECONDS: Final = 0.2
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _BROKERS: Final = "--selector=app.kubernetes.io/component=broker"
 _OPERATORS: Final = "--selector=app.kubernetes.io/component=operator"
 _LEASE: Final = "lease/millrace-operator"
 
 
-class NotSeenError(Exception):
-    """A fault had no visible effect."""
-
-
-@dataclass(slots=True)
-class Scene:
+@dataclass
+class Scene(Seeing):
     """The setting of faults.
 
     Attributes:
@@ -54,6 +47,8 @@ class Scene:
         releases: versions of two images of the product; brokers begin with the first.
         spec: of the Cluster, as it was last applied.
     """
+
+    seen_seconds_max: ClassVar[float] = 60.0
 
     kubernetes: NativeCluster
     namespace: Namespace
@@ -150,41 +145,7 @@ class Scene:
         name: str = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
         return name
 
-    def wait_for(
-        self,
-        is_so: Callable[[View], object],
-        what: str,
-        seconds: float = _SEEN_SECONDS_MAX,
-    ) -> View:
-        """Return the metadata once it fulfils a condition.
-
-        Raises:
-            NotSeenError: it does not in time.
-        """
-        deadline = time.monotonic() + seconds
-        while not is_so(view := self.view):
-            if time.monotonic() > deadline:
-                raise NotSeenError(f"not within {seconds:g} s: {what}")
-            time.sleep(_LOOK_SECONDS)
-        return view
-
-    def wait_for_new_leader(
-        self, key: int, before: View, seconds: float = _SEEN_SECONDS_MAX
-    ) -> str:
-        """Wait until a partition has a leader in a later epoch; return a description."""
-        old = before.partition(key)
-
-        def has_one(view: View) -> bool:
-            new = view.partition(key)
-            return new.leader_epoch > old.leader_epoch and new.leader >= 0
-
-        new = self.wait_for(has_one, f"a new leader of key {key}", seconds).partition(key)
-        return (
-            f"key {key} was led by broker {old.leader} in epoch {old.leader_epoch}, "
-            f"then by {new.leader} in {new.leader_epoch}"
-        )
-
-    def wait_for_new_controller(self, before: View, seconds: float = _SEEN_SECONDS_MAX) -> str:
+    def wait_for_new_controller(self, before: View, seconds: float | None = None) -> str:
         """Wait until the controller epoch has grown; return a description."""
         old = before.cluster.controller_epoch
         view = self.wait_for(
@@ -251,9 +212,7 @@ class Scene:
         Raises:
             NotSeenError: it leads none.
         """
-        if not (found := self.view.led_by(pod)):
-            raise NotSeenError(f"{pod} leads nothing")
-        return self.dice.choice(found)
+        return self.dice.choice(self.led_keys(pod))
 
     def signal(self, pod: str, name: str, namespace: str = "") -> None:
         """Send a signal to the first process of a pod's only container."""
@@ -317,35 +276,8 @@ class Scene:
         return message
 
 
-Inject = Callable[[Scene], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """See the module.
-
-    Attributes:
-        name: of the fault.
-        what: how it is injected, for the table.
-    """
-
-    name: str
-    what: str
-    inject: Inject
-
-
-FAULTS: Final[dict[str, Fault]] = {}
-
-
-def fault(name: str, what: str) -> Callable[[Inject], Inject]:
-    """Register a function as the injection of a fault."""
-
-    def add(inject: Inject) -> Inject:
-        assert name not in FAULTS, name
-        FAULTS[name] = Fault(name, what, inject)
-        return inject
-
-    return add
+FAULTS: Final = Catalogue[Scene]()
+fault = FAULTS.fault
 
 
 def _is_true(document: Document, condition: str) -> bool:

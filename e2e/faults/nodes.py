@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 from e2e.cluster.node import Node
-from e2e.faults.fault import NotSeenError, Scene, fault
+from e2e.faults.fault import Scene, fault
+from tests.faults.catalogue import NotSeenError
 
 _NOT_READY_SECONDS = 120.0
 _STOPPED_SECONDS = 5.0

@@ -1,7 +1,8 @@
 """Faults of brokers' pods: killed, paused, evicted."""
 
 from e2e.cluster.commands import CommandError
-from e2e.faults.fault import NotSeenError, Scene, fault
+from e2e.faults.fault import Scene, fault
+from tests.faults.catalogue import NotSeenError
 
 _EVICTED = (
     *("--ignore-daemonsets", "--delete-emptydir-data"),

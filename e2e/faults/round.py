@@ -24,7 +24,6 @@ from e2e.faults.fault import (
     POOL,
     SETTINGS,
     TOPICS,
-    NotSeenError,
     Scene,
 )
 from e2e.faults.metadata import Watcher
@@ -35,7 +34,8 @@ from tests.checkers.check import check
 from tests.checkers.contents import Contents
 from tests.checkers.history import INVOKE, OK, Op
 from tests.checkers.realtime import Availability
-from tests.checkers.report import Expectations, Report
+from tests.faults import catalogue
+from tests.faults.catalogue import NotSeenError
 from tests.faults.history import History
 from tests.faults.load import Places
 from tests.faults.replicas import report_replicas
@@ -50,52 +50,28 @@ _MOVING: Final = 5
 """A round of at least so many faults must change a leader and an ISR."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Done:
-    """One fault that was tried.
+@dataclass(slots=True)
+class Done(catalogue.Done):
+    """One fault that was tried, and what became of the values that were written meanwhile.
 
     Attributes:
-        seen: the observed effect, or why it does not count.
-        began_ns, ended_ns: from the fault until all was whole and took writes again.
         acknowledged, failed: number of values in that time.
         lost, doubled: number of these acknowledged values, as the last read shows.
         longest_stall_s: the longest time that a partition took no write.
     """
 
-    name: str
-    seen: str
-    counts: bool
-    began_ns: int
-    ended_ns: int
     acknowledged: int = 0
     failed: int = 0
     lost: int = 0
     doubled: int = 0
     longest_stall_s: float = 0.0
 
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return (self.ended_ns - self.began_ns) / 1e9
-
 
 @dataclass(slots=True)
-class Outcome:
-    """The result of a round.
+class Outcome(catalogue.Outcome[Done]):
+    """The result of a round."""
 
-    Attributes:
-        failures: problems outside the history, such as a cluster that did not become whole.
-    """
-
-    done: list[Done] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    report: Report | None = None
     history: list[Op] = field(default_factory=list)
-
-    @property
-    def is_good(self) -> bool:
-        """Whether nothing went wrong."""
-        return not self.failures and self.report is not None and self.report.is_good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +104,7 @@ def play(kubernetes: NativeCluster, wish: Wish, say: Callable[[str], None]) -> O
         outcome.failures.append(traceback.format_exc())
     if outcome.is_good or not wish.keeps:
         outcome.done.append(_delete(namespace, outcome))
-        say(_line(outcome.done[-1]))
+        say(str(outcome.done[-1]))
     return outcome
 
 
@@ -176,7 +152,7 @@ def _play(
                 if time.monotonic() > wish.deadline:
                     break
                 outcome.done.append(_do(name, scene, outcome))
-                say(_line(outcome.done[-1]))
+                say(str(outcome.done[-1]))
         except (AssertionError, CommandError):  # The history so far can be judged all the same.
             outcome.failures.append(traceback.format_exc())
         history = load.finish()
@@ -206,9 +182,7 @@ def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
         scene.load.fault(name, seen)
     scene.load.window("open")
     scene.load.wait_for_all()
-    return Done(
-        name=name, seen=seen, counts=counts, began_ns=began_ns, ended_ns=time.monotonic_ns()
-    )
+    return Done(name, seen, counts, began_ns)
 
 
 def _report_replicas(scene: Scene, metadata: History, history: Sequence[Op]) -> None:
@@ -239,13 +213,7 @@ def _delete(namespace: Namespace, outcome: Outcome) -> Done:
     except CommandError as error:
         counts, seen = False, str(error)
         outcome.failures.append(f"{NAMESPACE_DELETED}: {error}")
-    return Done(
-        name=NAMESPACE_DELETED,
-        seen=seen,
-        counts=counts,
-        began_ns=began_ns,
-        ended_ns=time.monotonic_ns(),
-    )
+    return Done(NAMESPACE_DELETED, seen, counts, began_ns)
 
 
 def _merged(*histories: Sequence[Op]) -> Iterator[Op]:
@@ -256,16 +224,9 @@ def _merged(*histories: Sequence[Op]) -> Iterator[Op]:
 
 
 def _judge(outcome: Outcome) -> None:
-    counted = Counter(done.name for done in outcome.done if done.counts)
-    moves = int(counted.total() >= _MOVING)
     outcome.report = check(
         outcome.history,
-        expectations=Expectations(
-            ok_shares={"send": 0.9, "poll": 0.9},
-            faults=counted,
-            leader_changes=moves,
-            isr_changes=moves,
-        ),
+        expectations=outcome.expectations(_MOVING, send=0.9, poll=0.9),
         availability_ns=_AVAILABILITY_NS,
         realtime_lag_ns=_REALTIME_LAG_NS,
     )
@@ -292,8 +253,3 @@ def _times_read(history: Sequence[Op]) -> Mapping[tuple[int, int], int]:
         for offset, value in values.items()
         if key in contents.final and offset in contents.final[key]
     )
-
-
-def _line(done: Done) -> str:
-    what = "seen" if done.counts else "NOT SEEN"
-    return f"{done.name} {done.seconds:.0f} s {what}: {done.seen}"

@@ -32,10 +32,11 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     processes,
     put_back,
 )
+from tests.faults.catalogue import Done, Outcome, totals
 from tests.faults.fault import FAULTS, UPGRADE
 from tests.faults.machine import Need, missing
 from tests.faults.preload import compile_library
-from tests.faults.round import Outcome, play
+from tests.faults.round import play
 
 _INSIDE: Final = "FAULTS_INSIDE"
 _NEVER_HERE: Final = {
@@ -54,12 +55,12 @@ _NEVER_HERE: Final = {
 
 
 def main() -> int:
-    arguments = _parse()
+    arguments = FAULTS.parser("python -m tests.faults", __doc__).parse_args()
     reasons = missing()
     if Need.NAMESPACES not in reasons and _INSIDE not in os.environ:
         _go_into_namespaces()
     signal.signal(signal.SIGTERM, _stop)
-    chosen = arguments.faults.split(",") if arguments.faults else sorted(FAULTS)
+    chosen = arguments.faults or sorted(FAULTS)
     absent = {
         each: "; ".join(reasons[need] for need in FAULTS[each].needs if need in reasons)
         for each in chosen
@@ -68,29 +69,15 @@ def main() -> int:
     for fault_id, reason in absent.items():
         _say(f"{fault_id} is NOT EXERCISED: {reason}")
     plan = [each for each in chosen if each not in absent]
-    deadline = time.monotonic() + arguments.seconds if arguments.seconds else None
-    outcomes: list[Outcome] = []
+    deadline = time.monotonic() + arguments.seconds
+    outcomes: list[Outcome[Done]] = []
     for number in range(arguments.count):
-        if deadline is not None and time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             break
         seed = arguments.seed + number
         outcomes.append(_round(plan, seed, arguments, set(Need) - reasons.keys(), deadline))
     print(json.dumps(_summary(outcomes, absent)), flush=True)
     return 0 if outcomes and all(each.is_good for each in outcomes) else 1
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--faults", help="only these, in this order: F02,F01")
-    parser.add_argument("--count", type=int, default=1, help="how many rounds")
-    parser.add_argument("--seconds", type=float, help="begin nothing after so long")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round")
-    parser.add_argument("--folder", type=Path, help="where rounds leave their files, if they fail")
-    arguments = parser.parse_args()
-    unknown = set((arguments.faults or "F01").split(",")) - FAULTS.keys()
-    if unknown:
-        parser.error(f"no such faults here: {', '.join(sorted(unknown))}")
-    return arguments
 
 
 def _go_into_namespaces() -> NoReturn:
@@ -112,8 +99,8 @@ def _round(
     seed: int,
     arguments: argparse.Namespace,
     able: set[Need],
-    deadline: float | None,
-) -> Outcome:
+    deadline: float,
+) -> Outcome[Done]:
     order = list(plan)
     if not arguments.faults:
         random.Random(seed).shuffle(order)
@@ -124,10 +111,8 @@ def _round(
     outcome = play(
         order, seed=seed, folder=folder, able=able, library=library, say=_say, deadline=deadline
     )
-    for failure in outcome.failures:
-        _say(failure)
-    if outcome.report is not None:
-        _say(outcome.report.text())
+    for line in outcome.lines():
+        _say(line)
     if outcome.is_good:
         shutil.rmtree(folder, ignore_errors=True)
     else:
@@ -135,28 +120,16 @@ def _round(
     return outcome
 
 
-def _summary(outcomes: list[Outcome], absent: dict[str, str]) -> dict[str, Any]:
+def _summary(outcomes: list[Outcome[Done]], absent: dict[str, str]) -> dict[str, Any]:
     done = [each for outcome in outcomes for each in outcome.done]
-    counts = Counter(each.fault_id for each in done if each.counts)
+    counts = Counter(each.name for each in done if each.counts)
     return {
-        "rounds": len(outcomes),
-        "good": sum(outcome.is_good for outcome in outcomes),
+        **totals(outcomes),
         "injected": len(done),
-        "seen": counts.total(),
         "faults": {
             each: {"what": FAULTS[each].what, "seen": counts[each]} for each in sorted(counts)
         },
-        "not_seen": dict(
-            sorted(Counter(each.fault_id for each in done if not each.counts).items())
-        ),
         "not_exercised": absent | _NEVER_HERE,
-        "acknowledged": sum(
-            int(outcome.report.measures["acknowledged"]) for outcome in outcomes if outcome.report
-        ),
-        "anomalies": dict(
-            sum((outcome.report.counts for outcome in outcomes if outcome.report), Counter())
-        ),
-        "failures": [failure for outcome in outcomes for failure in outcome.failures],
     }
 
 

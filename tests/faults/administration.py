@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from tests.faults.cluster import Node, NotSeenError
+from tests.faults.catalogue import NotSeenError
+from tests.faults.cluster import Node
 from tests.faults.disks import refusals
 from tests.faults.fault import Scene, fault
 from tests.faults.metadata import PLACES
@@ -45,7 +46,7 @@ def steal_the_lease(scene: Scene) -> str:
     )
 
 
-@fault("F70", "a topic is deleted and made again under its name while a broker is down", seconds=14)
+@fault("F70", "a topic is deleted and made again under its name while a broker is down")
 def make_a_topic_again(scene: Scene) -> str:
     name = f"passing-{scene.dice.randrange(10**9)}"
     cluster = scene.cluster
@@ -75,7 +76,7 @@ def make_a_topic_again(scene: Scene) -> str:
     return f"topic id {old.topic_id.hex()[:8]}, then {new.topic_id.hex()[:8]}; {node.name} let go"
 
 
-@fault("F71", "replicas are reassigned while the one that leaves is killed", seconds=16)
+@fault("F71", "replicas are reassigned while the one that leaves is killed")
 def reassign(scene: Scene) -> str:
     key = scene.key()
     cluster = scene.cluster
@@ -126,7 +127,7 @@ def _reassign(scene: Scene, key: int, replicas: Sequence[int]) -> None:
         time.sleep(0.2)
 
 
-@fault("F72", "min.insync.replicas is raised, a follower is killed, and it is lowered", seconds=14)
+@fault("F72", "min.insync.replicas is raised, a follower is killed, and it is lowered")
 def change_min_isr(scene: Scene) -> str:
     key = scene.key()
     topic, _ = PLACES.place_of(key)
@@ -191,7 +192,7 @@ def _corrupt(place: TopicPartition, scene: Scene) -> bytes:
     return bytes(batch)
 
 
-@fault("F54", "a batch that is larger than its topic allows", seconds=2)
+@fault("F54", "a batch that is larger than its topic allows")
 def send_too_much(scene: Scene) -> str:
     topic, partition = PLACES.place_of(0)
     place = TopicPartition(scene.cluster.look().topics[topic].topic_id, partition)
@@ -204,12 +205,12 @@ def send_too_much(scene: Scene) -> str:
     return f"{leader.name} refused it: {result.error.message[:100]}"
 
 
-@fault("F55", "a batch in which a bit was turned on its way", seconds=2)
+@fault("F55", "a batch in which a bit was turned on its way")
 def send_a_corrupt_batch(scene: Scene) -> str:
     return _refused(scene, None, CorruptBatchError)
 
 
-@fault("F56", "a batch that says it inflates to less, or to more, than it does", seconds=2)
+@fault("F56", "a batch that says it inflates to less, or to more, than it does")
 def send_a_bomb(scene: Scene) -> str:
     key = scene.key()
     topic, partition = PLACES.place_of(key)

@@ -2,7 +2,8 @@
 
 import time
 
-from tests.faults.cluster import Node, NotSeenError
+from tests.faults.catalogue import NotSeenError
+from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
 from tests.faults.metadata import PLACES
@@ -14,7 +15,7 @@ _DOUBLE, _HALF = 2000, 500
 _STEADY_JUMP_SECONDS = 20
 
 
-@fault("F19", "the wall clock of a leader jumps an hour ahead or back", Need.PRELOAD, seconds=10)
+@fault("F19", "the wall clock of a leader jumps an hour ahead or back", Need.PRELOAD)
 def jump_the_wall_clock(scene: Scene) -> str:
     key, node = _stamped(scene)
     before = scene.view
@@ -35,7 +36,7 @@ def jump_the_wall_clock(scene: Scene) -> str:
     return f"{node.name} stamped records {shift:+.0f} s off; no leader changed"
 
 
-@fault("F20", "all clocks of a leader run at double or half speed", Need.PRELOAD, seconds=12)
+@fault("F20", "all clocks of a leader run at double or half speed", Need.PRELOAD)
 def change_the_rate(scene: Scene) -> str:
     key, node = _stamped(scene)
     rate = scene.dice.choice([_DOUBLE, _HALF])

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.faults import latest
+from tests.faults.catalogue import Seeing
 from tests.faults.history import History
 from tests.faults.machine import Need
 from tests.faults.metadata import PLACES, View, Watcher
@@ -59,10 +60,6 @@ def zone_of(number: int) -> str:
 
 class NotWholeError(AssertionError):
     """The cluster did not become whole in time after its faults had ended."""
-
-
-class NotSeenError(Exception):
-    """A fault had no visible effect; it does not count."""
 
 
 class Node(RunningBroker):
@@ -160,7 +157,7 @@ class Node(RunningBroker):
             return log.read().decode(errors="replace")
 
 
-class Cluster:
+class Cluster(Seeing):
     """See the module. Enter it to start it.
 
     Args:
@@ -304,19 +301,6 @@ class Cluster:
         one.drop_from(other.address)
         if ways == 2:
             other.drop_from(one.address)
-
-    def wait_for(self, condition: Callable[[View], object], what: str, seconds: float) -> View:
-        """Return the view of the store once it fulfils a condition.
-
-        Raises:
-            NotSeenError: it does not in time.
-        """
-        deadline = time.monotonic() + seconds
-        while not condition(view := self.view):
-            if time.monotonic() > deadline:
-                raise NotSeenError(f"not within {seconds} s: {what}")
-            time.sleep(_LOOK_SECONDS)
-        return view
 
     def heal(self) -> None:
         """End every fault, start dead brokers, and wait until the cluster is whole."""

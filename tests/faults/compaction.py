@@ -3,8 +3,9 @@
 import time
 from pathlib import Path
 
-from tests.faults.cluster import Node, NotSeenError
-from tests.faults.fault import SEEN_SECONDS_MAX, Scene, fault
+from tests.faults.catalogue import SEEN_SECONDS_MAX, NotSeenError
+from tests.faults.cluster import Node
+from tests.faults.fault import Scene, fault
 from tests.faults.latest import TOPIC
 from tests.faults.machine import Need
 from tests.faults.power import cut_power
@@ -48,7 +49,7 @@ def _wait_until_compacted(node: Node) -> None:
     )
 
 
-@fault("F76", "SIGKILL of a broker while it compacts a log, five times", seconds=60)
+@fault("F76", "SIGKILL of a broker while it compacts a log, five times")
 def kill_a_cleaner(scene: Scene) -> str:
     killed: list[str] = []
     for _ in range(5):
@@ -66,7 +67,7 @@ def kill_a_cleaner(scene: Scene) -> str:
     return f"killed were {', '.join(killed)}; each went on to compact logs"
 
 
-@fault("F77", "power cut of a broker while it compacts a log", Need.VOLUMES, seconds=14)
+@fault("F77", "power cut of a broker while it compacts a log", Need.VOLUMES)
 def cut_the_power_of_a_cleaner(scene: Scene) -> str:
     before = scene.cluster.look()
     node = _compacting(scene)
@@ -79,7 +80,7 @@ def cut_the_power_of_a_cleaner(scene: Scene) -> str:
     return f"{seen} after unflushed bytes were gone, and compacted logs"
 
 
-@fault("F78", "the disk of a broker is full while it compacts a log", Need.VOLUMES, seconds=30)
+@fault("F78", "the disk of a broker is full while it compacts a log", Need.VOLUMES)
 def fill_the_disk_of_a_cleaner(scene: Scene) -> str:
     node = _compacting(scene)
     logged = node.log_size()

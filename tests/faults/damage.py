@@ -5,7 +5,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.cluster import Node, NotSeenError
+from tests.faults.catalogue import NotSeenError
+from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.metadata import PLACES
 from tests.integration.running_broker import wait_until
@@ -75,7 +76,7 @@ def tear_the_tail(scene: Scene) -> str:
     return f"{seen}; {len(torn)} torn bytes were cut off"
 
 
-@fault("F28", "a bit of a closed segment flips while its broker runs", seconds=12)
+@fault("F28", "a bit of a closed segment flips while its broker runs")
 def flip_a_closed_segment(scene: Scene) -> str:
     key = scene.key()
     node = scene.dice.choice([scene.leader(key), scene.follower(key)])
@@ -85,7 +86,7 @@ def flip_a_closed_segment(scene: Scene) -> str:
     return _wait_until_renewed(scene, node, logged, f"{path.name} at {at}")
 
 
-@fault("F29", "a bit of a leader's active segment flips, and the leader is killed", seconds=12)
+@fault("F29", "a bit of a leader's active segment flips, and the leader is killed")
 def flip_the_active_segment(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     node = scene.leader(key)
@@ -118,7 +119,7 @@ def _read_through(bootstrap: str, key: int) -> None:
             consumer.poll(500)
 
 
-@fault("F30", "a bit flips in what a broker keeps beside its logs, while it is down", seconds=12)
+@fault("F30", "a bit flips in what a broker keeps beside its logs, while it is down")
 def flip_beside_the_logs(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     node = scene.leader(key)
@@ -156,7 +157,7 @@ def flip_beside_the_logs(scene: Scene) -> str:
     )
 
 
-@fault("F31", "a closed segment is cut short or gone when its broker starts", seconds=12)
+@fault("F31", "a closed segment is cut short or gone when its broker starts")
 def lose_a_segment(scene: Scene) -> str:
     key = scene.key()
     node = scene.follower(key)

@@ -4,7 +4,8 @@ import errno
 import shutil
 import time
 
-from tests.faults.cluster import Node, NotSeenError
+from tests.faults.catalogue import NotSeenError
+from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
 from tests.integration.running_broker import failed_start, wait_until
@@ -35,7 +36,7 @@ def hits(node: Node, name: str, before: int, seconds: float = 15) -> int:
     return node.control[name] - before
 
 
-@fault("F22", "the disk of a leader is full; later it has space again", Need.VOLUMES, seconds=25)
+@fault("F22", "the disk of a leader is full; later it has space again", Need.VOLUMES)
 def fill_the_disk(scene: Scene) -> str:
     key, view = scene.key(), scene.view
     leader = scene.leader(key)
@@ -86,7 +87,7 @@ def fail_to_flush(scene: Scene) -> str:
     return f"{leader.name} ended; {scene.wait_for_new_leader(key, before)}"
 
 
-@fault("F25", "EIO from reads of log files at a leader", Need.PRELOAD, seconds=14)
+@fault("F25", "EIO from reads of log files at a leader", Need.PRELOAD)
 def fail_to_read(scene: Scene) -> str:
     key = scene.key()
     leader = scene.leader(key)
@@ -116,7 +117,7 @@ def detach_the_disk(scene: Scene) -> str:
     return f"{leader.name} ended; {scene.wait_for_new_leader(key, before)}"
 
 
-@fault("F33", "every flush of a follower, then of a leader, takes 3 s", Need.PRELOAD, seconds=40)
+@fault("F33", "every flush of a follower, then of a leader, takes 3 s", Need.PRELOAD)
 def slow_the_disk(scene: Scene) -> str:
     key = scene.key()
     follower = scene.follower(key)
@@ -140,7 +141,7 @@ def _slow_down(node: Node) -> None:
     hits(node, "syncs_hit", count)
 
 
-@fault("F36", "a broker comes back with an empty disk", seconds=10)
+@fault("F36", "a broker comes back with an empty disk")
 def empty_the_disk(scene: Scene) -> str:
     node = scene.any_node()
     before = scene.view.broker(node.name)
@@ -159,7 +160,7 @@ def empty_the_disk(scene: Scene) -> str:
     return f"{node.name} registered an empty directory; broker {broker_id} copied everything anew"
 
 
-@fault("F37", "a second broker is started on a disk in use, and on a copy of it", seconds=8)
+@fault("F37", "a second broker is started on a disk in use, and on a copy of it")
 def share_a_disk(scene: Scene) -> str:
     node, before = scene.any_node(), scene.view
     with node.twin(node.log_dirs[0]) as twin:

@@ -1,24 +1,20 @@
-"""A fault: its id in docs/safety.md, its needs, and how it is injected and observed.
+"""Faults of processes, by their ids in docs/safety.md, and the scene that they are injected in.
 
-`inject` breaks something and returns the effect that it saw, as a sentence: a changed epoch or ISR,
-a refusal, a recovery. It raises `NotSeenError` if it saw none; then the fault does not count. It
-may leave the cluster broken: the round heals it afterwards.
+A fault may leave the cluster broken: the round heals it afterwards.
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tests.faults.cluster import Cluster, Node, NotSeenError
+from tests.faults.catalogue import SEEN_SECONDS_MAX, Catalogue, NotSeenError
+from tests.faults.cluster import Cluster, Node
 from tests.faults.latest import Latest
 from tests.faults.load import Load
-from tests.faults.machine import Need
 from tests.faults.members import Members
 from tests.faults.metadata import SURE_KEYS, View
 from tests.faults.nearby import Nearby
 
-SEEN_SECONDS_MAX: Final = 20.0
 UPGRADE: Final = "F79"
 """The brokers of a round with this fault begin with the last release. So it comes first."""
 
@@ -57,10 +53,8 @@ class Scene:
         Raises:
             NotSeenError: it leads none.
         """
-        found = self.cluster.look().led_by(node.name)
-        if not found:
-            raise NotSeenError(f"{node.name} leads nothing")
-        return self.dice.choice(found)
+        self.cluster.look()
+        return self.dice.choice(self.cluster.led_keys(node.name))
 
     def any_node(self) -> Node:
         return self.dice.choice(self.cluster.nodes)
@@ -74,22 +68,9 @@ class Scene:
         leader = self.dice.choice(leaders)
         return leader, self.led_key(leader)
 
-    def wait_for_new_leader(self, key: int, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
+    def wait_for_new_leader(self, key: int, before: View) -> str:
         """Wait until a partition has a leader in a later epoch; return a description."""
-        old = before.partition(key)
-        view = self.cluster.wait_for(
-            lambda view: (
-                view.partition(key).leader_epoch > old.leader_epoch
-                and view.partition(key).leader >= 0
-            ),
-            f"a new leader of key {key}",
-            seconds,
-        )
-        new = view.partition(key)
-        return (
-            f"key {key}: leader {old.leader} in epoch {old.leader_epoch}, "
-            f"then {new.leader} in epoch {new.leader_epoch}"
-        )
+        return self.cluster.wait_for_new_leader(key, before)
 
     def wait_until_out_of_sync(
         self, key: int, node: Node, seconds: float = SEEN_SECONDS_MAX
@@ -122,36 +103,5 @@ class Scene:
         return f"{node.name} registered anew"
 
 
-Inject = Callable[[Scene], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """See the module.
-
-    Attributes:
-        what: how it is injected, for the table.
-        seconds: about how long it takes, healing included, for planning.
-    """
-
-    fault_id: str
-    what: str
-    inject: Inject
-    needs: tuple[Need, ...] = ()
-    seconds: float = 8.0
-
-
-FAULTS: Final[dict[str, Fault]] = {}
-
-
-def fault(
-    fault_id: str, what: str, *needs: Need, seconds: float = 8.0
-) -> Callable[[Inject], Inject]:
-    """Register a function as the injection of a fault."""
-
-    def add(inject: Inject) -> Inject:
-        assert fault_id not in FAULTS, fault_id
-        FAULTS[fault_id] = Fault(fault_id, what, inject, needs, seconds)
-        return inject
-
-    return add
+FAULTS: Final = Catalogue[Scene]()
+fault = FAULTS.fault

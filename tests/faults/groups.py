@@ -5,8 +5,9 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from tests.faults.cluster import SESSION_MS, Node, NotSeenError
-from tests.faults.fault import SEEN_SECONDS_MAX, Scene, fault
+from tests.faults.catalogue import SEEN_SECONDS_MAX, NotSeenError
+from tests.faults.cluster import SESSION_MS, Node
+from tests.faults.fault import Scene, fault
 from tests.faults.load import text_of, value_of
 from tests.faults.members import GROUP, MemberProcess
 from tests.integration.running_broker import wait_until
@@ -54,7 +55,7 @@ def _coordinator(scene: Scene) -> tuple[Node, int]:
     return scene.cluster.node(state.leader), state.leader_epoch
 
 
-@fault("F66", "SIGSTOP of a group's member beyond its session, then SIGCONT", seconds=16)
+@fault("F66", "SIGSTOP of a group's member beyond its session, then SIGCONT")
 def pause_a_member(scene: Scene) -> str:
     member = _owner(scene)
     keys = member.owned()
@@ -68,7 +69,7 @@ def pause_a_member(scene: Scene) -> str:
     return f"{seen}; then it went on, and got others"
 
 
-@fault("F67", "SIGKILL of a group's coordinator while members come and go", seconds=12)
+@fault("F67", "SIGKILL of a group's coordinator while members come and go")
 def kill_a_coordinator(scene: Scene) -> str:
     coordinator, before = _coordinator(scene)
     stored = scene.members.stored()
@@ -92,7 +93,7 @@ def kill_a_coordinator(scene: Scene) -> str:
     return f"{coordinator.name} in epoch {before}, then {_coordinator(scene)[1]}; {seen}"
 
 
-@fault("F68", "SIGKILL of a group's members, one after the other", seconds=20)
+@fault("F68", "SIGKILL of a group's members, one after the other")
 def kill_members(scene: Scene) -> str:
     seen = []
     for _ in range(2):
@@ -148,7 +149,7 @@ class _Limited(threading.Thread):
         self._producer.close()
 
 
-@fault("F72b", "quotas are set and changed while a leader is killed", seconds=25)
+@fault("F72b", "quotas are set and changed while a leader is killed")
 def change_quotas(scene: Scene) -> str:
     cluster, name = scene.cluster, f"{_CLIENT}-{scene.dice.randrange(10**9)}"
     with SyncAdmin(cluster.bootstrap) as admin:

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.faults.cluster import NotSeenError
+from tests.faults.catalogue import NotSeenError
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
 
@@ -59,7 +59,7 @@ def cut_one_way(scene: Scene) -> str:
     return f"{leader.name} {'hears nobody' if is_deaf else 'is not heard'}; {seen}"
 
 
-@fault("F15", "a ring: every broker hears one of the others only", Need.NAMESPACES, seconds=12)
+@fault("F15", "a ring: every broker hears one of the others only", Need.NAMESPACES)
 def cut_into_a_ring(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     nodes = scene.cluster.nodes
@@ -72,9 +72,11 @@ def cut_into_a_ring(scene: Scene) -> str:
 
 
 @fault(
-    "F16", "what leaves a broker has 256 kbit/s, 200 ms of queue, and then loss",
-    Need.NAMESPACES, Need.THROTTLE, seconds=12,
-)  # fmt: skip
+    "F16",
+    "what leaves a broker has 256 kbit/s, 200 ms of queue, and then loss",
+    Need.NAMESPACES,
+    Need.THROTTLE,
+)
 def throttle(scene: Scene) -> str:
     node = scene.any_node()
     scene.load.slowest_s = 0.0
@@ -107,9 +109,11 @@ def reset_connections(scene: Scene) -> str:
 
 
 @fault(
-    "F65", "acknowledgements of a leader are lost, and then the leader is killed",
-    Need.NAMESPACES, Need.RESETS, seconds=10,
-)  # fmt: skip
+    "F65",
+    "acknowledgements of a leader are lost, and then the leader is killed",
+    Need.NAMESPACES,
+    Need.RESETS,
+)
 def lose_acknowledgements(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     leader = scene.leader(key)

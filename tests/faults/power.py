@@ -4,7 +4,8 @@ import sqlite3
 import time
 from contextlib import closing
 
-from tests.faults.cluster import Node, NotSeenError
+from tests.faults.catalogue import NotSeenError
+from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
 
@@ -29,9 +30,10 @@ def cut_one(scene: Scene) -> str:
 
 
 @fault(
-    "F05", "pause one, cut the power of the second, pause the third, resume the first",
-    Need.VOLUMES, seconds=16,
-)  # fmt: skip
+    "F05",
+    "pause one, cut the power of the second, pause the third, resume the first",
+    Need.VOLUMES,
+)
 def pause_and_cut(scene: Scene) -> str:
     key = scene.key()
     cut = scene.leader(key)
@@ -50,7 +52,7 @@ def pause_and_cut(scene: Scene) -> str:
     return f"{seen}; {scene.wait_for_new_leader(key, before)}"
 
 
-@fault("F06", "power cut of all brokers at once", Need.VOLUMES, seconds=12)
+@fault("F06", "power cut of all brokers at once", Need.VOLUMES)
 def cut_all(scene: Scene) -> str:
     before = scene.view
     cut_power(scene.cluster.nodes)
@@ -61,9 +63,10 @@ def cut_all(scene: Scene) -> str:
 
 
 @fault(
-    "F07", "followers are killed until the leader stands alone; then its power is cut",
-    Need.VOLUMES, seconds=20,
-)  # fmt: skip
+    "F07",
+    "followers are killed until the leader stands alone; then its power is cut",
+    Need.VOLUMES,
+)
 def cut_the_last(scene: Scene) -> str:
     key = scene.key()
     last = scene.leader(key)
@@ -87,9 +90,10 @@ def cut_the_last(scene: Scene) -> str:
 
 
 @fault(
-    "F46", "the metadata's store: locked for long, or its power and all brokers' is cut",
-    Need.VOLUMES, seconds=14,
-)  # fmt: skip
+    "F46",
+    "the metadata's store: locked for long, or its power and all brokers' is cut",
+    Need.VOLUMES,
+)
 def break_the_store(scene: Scene) -> str:
     cluster = scene.cluster
     before = cluster.look()

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.faults.cluster import BROKERS, Node, NotSeenError
-from tests.faults.fault import SEEN_SECONDS_MAX, UPGRADE, Scene, fault
+from tests.faults.catalogue import SEEN_SECONDS_MAX, NotSeenError
+from tests.faults.cluster import BROKERS, Node
+from tests.faults.fault import UPGRADE, Scene, fault
 from tests.faults.machine import Need
 from tests.faults.memory import MemoryLimit
 from tests.integration.running_broker import wait_until
@@ -38,7 +39,7 @@ def kill_a_leader(scene: Scene) -> str:
     return scene.wait_for_new_leader(key, before)
 
 
-@fault("F03", "SIGKILL of all brokers at once", seconds=10)
+@fault("F03", "SIGKILL of all brokers at once")
 def kill_all(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     for node in scene.cluster.nodes:
@@ -122,7 +123,7 @@ def pause_the_controller(scene: Scene) -> str:
     )
 
 
-@fault("F47", "SIGTERM and start of every broker in turn", seconds=25)
+@fault("F47", "SIGTERM and start of every broker in turn")
 def restart_in_turn(scene: Scene) -> str:
     before = scene.view
     for node in scene.cluster.nodes:
@@ -134,7 +135,7 @@ def restart_in_turn(scene: Scene) -> str:
     return "every broker registered anew"
 
 
-@fault(UPGRADE, "each broker of the last release becomes one of this; one goes back", seconds=40)
+@fault(UPGRADE, "each broker of the last release becomes one of this; one goes back")
 def upgrade_in_turn(scene: Scene) -> str:
     """Stop a broker in order, kill the next one, and take it back to the last release meanwhile."""
     last = scene.cluster.release
@@ -203,7 +204,7 @@ def run_out_of_memory(scene: Scene) -> str:
     return "killed by the kernel; " + scene.wait_for_new_leader(key, before)
 
 
-@fault("F51", "a leader may open no more files and connections", Need.RESETS, seconds=12)
+@fault("F51", "a leader may open no more files and connections", Need.RESETS)
 def run_out_of_descriptors(scene: Scene) -> str:
     leader = scene.leader(scene.key())
     limits = resource.prlimit(leader.pid, resource.RLIMIT_NOFILE)

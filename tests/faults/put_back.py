@@ -101,7 +101,7 @@ def _paused(cluster: Cluster) -> Iterator[None]:
             node.resume()
 
 
-@fault("F41", "the metadata's store is set back to an older state while brokers run", seconds=25)
+@fault("F41", "the metadata's store is set back to an older state while brokers run")
 def set_the_store_back(scene: Scene) -> str:
     cluster, store = scene.cluster, scene.cluster.store_file
     older, newest = cluster.folder / "older.sqlite", cluster.folder / "newest.sqlite"
@@ -140,9 +140,9 @@ def set_the_store_back(scene: Scene) -> str:
 
 
 @fault(
-    "F45", "all brokers die; the metadata's store is put back from an older copy, or lost",
-    seconds=25,
-)  # fmt: skip
+    "F45",
+    "all brokers die; the metadata's store is put back from an older copy, or lost",
+)
 def put_an_older_store_back(scene: Scene) -> str:
     cluster, store = scene.cluster, scene.cluster.store_file
     older, newest = cluster.folder / "older.sqlite", cluster.folder / "newest.sqlite"
@@ -198,9 +198,9 @@ def _remove(store: Path) -> None:
 
 
 @fault(
-    "F36b", "an older copy of a log directory is put back, and then the newest, or it is given up",
-    seconds=18,
-)  # fmt: skip
+    "F36b",
+    "an older copy of a log directory is put back, and then the newest, or it is given up",
+)
 def put_an_older_directory_back(scene: Scene) -> str:
     cluster = scene.cluster
     node = scene.any_node()

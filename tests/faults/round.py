@@ -9,15 +9,15 @@ import random
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tests.checkers import unreplicated
 from tests.checkers.check import check
 from tests.checkers.history import INFO, of_keys
-from tests.checkers.report import Expectations, Report
-from tests.faults.cluster import Cluster, NotSeenError, zone_of
+from tests.checkers.report import Expectations
+from tests.faults.catalogue import Done, NotSeenError, Outcome
+from tests.faults.cluster import Cluster, zone_of
 from tests.faults.fault import FAULTS, UPGRADE, Scene
 from tests.faults.history import History
 from tests.faults.latest import TOPIC, Latest
@@ -46,33 +46,6 @@ _MOVING: Final = 10
 _ATTEMPTS: Final = 2
 
 
-@dataclass(slots=True)
-class Done:
-    """One fault that was tried: its observed effect, or why it does not count."""
-
-    fault_id: str
-    seen: str
-    counts: bool
-    seconds: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result of a round.
-
-    Attributes:
-        failures: problems outside the history, such as a cluster that did not become whole.
-    """
-
-    done: list[Done] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    report: Report | None = None
-
-    @property
-    def is_good(self) -> bool:
-        return not self.failures and self.report is not None and self.report.is_good
-
-
 def play(
     plan: Sequence[str],
     *,
@@ -81,8 +54,8 @@ def play(
     able: Collection[Need],
     library: Path | None,
     say: Callable[[str], None],
-    deadline: float | None = None,
-) -> Outcome:
+    deadline: float,
+) -> Outcome[Done]:
     """Play a round.
 
     Args:
@@ -92,7 +65,7 @@ def play(
         say: told how far it is.
         deadline: of `time.monotonic()`, after which no fault begins.
     """
-    outcome = Outcome()
+    outcome = Outcome[Done]()
     history = History(folder / "history.jsonl")
     release = unpacked(folder / "last-release") if UPGRADE in plan else None
     with history, Cluster(folder, able, library, history, release) as cluster:
@@ -119,7 +92,7 @@ def play(
             nearby.look()
             _report_resources(cluster, history)
             for fault_id in plan:
-                if deadline is not None and time.monotonic() > deadline:
+                if time.monotonic() > deadline:
                     break
                 _do(fault_id, scene, history, outcome, say)
             say(str(nearby))
@@ -142,21 +115,13 @@ def play(
         log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
         report_replicas(log_dirs, cluster.view, history, ends)
         outcome.failures += latest.judge(log_dirs, cluster.view.topics[TOPIC].topic_id)
-    counted = [done for done in outcome.done if done.counts]
-    moves = int(len(counted) >= _MOVING)
     if not nearby.is_served:
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
     outcome.failures += _judge_the_group(members, history, say)
-    expectations = Expectations(
-        ok_shares={"send": 0.9, "poll": 0.9, "list_offsets": 0.5},
-        faults={each.fault_id: 1 for each in counted},
-        leader_changes=moves,
-        isr_changes=moves,
-    )
     outcome.report = check(
         list(of_keys(history.ops, SURE_KEYS)),
-        expectations=expectations,
+        expectations=outcome.expectations(_MOVING, send=0.9, poll=0.9, list_offsets=0.5),
         availability_ns=_AVAILABILITY_NS,
         realtime_lag_ns=_REALTIME_LAG_NS,
         allowances=_ALLOWANCES,
@@ -213,12 +178,12 @@ def _do(
     fault_id: str,
     scene: Scene,
     history: History,
-    outcome: Outcome,
+    outcome: Outcome[Done],
     say: Callable[[str], None],
 ) -> None:
     """Break, look, heal, and see that all is well again; a fault without effect is tried twice."""
     for attempt in range(_ATTEMPTS):
-        since = time.monotonic()
+        began_ns = time.monotonic_ns()
         history.window("close")
         counts = False
         try:
@@ -239,8 +204,7 @@ def _do(
         scene.members.wait_until_shared()
         scene.nearby.look()
         _report_resources(scene.cluster, history)
-        seconds = time.monotonic() - since
-        outcome.done.append(Done(fault_id, seen, counts, seconds))
-        say(f"{fault_id} {seconds:5.1f} s {'seen' if counts else 'NOT SEEN'}: {seen}")
+        outcome.done.append(Done(fault_id, seen, counts, began_ns))
+        say(str(outcome.done[-1]))
         if counts or attempt == _ATTEMPTS - 1:
             return
